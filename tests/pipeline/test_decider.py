@@ -103,6 +103,7 @@ async def test_an_engine_that_this_version_lacks_ends_it_and_names_the_next_step
         assert "run a fleethpa release that has engine 99" in running.tail()
 
 
+@pytest.mark.slow
 async def test_another_partition_count_than_the_log_records_ends_it(broker: KafkaSettings, tmp_path: Path) -> None:
     entry = Entry(key="*", body=EngineSet(engine=1, partitions=24))
     async with strict_producer(broker) as producer:
@@ -127,6 +128,7 @@ async def test_a_decision_that_comes_out_different_ends_it_and_shows_both(
         assert "recomputed" in running.tail()
 
 
+@pytest.mark.slow
 async def test_no_broker_is_an_error_in_words(tmp_path: Path) -> None:
     with Decider("127.0.0.1:1", tmp_path / "decider.txt") as running:
         assert await asyncio.to_thread(running.process.wait, 60) == Exit.STALLED

@@ -210,6 +210,7 @@ async def test_a_topic_made_again_stops_ingest_with_the_command_that_helps(broke
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 async def test_no_broker_is_an_error_without_a_traceback() -> None:
     with Process(KafkaSettings(bootstrap_servers="127.0.0.1:1")) as process:
         code, error = await process.ended()

@@ -103,6 +103,7 @@ def both(run: Cli, broker: KafkaSettings, archive: Path) -> dict[str, Ask]:
 
 # --- the same answer --------------------------------------------------------------------------------------------------
 
+SLOW = pytest.mark.slow
 ID = "ID"
 """Stands for the id of the newest evaluation of `APP`."""
 
@@ -111,30 +112,35 @@ ID = "ID"
     ("kind", "arguments"),
     [
         pytest.param("HpaList", ("get", "hpa", "-A"), id="get hpa"),
-        pytest.param("HpaList", ("get", "hpa", "-A", "--at", LATE), id="get hpa in the past"),
+        pytest.param("HpaList", ("get", "hpa", "-A", "--at", LATE), id="get hpa in the past", marks=SLOW),
         pytest.param("ClusterList", ("get", "clusters"), id="get clusters"),
-        pytest.param("ClusterList", ("get", "clusters", "--at", LATE), id="get clusters in the past"),
+        pytest.param("ClusterList", ("get", "clusters", "--at", LATE), id="get clusters in the past", marks=SLOW),
         pytest.param("Decision", ("explain", APP), id="explain"),
-        pytest.param("Decision", ("explain", f"{APP}@{LATE}"), id="explain at a time"),
+        pytest.param("Decision", ("explain", f"{APP}@{LATE}"), id="explain at a time", marks=SLOW),
         pytest.param("Decision", ("explain", ID), id="explain an id"),
-        pytest.param("Decision", ("explain", APP, "--change"), id="explain the newest change"),
+        pytest.param("Decision", ("explain", APP, "--change"), id="explain the newest change", marks=SLOW),
         pytest.param("DecisionList", ("decisions", "-A"), id="decisions"),
         pytest.param("DecisionList", ("audit", "list", "-A", *WINDOW), id="audit list"),
-        pytest.param("DecisionList", ("audit", "list", "-A", "--changes"), id="audit list of changes"),
+        pytest.param("DecisionList", ("audit", "list", "-A", "--changes"), id="audit list of changes", marks=SLOW),
         pytest.param("AuditReport", ("audit", "verify", "--jobs", "1"), id="audit verify"),
         pytest.param("DecisionVerification", ("verify", ID), id="verify"),
         pytest.param("AuditReport", ("replay", "--jobs", "1"), id="replay"),
-        pytest.param("AuditReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA"),
+        pytest.param(
+            "AuditReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA", marks=SLOW
+        ),
         pytest.param("WhatIf", ("what-if", APP, "--set", "maxReplicas=3", "--metric", "cpu=+50%"), id="what-if"),
         pytest.param("BacktestList", ("backtest", "-A", "-C", "c0", "--set", "maxReplicas=3", *WINDOW), id="backtest"),
         pytest.param(
             "BacktestList",
             ("backtest", APP, "--set", "maxReplicas=3", *WINDOW, "--model", "open"),
             id="backtest in the open loop",
+            marks=SLOW,
         ),
         pytest.param("RevisionList", ("history", APP), id="history"),
-        pytest.param("RevisionList", ("history", GONE), id="history of a deleted HPA"),
-        pytest.param("RevisionList", ("history", "gone", "-A"), id="history of a deleted HPA by its last name"),
+        pytest.param("RevisionList", ("history", GONE), id="history of a deleted HPA", marks=SLOW),
+        pytest.param(
+            "RevisionList", ("history", "gone", "-A"), id="history of a deleted HPA by its last name", marks=SLOW
+        ),
         pytest.param("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW), id="shadow-report"),
     ],
 )
@@ -492,7 +498,7 @@ class Tail:
         return self.process.returncode, reported
 
 
-@pytest.mark.parametrize("source", ["broker", pytest.param("archive", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("source", ["broker", pytest.param("archive", marks=SLOW)])
 def test_tail_follows_new_decisions_of_both(records: list[TopicRecord], tmp_path: Path, source: str) -> None:
     made = [each for each in records if each.topic == topics.DECISIONS]
     wanted = [str(orjson.loads(each.value)["id"]) for each in made]

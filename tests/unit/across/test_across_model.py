@@ -6,7 +6,7 @@ from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, 
 from tests.across_model.world import BEGINNINGS, MUTATIONS, world
 from tests.kit.exploring import explore, walk
 
-LONG = ("nothing-added-above-the-maximum",)
+LONG = ("nothing-added-above-the-maximum", "fences")
 """Mechanisms whose lack shows only in the slow tier: many states come before."""
 BEGINS = {
     "fences": BEGINNINGS["lost"](0, 0),

@@ -29,6 +29,7 @@ from streams.state.foldhpas import ownership
 from streams.state.guards import pause_in_force
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
+from tests.laws import one_of
 
 Json = dict[str, Any]
 KEY = "east/shop"
@@ -209,7 +210,7 @@ def none_is_scaled_twice(cluster: Cluster) -> Callable[[], None]:
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("killed_at", range(1, 17))
+@pytest.mark.parametrize("killed_at", one_of(4, range(1, 17)))
 @pytest.mark.parametrize("by_agent", [False, True], ids=["", "agent"])
 @pytest.mark.parametrize("verb", ["adopt", "release"])
 def test_killed_before_any_step_one_of_the_two_scales_and_the_next_run_ends_it(

@@ -22,6 +22,7 @@ from schemas.settings import SettingsSet
 from streams.analysis.measures import EvaluatedMoment, WaveMeasures, wave_measures
 from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
 from tests.kit.published import fits
+from tests.laws import one_of
 
 CLUSTERS = tuple(f"c{number:02}" for number in range(6))
 AT_ONCE = {"scaleDown": {"stabilizationWindowSeconds": 0}}
@@ -231,7 +232,7 @@ def test_an_hpa_without_decisions_stops_it_and_reverts_nothing(waves: Waves) -> 
 # --- killed, resumed, aborted -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kill_at", range(1, 7))
+@pytest.mark.parametrize("kill_at", one_of(3, range(1, 7)))
 def test_killed_before_any_record_it_is_resumed_by_another(waves: Waves, kill_at: int) -> None:
     waves.kill_at = kill_at
     with pytest.raises(Killed):

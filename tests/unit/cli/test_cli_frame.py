@@ -29,6 +29,9 @@ from runtime.kafkaclients import running_producer
 from streams.decider import app
 from tests.kit.cli import Cli
 from tests.kit.published import fits
+from tests.laws import one_of
+
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -494,7 +497,7 @@ sys.exit(run(["decisions", "--follow", "-A", "--brokers", "memory:1", *sys.argv[
 """
 
 
-@pytest.mark.parametrize("output", [pytest.param("jsonl", marks=pytest.mark.slow), "table"])
+@pytest.mark.parametrize("output", [pytest.param("jsonl", marks=SLOW), "table"])
 def test_ctrl_c_ends_following_also_where_nobody_reads(output: str) -> None:
     """One Ctrl-C, while the pipe is full or just before it is."""
     with subprocess.Popen(
@@ -525,9 +528,9 @@ HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes",
     ("arguments", "most", "allowed"),
     [
         pytest.param("version", 232, set[str](), id="version: 0.08 s of CPU"),
-        pytest.param("get --help", 325, set[str](), id="help"),
-        pytest.param("run decider --help", 270, set[str](), id="a hint at `fleethpa run` loads its module"),
-        pytest.param("get hpa -A --from nosuch", 360, set[str](), id="a source that does not exist"),
+        pytest.param("get --help", 325, set[str](), id="help", marks=SLOW),
+        pytest.param("run decider --help", 270, set[str](), id="a hint at `fleethpa run` loads its module", marks=SLOW),
+        pytest.param("get hpa -A --from nosuch", 360, set[str](), id="a source that does not exist", marks=SLOW),
         pytest.param("get hpa -A --brokers 127.0.0.1:1", 455, {"aiokafka"}, id="get of a small fleet: 0.17 s of CPU"),
         pytest.param(
             "explain a/b/c --brokers 127.0.0.1:1", 485, {"aiokafka", "multiprocessing"}, id="explain: 0.2 s of CPU"
@@ -570,7 +573,7 @@ entry()
 """
 
 
-@pytest.mark.parametrize("entry", ["main", "kubectl_main"])
+@pytest.mark.parametrize("entry", one_of(2, ["main", "kubectl_main"]))
 @pytest.mark.parametrize("module", ["click", "fleethpa.frame.session", "fleethpa.cli.get", "asyncio"])
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(entry: str, module: str) -> None:
     ended = subprocess.run(

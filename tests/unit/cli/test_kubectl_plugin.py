@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+SLOW = pytest.mark.slow
 EXECUTABLE = Path(sys.executable).parent / "kubectl-fleethpa"
 
 
@@ -14,10 +15,12 @@ EXECUTABLE = Path(sys.executable).parent / "kubectl-fleethpa"
     ("given", "text"),
     [
         pytest.param("get hpa --context ", "-C is empty", id="as -C of a verb that reads"),
-        pytest.param("adopt --context= -A", "-C is empty", id="as -C of a verb that means one cluster"),
-        pytest.param("dev --context mine --kubeconfig nowhere", "kubeconfig nowhere cannot", id="a verb with its own"),
+        pytest.param("adopt --context= -A", "-C is empty", id="as -C of a verb that means one cluster", marks=SLOW),
+        pytest.param(
+            "dev --context mine --kubeconfig nowhere", "kubeconfig nowhere cannot", id="a verb with its own", marks=SLOW
+        ),
         pytest.param("pause --context east -C west", "--context and -C exclude each other", id="beside -C"),
-        pytest.param("version --context east", "No such option", id="a verb without clusters"),
+        pytest.param("version --context east", "No such option", id="a verb without clusters", marks=SLOW),
     ],
 )
 def test_a_context_is_a_cluster(given: str, text: str) -> None:

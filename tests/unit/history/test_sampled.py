@@ -18,7 +18,7 @@ from tests.kit.archive import Topics, decided, write_archive
 from tests.kit.generated_log import Fleet, GeneratedRecord
 from tests.kit.memorypast import MemoryPast
 
-FLEET = Fleet(hpas=20, namespaces=4, minutes=40, settings=ENFORCED, noise=0.05)
+FLEET = Fleet(hpas=20, namespaces=4, minutes=25, settings=ENFORCED, noise=0.05)
 HPA = HpaId("c0", "ns3", "app7")
 
 
