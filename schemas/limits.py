@@ -247,6 +247,13 @@ FLEET_PART = Limit(
     "fold",
     "it is not sent, so that the cluster counts as away: trouble `overLimit` in `get clusters`, `doctor`",
 )
+FLEET_PARTS = Limit(
+    "parts of all clusters of a FleetHPA",
+    640 * 1024,
+    "bytes of JSON",
+    "fold",
+    "the report is not taken, so that the cluster counts as away: trouble `overLimit` in `get clusters`, `doctor`",
+)
 FLEET_PAST = Limit(
     "recommendations, additions and removals in a report to a FleetHPA",
     500,

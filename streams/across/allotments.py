@@ -5,7 +5,7 @@ and the most that it may have. Reports and allotments may be late, lost, repeate
 (docs/decisions/0017-across-clusters.md; `python -m tests.across_model` explores it).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -133,8 +133,22 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
             share = had - taken
         # Of a member without an allotment, a write in flight may end either way: it may have less than it reported.
         if may_add or account.allotted or share <= account.certain:
-            made[name] = allotted(account, share)
+            after = allotted(account, share)
+            made[name] = account if after is account else structs.replace(after, allotted=_telling(after.allotted))
     return made
+
+
+def _telling(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
+    """Leave out those with at least as high and at least as low ones after them: whichever the member reports to obey,
+    they change nothing of what it can have. So a member that never obeys gets no endless list.
+    """
+    found = [allotments[-1]]
+    least = most = found[0].replicas
+    for each in allotments[-2::-1]:
+        if not least <= each.replicas <= most:
+            least, most = min(least, each.replicas), max(most, each.replicas)
+            found.append(each)
+    return tuple(found[::-1])
 
 
 def allotted(account: Account, share: int, *, again: bool = False) -> Account:

@@ -284,6 +284,10 @@ class EntryFold(Folding):
             if hpa is None or known is None:
                 continue
             row = hpa.row
+            if fleet.parts_bytes(known, body.member, each.part) > limits.FLEET_PARTS.most:
+                self.namespace.touch()
+                self.namespace.held.refuse(limits.FLEET_PARTS, 0, row.name, self.now_ms)
+                continue
             row.fleet = fleet.take_report(known, row.revision, body.member, body.at, each, self.now_ms)
             if row.fleet is not known:
                 hpa.dirty = True

@@ -1,8 +1,12 @@
 """What is allotted when, and what is counted; `tests.across_model` explores the rest."""
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 
 from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from tests.laws import examples
 
 
 def _obeying(number: int, replicas: int, most: int | None = None) -> Account:
@@ -43,6 +47,25 @@ def test_every_allotment_from_the_reported_number_on_counts() -> None:
     account = booked(account, MemberReport(4, 1, 1))
     assert (account.counted, account.allotted) == (1, (Allotment(4, 1),))
     assert booked(account, MemberReport(3, 8, 8)) == account
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.integers(0, 6), max_size=60), st.integers(0, 60))
+@example([6, 2] * 30, 7)
+def test_what_is_kept_of_allotments_that_a_member_never_obeys_has_an_end_and_counts_as_all(
+    shares: list[int], obeys: int
+) -> None:
+    begin = Account(MemberReport(0, 3, 3))
+    kept, every = begin, begin
+    for share in shares:
+        kept = allot({"east": share}, {"east": kept}, 100)["east"]
+        if kept.newest != every.newest:
+            every = structs.replace(every, allotted=(*every.allotted, kept.newest))
+    assert len(kept.allotted) <= 2 * 7
+    for account, other in ((kept, every), [booked(each, MemberReport(obeys, 2, 4)) for each in (kept, every)]):
+        assert (account.counted, account.certain, account.newest) == (other.counted, other.certain, other.newest)
+        assert (account.present, account.is_moving) == (other.present, other.is_moving)
+        assert outstanding({"east": account}) == outstanding({"east": other})
 
 
 def test_a_late_report_does_not_make_room_for_a_member_that_only_seems_to_have_it() -> None:

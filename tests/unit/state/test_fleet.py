@@ -14,6 +14,9 @@ from schemas.entries import FleetAllotment, FleetReport, FleetReportItem
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbeat
 from schemas.settings import Restart
+from schemas.topics import MAX_ROW_BYTES
+from streams.hpa.observation import PodCounts, ScaleFailure
+from streams.hpa.parts import PartObservation, written_part
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
 from tests.kit.crashing import assert_the_same_after_crashes
@@ -109,6 +112,21 @@ def test_a_part_above_the_limit_is_not_sent_and_shown(monkeypatch: pytest.Monkey
     assert not [each for each in sent if isinstance(each.body, FleetReport)]
     namespace = run.logs["east"].partition.state.namespaces["east/shop"]
     assert namespace.held.refused[0][limits.FLEET_PART.what].name == NAME
+
+
+def test_what_clusters_report_fits_into_a_row_however_much_of_it_there_is() -> None:
+    clusters = [f"c{number}" for number in range(limits.FLEET_CLUSTERS.most)]
+    run, chosen = Fleet(dict.fromkeys(clusters, 1), 100), Random(1)
+    log = run.logs[FLEET]
+    for number, name in enumerate(clusters):
+        error = chosen.randbytes(limits.FLEET_PART.most // 2 - 200).hex()
+        part = written_part(PartObservation(ScaleFailure(error), PodCounts(), ()))
+        item = FleetReportItem(NAME, run.revision, 0, 1, 1, part)
+        run.add(FLEET, FleetReport(member=name, at=number + 1, items=[item]))
+    assert max(len(value) for _, value in log.partition.checkpoint()) < MAX_ROW_BYTES * 2
+    refused = log.partition.state.namespaces[f"{FLEET}/shop"].held.refused[0]
+    assert refused[limits.FLEET_PARTS.what].name == NAME
+    assert len(run.row(FLEET).fleet.parts) > 5  # type: ignore[union-attr]
 
 
 def test_in_shadow_the_division_is_shown_and_nothing_is_allotted() -> None:
