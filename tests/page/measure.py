@@ -39,16 +39,16 @@ from schemas.decisions import Decision
 from schemas.entries import Body, Entry, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, Mode
-from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import archived_record
 from streams.history.past import Past
 from streams.state.moves import Move
+from streams.state.partitionrow import ServedRow
+from tests.bench.steady import ENFORCED, ClosedLoop
 from tests.kafka.broker import KafkaBroker
 from tests.kit.archive import Topics, as_record, write_archive
 from tests.kit.cli import Fleet, hpa
 from tests.kit.generated_log import Fleet as GeneratedFleet
-from tests.kit.generated_log import generate
 from tests.kit.page import LOCAL, over
 from tests.page.browsing import launched, serving
 from tests.page.livefleet import decided, fill
@@ -146,15 +146,16 @@ def small_fleet(hpas: int) -> Fleet:
 
 
 def large_fleet(hpas: int) -> Fleet:
-    """Each HPA has five pods of its own, was evaluated and wants writes; 50 of them share a namespace."""
+    """Each HPA had five pods of its own, was evaluated, and its writes are applied; 50 of them share a namespace."""
     fleet = Fleet()
-    enforcing = ClusterSettings(default_mode="enforce", native_controller="absent")
-    made = GeneratedFleet(hpas=hpas, namespaces=max(1, hpas // 50), clusters=5, minutes=0.5, settings=enforcing)
-    for record in generate(made):
-        fleet.now_ms = record.timestamp_ms
-        fleet.log.append((record.offset, record.timestamp_ms, record.value))
-        decided = fleet.partition.apply(record.offset, record.timestamp_ms, record.value)
-        fleet.values += [each.value for each in decided]
+    minutes = max(0.5, min(10.0, 5_000 / hpas))
+    made = GeneratedFleet(
+        hpas=hpas, namespaces=max(1, hpas // 50), clusters=5, minutes=minutes, noise=0.03, settings=ENFORCED
+    )
+    for record in ClosedLoop(made).log():
+        fleet.now_ms = record[1]
+        fleet.log.append(record)
+        fleet.values += [each.value for each in fleet.partition.apply(*record)]
     return fleet
 
 
@@ -166,6 +167,8 @@ def varied(state: FleetState) -> FleetState:
     chance = random.Random(1)
     for name, cluster in state.clusters.items():
         cluster.hpas = sum(hpa.cluster == name for hpa in state.hpas)
+        if name != "c2":  # a reconciler serves the others
+            cluster.served = ServedRow(state.clock_ms)
     for id_, view in state.hpas.items():
         most = chance.choice((4, 6, 10, 12, 20, 40))
         count = min(most, 2 + int((most - 2) * chance.random() ** 1.6 * 1.15))
@@ -177,12 +180,19 @@ def varied(state: FleetState) -> FleetState:
             after = moves[0].before if moves else count
             if before != after:
                 moves.insert(0, Move(at_ms, before, after, "fleethpa"))
-        status: dict[str, Any] = {"currentReplicas": count, "desiredReplicas": count, "conditions": []}
+        used = chance.randrange(70, 88)
+        current = {"name": "cpu", "current": {"averageUtilization": used, "averageValue": f"{10 * used}m"}}
+        status: dict[str, Any] = {
+            "currentReplicas": count,
+            "desiredReplicas": count,
+            "currentMetrics": [{"type": "Resource", "resource": current}],
+            "conditions": [],
+        }
         paused = ""
         if id_.cluster == "c3" and chance.random() < 0.3:
             text = "unable to get metrics for resource cpu: the server is currently unable to handle the request"
             failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": text}
-            status["conditions"] = [failed]
+            status |= {"conditions": [failed], "currentMetrics": []}
         elif chance.random() < 0.01:
             paused = chance.choice(("by anna: INC-42", "by ben: INC-43"))
         spec = view.spec | {"minReplicas": 2, "maxReplicas": most}
@@ -194,14 +204,15 @@ def varied(state: FleetState) -> FleetState:
 
 
 def serve(hpas: int, grows: bool, is_varied: bool, pipe: Connection) -> None:
-    """Serve a generated fleet; it may grow while it is served."""
+    """Serve a generated fleet; it may grow while it is served. A varied one is as if its log ended now."""
+    fleet = small_fleet(hpas) if grows else large_fleet(hpas)
     if is_varied:
 
         async def read(past: Past) -> FleetState:
             return varied(await read_state(past))
 
         pytest.MonkeyPatch().setattr("fleethpa.page.livereader.read_state", read)
-    fleet = small_fleet(hpas) if grows else large_fleet(hpas)
+        pytest.MonkeyPatch().setattr(LiveReader, "now_ms", lambda _: fleet.now_ms)
     fleet.checkpoint()
     over(fleet, pytest.MonkeyPatch())
     look_for_cycles_seldom()  # as the command does; the topics are none of the page's memory

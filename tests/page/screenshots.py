@@ -16,8 +16,6 @@ from tests.page.browsing import launched, serving
 
 SIZES = {"wide": (1400, 900), "middle": (768, 1024), "narrow": (390, 844)}
 LARGE = (500, 5_000)
-LONG_AGO = "/changes?since=2020-01-01T00:00:00Z"
-"""The logs of generated fleets are not of today."""
 DOCS = ("fleet", "hpa", "decision", "changes")
 """Views of which the README and docs/page.md show the wide picture."""
 
@@ -27,10 +25,10 @@ def views(page: Page, address: str) -> dict[str, str]:
     page.goto(address)
     hpa = _links(page, 'table.fleet tbody th > a:not([href^="/hpa/%40fleet/"])')[0]
     wholes = _links(page, 'table.fleet tbody th > a[href^="/hpa/%40fleet/"]')
-    page.goto(f"{address}{LONG_AGO}&q=kind:evaluation")
-    # The oldest shows most: a policy limits it.
-    decision = page.locator("tbody td:last-child a").last.get_attribute("href") or ""
-    diff = f"/diff?other={decision.rpartition('/')[2]}"
+    page.goto(f"{address}/changes?q=kind:evaluation")
+    # The oldest shows most: a policy limits it. The newest has one before it.
+    decisions = _links(page, "tbody td:last-child a")
+    decision, diff = decisions[-1], f"/diff?other={decisions[0].rpartition('/')[2]}"
     page.goto(address + hpa)
     spec = next(iter(_links(page, ".revisions a")), f"{hpa}/spec?other=1")
     return {
@@ -106,7 +104,7 @@ def main() -> None:
             found: dict[str, str] = {}
             with Served(count, varied=True) as large, pages(browser) as made:
                 for look, page in made:
-                    found = found or views(page, large.address) | {"troubled": "/?q=problem:any", "changes": LONG_AGO}
+                    found = found or views(page, large.address) | {"troubled": "/?q=problem:any"}
                     for name, path in found.items():
                         if not only or name in only:
                             take(page, large.address + path, given.folder / f"{name}-{count}-{look}.png")
