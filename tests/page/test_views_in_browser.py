@@ -114,7 +114,8 @@ def test_a_cell_of_the_strip_is_named_and_opened(page: Page, large: str) -> None
     named = "document.querySelector('.cells[data-cluster=c3]').title"
     page.wait_for_function(f"{named} !== ''")
     found = page.evaluate("fetch('/fleet/replay').then(answer => answer.json())")
-    name, least, most, count, _, _ = found["clusters"]["c3"][50 + 10 + 2]
+    in_first = 10 * int(row.get_attribute("data-rows") or "")
+    name, least, most, count, _, _ = found["clusters"]["c3"][in_first + 10 + 2]
     assert page.evaluate(named) == f"c3/{name} {count} of {least} to {most}"
     second.click(position={"x": 16 * 2 + 4, "y": 16 + 4})
     expect(page.locator("h1")).to_contain_text(f"c3/{name}")
