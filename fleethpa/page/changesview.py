@@ -130,7 +130,8 @@ def _verdict(found: Sequence[Recorded], *, every: bool) -> str:
     if not found:
         return "No replicas were changed"
     up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in found)
-    return f"{counted(len(found), 'change')} of replicas: {up} up, {len(found) - up} down"
+    noun = "change" if len(found) == 1 else "changes"
+    return f"{len(found):,} {noun} of replicas: {up:,} up, {len(found) - up:,} down"
 
 
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:
