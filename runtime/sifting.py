@@ -7,7 +7,7 @@ only of batches that may hold what is looked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -19,14 +19,9 @@ from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from runtime.driver import driver_of
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, read_batches
+from schemas.topics import Sieve
 
 READ_UNCOMMITTED: Final = 0
-
-
-MayPass = Callable[[bytes | bytearray, int], bool]
-"""Whether some record may be needed among those whose unpacked bytes and end (the offset after them) these are."""
-Passes = Callable[[bytes, int], bool]
-"""Whether a record is needed, by its value and offset."""
 
 
 async def read_sifted(
@@ -34,13 +29,12 @@ async def read_sifted(
     partition: TopicPartition,
     first: int,
     end: int,
-    may_pass: MayPass,
-    passes: Passes,
+    sieve: Sieve,
     *,
     in_turn: asyncio.Lock,
     fetch_bytes: int,
 ) -> AsyncGenerator[list[Any], None]:
-    """Give the records of [first, end) of an assigned partition that are needed, and of each fetch the last one.
+    """Give the records of [first, end) of an assigned partition that pass, and of each fetch the last one.
 
     Where the leader does not answer as expected, the rest is read in the usual way, which waits, asks for the new
     leader, or raises as `kafkaclients.read_batches` does.
@@ -53,7 +47,7 @@ async def read_sifted(
     while position < end:
         try:
             data = await _fetched(consumer, partition, position, fetch_bytes)
-            found, after = _sifted(data, position, end, may_pass, passes)
+            found, after = _sifted(data, position, end, sieve)
         except (KafkaError, UnicodeDecodeError):
             break
         if after == position:
@@ -95,8 +89,8 @@ class _Batches(_MemoryRecordsPy):  # type: ignore[misc]
         return piece
 
 
-def _sifted(data: bytes, position: int, end: int, may_pass: MayPass, passes: Passes) -> tuple[list[Any], int]:
-    """The records that are needed, and the offset after what was looked at.
+def _sifted(data: bytes, position: int, end: int, sieve: Sieve) -> tuple[list[Any], int]:
+    """The records that pass, and the offset after what was looked at.
 
     Raises CorruptRecordException: a batch is damaged, or of a format in which batches have no heads.
     """
@@ -110,10 +104,10 @@ def _sifted(data: bytes, position: int, end: int, may_pass: MayPass, passes: Pas
         is_last = not batches.has_next() or batch.next_offset >= end
         if not batch.is_control_batch:
             batch._maybe_uncompress()
-            if is_last or may_pass(batch._buffer, batch.next_offset):
+            if is_last or sieve.may_pass(batch._buffer, batch.next_offset):
                 records = [each for each in _records(piece) if position <= each.offset < end]
                 last = records[-1:] if is_last else []
-                found += [each for each in records if passes(each.value or b"", each.offset) or each in last]
+                found += [each for each in records if sieve.passes(each.value or b"", each.offset) or each in last]
         position = batch.next_offset
     return found, position
 

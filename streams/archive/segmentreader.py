@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from schemas.decisions import links_of
+from schemas.topics import Sieve
 from streams.archive.layout import read_small, sha256_hex, struct_in
 from streams.archive.segments import (
     BAD_JSON,
     GENESIS,
     ArchivedRecord,
     ArchiveError,
-    Sieve,
     frame_positions,
     link,
     read_frame,

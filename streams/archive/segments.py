@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256 as _sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import cramjam
 import msgspec
+
+from schemas.topics import Sieve
 
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
 _PLACE = struct.Struct(">qq")
@@ -129,16 +131,6 @@ def frame(records: Iterable[ArchivedRecord]) -> bytes:
     plain = _encode(list(records))
     packed = bytes(cramjam.zstd.compress(plain, 3))
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
-
-
-class Sieve(Protocol):
-    """Says which records are decoded. One that holds nothing of what is looked for may be, too."""
-
-    def may_pass(self, data: bytes | bytearray, end: int) -> bool:
-        """Whether some record may pass among those whose bytes these are; `end`: the offset after them."""
-
-    def passes(self, value: bytes, offset: int) -> bool:
-        """Whether a record passes. They are asked for in order."""
 
 
 def read_frames(

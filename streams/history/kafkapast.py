@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
@@ -141,17 +141,12 @@ class KafkaPast(Past):
             if sieve is None:
                 batches = kafkaclients.read_batches(consumer, part, begin, span.end)
             else:
-                batches = self._sifted(consumer, part, OffsetBounds(begin, span.end), sieve, FOLLOWED_BYTES)
+                batches = read_sifted(
+                    consumer, part, begin, span.end, sieve, in_turn=self._in_turn, fetch_bytes=FOLLOWED_BYTES
+                )
             async with aclosing(batches):
                 async for batch in batches:
                     yield list(map(archived, batch))
-
-    def _sifted(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, sieve: HpaSieve, fetch_bytes: int
-    ) -> AsyncGenerator[list[ConsumerRecord], None]:
-        return read_sifted(
-            consumer, part, *span, sieve.may_pass, sieve.passes, in_turn=self._in_turn, fetch_bytes=fetch_bytes
-        )
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -193,7 +188,7 @@ class KafkaPast(Past):
             if sieve is None:
                 found = kafkaclients.read_batches(consumer, part, *span, NEARBY)
             else:
-                found = self._sifted(consumer, part, span, sieve, NEARBY_BYTES)
+                found = read_sifted(consumer, part, *span, sieve, in_turn=self._in_turn, fetch_bytes=NEARBY_BYTES)
             async with aclosing(found) as batches:
                 async for batch in batches:
                     yield list(map(archived, batch))
