@@ -8,7 +8,7 @@ event loop that hangs. The last is watched from a thread, the others from the lo
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
@@ -25,6 +25,8 @@ from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
 
+_TOPICS = (LOG, DECISIONS, CHANGELOG)
+
 
 class StartError(Exception):
     """The decider cannot start; the text says what to do."""
@@ -40,15 +42,16 @@ async def check(config: DeciderConfig) -> int:
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
     try:
+        partitions = await _check_topics(config)
         async with reader(config.kafka, group_id=DECIDER_APP_ID) as consumer:
-            partitions = await _check_topics(consumer)
+            # What is not readable shows here, not as silence later.
+            await consumer.end_offsets([TopicPartition(name, 0) for name in _TOPICS])
             await consumer.committed(TopicPartition(LOG, 0))
-        await _check_timestamps(config)
         return partitions
     except GroupAuthorizationFailedError as error:
         raise _denied("group", DECIDER_APP_ID, "READ") from error
     except TopicAuthorizationFailedError as error:
-        raise StartError(Exit.DENIED, f"Kafka denies access: {error}; see `fleethpa topics acls`") from error
+        raise _denied("topic", ", ".join(map(str, error.args)), "READ") from error
     except KafkaConnectionError as error:
         # A broker that is away and a wrong password look the same from here; the first goes by with time.
         raise StartError(Exit.STALLED, _unreachable(config, error)) from error
@@ -56,34 +59,18 @@ async def check(config: DeciderConfig) -> int:
         raise StartError(Exit.NEEDS_OPERATOR, _unreachable(config, error)) from error
 
 
-async def _check_topics(consumer: AIOKafkaConsumer) -> int:
-    names = (LOG, DECISIONS, CHANGELOG)
-    await _name_topics(consumer, names)
-    counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in names}
-    if denied := sorted(consumer._client.cluster.unauthorized_topics & set(names)):
-        raise _denied("topic", ", ".join(denied), "READ")
-    if missing := [name for name, count in counts.items() if not count]:
+async def _check_topics(config: DeciderConfig) -> int:
+    async with TopicAdmin(config.kafka) as admin:
+        counts = await admin.partitions(_TOPICS)
+        found = await admin.config(LOG)
+    if missing := [name for name in _TOPICS if name not in counts]:
         raise StartError(Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa topics init`")
     if len(set(counts.values())) != 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise StartError(Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {listed}")
-    # What is not readable shows here, not as silence later.
-    await consumer.end_offsets([TopicPartition(name, 0) for name in names])
-    return counts[LOG]
-
-
-async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None:
-    """Ask the broker about these topics by name; an embedded one brings them into being."""
-    for name in names:
-        await consumer._client.add_topic(name)
-    await consumer._client.force_metadata_update()
-
-
-async def _check_timestamps(config: DeciderConfig) -> None:
-    async with TopicAdmin(config.kafka) as admin:
-        found = await admin.config(LOG)
     if problem := stamp_problem(found, is_playback=config.playback, option="--playback"):
         raise StartError(Exit.NEEDS_OPERATOR, problem)
+    return counts[LOG]
 
 
 def _denied(kind: str, name: str, operation: str) -> StartError:
