@@ -180,7 +180,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         yield f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(past.at_ms)}: shown as of its end"
 
 
-def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
+def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
     """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     guardrails: GuardrailPauses = {}
@@ -198,7 +198,9 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     views = [_view(part, hpa, guardrails) for part, hpa in hpas if not _is_gone(hpa)]
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     state.scattered_groups = _scattered_groups(partitions)
-    state.clusters = _clusters(state, partitions)
+    # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
+    reached_ms = min((each.partition.clock_ms for each in folded if each.behind), default=clock_ms)
+    state.clusters = _clusters(state, partitions, reached_ms)
     state.paused = _paused_whole(partitions, EVERY_CLUSTER, state.clock_ms)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
@@ -343,9 +345,10 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
     return f"{text}: {pause.reason}" if pause.reason else text
 
 
-def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
+def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -> dict[str, ClusterView]:
+    """The clusters; `reached_ms`: up to when all partitions are folded."""
     # Silence counts from the newest record in the log: without ingest no report of an observer or reconciler arrives.
-    clock_ms, is_cut_off = min(state.clock_ms, state.newest_ms + INGEST_EVERY_MS), state.is_cut_off
+    clock_ms, is_cut_off = min(reached_ms, state.newest_ms + INGEST_EVERY_MS), state.is_cut_off
     reported = dict(sorted(_received(partitions, state.namespaces.values()), key=itemgetter(1)))
     agents = {name: agent for part in partitions for name, agent in part.row.agents.items()}
     names = {hpa.cluster for hpa in state.hpas} | {cluster for cluster, _ in state.namespaces} | reported.keys()

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord
 from streams.history.past import Past
+from streams.state.rowcodec import row_partition
 
 
 class MemoryPast(Past):
@@ -40,7 +41,7 @@ class MemoryPast(Past):
         yield list(self.made[topic, partition])
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
-        return self._rows
+        return {key: value for key, value in self._rows.items() if row_partition(key) == partition}
 
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None

@@ -24,12 +24,16 @@ from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
 from fleethpa.show.table import Column, Widths, table
-from schemas.entries import Outcome
+from schemas.codec import encode
+from schemas.entries import LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
+from streams.archive.layout import LOG
+from streams.archive.segments import archived_record
 from streams.history.recorded import Expander, Recorded
 from tests.kit.cli import Cli, Fleet, FleetPast, hpa
+from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
 
 HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE  PROBLEM"
@@ -684,6 +688,21 @@ async def test_the_state_of_a_fleet_whose_decider_is_far_behind_is_what_it_decid
     assert state.clock_ms < decided_ms + 180_000
     assert state.end_ms == fleet.now_ms
     assert (await read_state(FleetPast(fleet))).clock_ms == fleet.now_ms
+
+
+async def test_nobody_is_silent_in_what_a_decider_that_catches_up_has_not_folded_yet(fleet: Fleet) -> None:
+    fleet.append()
+    fleet.checkpoint()
+    for _ in range(16):
+        fleet.append(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]), after_ms=5_000)
+    tick = encode(LogRecord(v=1, entries=[]))
+    times_ms = range(fleet.now_ms - 90_000, fleet.now_ms + 1, 1_000)
+    caught_up = [archived_record(at, time_ms, b"", (), tick) for at, time_ms in enumerate(times_ms)]
+    behind = [archived_record(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
+    past = MemoryPast({(LOG, 0): behind, (LOG, 1): caught_up}, dict(fleet.rows), partitions=2, live=True)
+    state = await read_state(past)
+    assert "observerSilent" not in [each.kind for each in state.clusters["east"].troubles]
+    assert state.clock_ms == fleet.now_ms
 
 
 def test_following_says_which_namespace_is_looked_at(run: Cli) -> None:
