@@ -48,7 +48,7 @@ def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
         (f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}")
         for each in made.unmoved
     ]
-    found += [_without(each) for each in made.without]
+    found += [_without(each, made.final) for each in made.without]
     if made.release is not None:
         found.append(
             (f"from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
@@ -69,9 +69,11 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
     return f"{name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
 
 
-def _without(each: Without) -> tuple[str, str, str]:
-    how = each.how if each.limit in _TAKEN_AWAY_HOW else ""
-    return f"without {words.LIMITS.get(each.limit, each.limit)}", f"→ {each.answer}", how
+def _without(each: Without, final: int) -> tuple[str, str, str]:
+    what = f"without {words.LIMITS.get(each.limit, each.limit)}"
+    if each.answer == final:
+        return what, "-", "changes nothing"
+    return what, f"→ {each.answer}", each.how if each.limit in _TAKEN_AWAY_HOW else ""
 
 
 def _because(each: Unmoved, several: bool) -> str:

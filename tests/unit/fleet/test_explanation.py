@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.decisionpage import explained, explanation_lines
+from fleethpa.fleet.decisionpage import explained, explanation_lines, would_rows
 from schemas.decisions import MetricDecision
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet, Command
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.analysis.counterfactual import Counterfactuals, Without
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
@@ -218,3 +219,19 @@ def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyP
     compared = re.findall(r"at (\d+)(m?); was (\d+)(m?)", text)
     assert compared, text
     assert all(unit == other for _, unit, _, other in compared), text
+
+
+def test_a_limit_without_which_the_answer_is_the_same_is_not_said_to_change_it() -> None:
+    found = Counterfactuals(
+        current=6,
+        final=6,
+        flips=[],
+        unmoved=[],
+        without=[
+            Without(limit="Tolerance", answer=6, how="with a tolerance of 0"),
+            Without(limit="MaxReplicas", answer=9, how="without a maximum"),
+        ],
+        release=None,
+    )
+    assert [row[:2] for row in would_rows(found)] == [("without the tolerance", "-"), ("without maxReplicas", "→ 9")]
+    assert would_rows(found)[0][2] == "changes nothing"
