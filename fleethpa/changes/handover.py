@@ -119,7 +119,8 @@ def _one_hpa(verb: str, ref: Ref, cluster: str | None, namespace: str | None, al
         raise usage(
             f"{ref} does not say in which cluster",
             cause=f"As in `fleethpa get hpa`, it is the HPA {found.name} of namespace {found.namespace}.",
-            next_step=f"fleethpa {verb} {ref} -C CLUSTER --dry-run",
+            next_step=f"fleethpa {verb} {ref} -C CLUSTER --dry-run"
+            + ("" if ref.namespace else f"; all of a cluster {ref}: fleethpa {verb} -C {ref} -A --dry-run"),
         )
     return found
 

@@ -79,7 +79,7 @@ def _report(rules: Guardrails, trips: list[Trip], read: int) -> QuestionReport:
     for trip in trips:
         until = "a person resumes" if trip.until is None else rfc3339(trip.until)
         removed = f"{trip.removed} of {trip.replicas}"
-        held = f"{trip.held} of {counted(trip.held_hpas, 'HPA')}"
+        held = f"{counted(trip.held, 'replica')} of {counted(trip.held_hpas, 'HPA')}" if trip.held else "-"
         where = trip.cluster, trip.namespace or "(all)"
         rows.append((rfc3339(trip.time), trip.rule, *where, removed, until, held, f"{trip.cost_replica_hours:g}"))
     quiet = [rule.name for rule in rules.rules if all(trip.rule != rule.name for trip in trips)]

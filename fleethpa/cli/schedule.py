@@ -143,8 +143,9 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
     if missing := selection.missing(view.id for view in views):
         raise not_found(f"{missing[0]} has no schedule", next_step="fleethpa schedule create")
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
-    session.listing(_listing(rows), output)
-    if not rows and output == "table":
+    if rows or output != "table":
+        session.listing(_listing(rows), output)
+    else:
         session.note("No central HPA has a schedule. Next: fleethpa schedule create")
 
 

@@ -28,6 +28,8 @@ OPEN_UNKNOWN: Final = (
 _FAR: Final = 1e6
 _LEAST_HOURS: Final = 0.005
 """Replica-hours that are none, as they are written."""
+_LEAST_SHARE: Final = 0.01
+"""Of the replica-hours: by how much a model may miss what was recorded without a word of it in the verdict."""
 ComparedRow = tuple[str, str, str, str]
 
 
@@ -288,7 +290,22 @@ def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> 
     # Pods at their limit show no more load than they took: what a higher maximum would have needed is not known.
     at_max = any(each.result.recorded.at_max_minutes and each.result.recorded.worst_overload > 1 for each in reports)
     why = "; demand beyond maxReplicas is not known" if at_max else ""
-    return f"{what} {cost}; time above target {above}{why}."
+    return f"{what} {cost}; time above target {above}{why}{_of_the_model(reports, was, own)}."
+
+
+def _of_the_model(reports: Sequence[Reported], was: Measures, own: Measures) -> str:
+    """How much the model gives otherwise than was recorded without any change; empty where that is little.
+
+    A pause, an override or missing metrics are in what was recorded, and not in the model.
+    """
+    results = [each.result for each in reports if each.result.deployed is not None]
+    if len(results) < len(reports):
+        return ""
+    same = total(each.deployed for each in results if each.deployed is not None)
+    if abs(same.replica_hours - was.replica_hours) < max(_LEAST_HOURS, _LEAST_SHARE * was.replica_hours):
+        return ""
+    gives = f"the model gives the deployed spec {_relative(was.replica_hours, same.replica_hours)}, too"
+    return f"; {gives}: {own.replica_hours - same.replica_hours:+.2f} replica-hours are due to the change"
 
 
 def report(reports: Sequence[Reported], failed: Sequence[str], price: Decimal | None = None) -> QuestionReport:

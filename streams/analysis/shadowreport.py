@@ -372,7 +372,11 @@ class _Comparison:
             found.append(
                 f"no rescale was seen; {reproduced} native statuses show the metric values of fleethpa's samples"
             )
-        return [*found, f"all {explained} differences are explained"] if explained else found
+        return [*found, _explained(explained)] if explained else found
+
+
+def _explained(count: int) -> str:
+    return "the one difference is explained" if count == 1 else f"all {count} differences are explained"
 
 
 _FAILURES = ("ScalingActive", "AbleToScale")

@@ -24,6 +24,7 @@ from streams.state.partitionrow import PartitionRow
 from streams.state.rows import DirectoryKey, Pause, TargetName
 
 _MINUTE_MS: Final = 60_000
+_EVERYWHERE: Final = "all clusters"
 
 GuardrailPauses = dict[str, dict[str, Pause]]
 """Cluster, or `cluster/namespace` -> guardrail -> its pause."""
@@ -230,7 +231,7 @@ def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tup
         ("this HPA", namespace.commands.get(name, (None, {}))[1]),
         (f"namespace {namespace.name}", namespace.commands.get("", (None, {}))[1]),
         (f"cluster {namespace.cluster}", row.pauses.get(namespace.cluster, {})),
-        ("all clusters", row.pauses.get(EVERY_CLUSTER, {})),
+        (_EVERYWHERE, row.pauses.get(EVERY_CLUSTER, {})),
     ]
 
 
@@ -245,7 +246,8 @@ def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool,
 
 
 def _describe(scope: str, kind: str, pause: Pause) -> str:
-    text = f"{scope} is paused" if kind == "all" else f"{kind} of {scope} is paused"
+    be = "are" if scope == _EVERYWHERE else "is"
+    text = f"{scope} {be} paused" if kind == "all" else f"{kind} of {scope} is paused"
     if pause.author:
         text += f" by {pause.author}"
     return f"{text}: {pause.reason}" if pause.reason else text

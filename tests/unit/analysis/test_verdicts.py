@@ -25,8 +25,10 @@ def measures(hours: float, above: float = 0.0, at_max: float = 0.0, worst: float
     )
 
 
-def reported(was: Measures, own: Measures, change: str = "maxReplicas 12→20") -> Reported:
-    return Reported(cast(Any, SimpleNamespace(recorded=was, candidate=own)), [change])
+def reported(
+    was: Measures, own: Measures, change: str = "maxReplicas 12→20", deployed: Measures | None = None
+) -> Reported:
+    return Reported(cast(Any, SimpleNamespace(recorded=was, candidate=own, deployed=deployed)), [change])
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,19 @@ def reported(was: Measures, own: Measures, change: str = "maxReplicas 12→20") 
             Decimal("0.04"),
             "tolerance 0.1→0.2 would have cost the same replica-hours; time above target stays 0s.",
             id="nothing",
+        ),
+        pytest.param(
+            reported(measures(0.45), measures(0.495), deployed=measures(0.495)),
+            None,
+            "maxReplicas 12→20 would have cost 0.04 replica-hours more (+10.0 %); time above target stays 0s; the "
+            "model gives the deployed spec +10.0 %, too: +0.00 replica-hours are due to the change.",
+            id="what the model gives without any change",
+        ),
+        pytest.param(
+            reported(measures(100.0), measures(60.0), "minReplicas 12→2", deployed=measures(100.9)),
+            None,
+            "minReplicas 12→2 would have cost 40.00 replica-hours less (-40.0 %); time above target stays 0s.",
+            id="a model that is near enough",
         ),
     ],
 )

@@ -184,6 +184,7 @@ WRONG = (
     ("release", 2, "release what?"),
     ("adopt -C east", 2, "adopt what?"),
     ("adopt shop/checkout", 2, "does not say in which cluster"),
+    ("adopt south", 2, "all of a cluster south: fleethpa adopt -C south -A --dry-run"),
     ("adopt east/shop/checkout -C west", 2, "contradict each other"),
     ("release east/shop/checkout -A", 2, "leave out one of them"),
     ("release -C east -A --native-wait soon", 2, "--native-wait 'soon' is not a duration"),

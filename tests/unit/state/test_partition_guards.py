@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.entries import Body
+from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
@@ -175,6 +175,19 @@ def test_a_paused_hpa_shows_its_count_and_goes_on_evaluating() -> None:
     evaluate(log, 100, 15_000)
     log.add(Command(command="resume", name="web"))
     assert evaluate(log, 100, 15_000)["wants"] == 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "stated"),
+    [
+        pytest.param("east", "cluster east is paused by anna", id="a cluster"),
+        pytest.param("*", "all clusters are paused by anna", id="all clusters"),
+    ],
+)
+def test_a_wider_pause_is_named_in_the_decision(cluster: str, stated: str) -> None:
+    log = world(ALL)
+    log.add(log.entry(Command(command="pause", cluster=cluster, author="anna"), WHOLE_PARTITION_KEY))
+    assert evaluate(log, 100)["paused"] == stated
 
 
 def test_a_resume_of_one_kind_leaves_the_other() -> None:
