@@ -180,7 +180,7 @@ def test_a_paused_hpa_shows_its_count_and_goes_on_evaluating() -> None:
 @pytest.mark.parametrize(
     ("cluster", "stated"),
     [
-        pytest.param("east", "cluster east is paused by anna", id="a cluster"),
+        pytest.param("eu", "cluster eu is paused by anna", id="a cluster"),
         pytest.param("*", "all clusters are paused by anna", id="all clusters"),
     ],
 )
