@@ -24,7 +24,7 @@ from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, Fle
 from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
 from runtime import ending, kafkaclients
-from runtime.driver import stop_soon
+from runtime.driver import FreeMemory, stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.process import PartHealth
@@ -113,6 +113,7 @@ class Reconciler:
             guards=lambda cluster: guards_of(self._in_force, cluster, config.clock()),
             status_every_ms=self._in_force.status_every_ms,
         )
+        self._memory = FreeMemory()
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
         self._reading = asyncio.Event()
@@ -237,7 +238,10 @@ class Reconciler:
                 self.health.ready("decisions")
                 self._reading.set()
             await self._take_all(consumer, batches)
-            self._writers.read(more=self._unread(consumer) > FEW)
+            is_behind = self._unread(consumer) > FEW
+            self._writers.read(more=is_behind)
+            if not is_behind:
+                self._memory.give_back()
             await self._member.commit(only_if_due=True)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)

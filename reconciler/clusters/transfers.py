@@ -148,6 +148,7 @@ class Transfers:
             if self._running.pop(curl, None) is not None:
                 self._multi.remove_handle(curl)
             handle.chunks.clear()
+            del handle.answered  # which holds the answer
             if len(idle) < _IDLE:
                 idle.append(handle)
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from runtime.driver import FreeMemory
 from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
 from schemas.agents import AgentRegistry
@@ -200,6 +201,7 @@ class SourceWorker(ABC):
         self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
         self._cycled_at = time.monotonic()
+        self._memory = FreeMemory()
 
     # --- what differs from worker to worker ---------------------------------------------------------------------------
 
@@ -269,6 +271,8 @@ class SourceWorker(ABC):
             self._places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
         await self._write(self._places)
         await self.commit(only_if_due=True)
+        if not len(self._merge):
+            self._memory.give_back()
         self._cycled_at = time.monotonic()
 
     async def _collect(self, stop: asyncio.Event) -> bool:

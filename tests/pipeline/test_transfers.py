@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import gc
 import gzip
 import json
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -286,6 +288,25 @@ async def test_an_answer_of_five_megabytes_is_read(is_compressed: bool) -> None:
 
     async with served(large) as (_, client):
         assert len((await client.get("/pods"))["items"][0]) == 5_000_000
+
+
+async def test_an_answer_is_not_kept_once_it_was_given() -> None:
+    async def large(server: Server, connection: Connection) -> None:
+        while True:
+            await server.next(connection)
+            await connection.send(whole(LARGE))
+
+    async with served(large) as (_, client):
+        await client.put("/scale", {})
+        tracemalloc.start()
+        try:
+            assert len(await client.get_bytes("/pods")) > 5_000_000
+            await asyncio.sleep(0)  # what runs now still has the answer that it waited for
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert kept < 4_000_000
 
 
 @pytest.mark.parametrize(
