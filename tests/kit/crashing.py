@@ -95,7 +95,7 @@ class Crashing:
         """After how many rows a checkpoint is torn."""
         early = keys.index(self.own) + 1
         cut = self.random.randrange(
-            early if self.early == self.MOST_TORN - 2 and self.own in keys[early:] else 0, len(keys)
+            early if self.early >= self.MOST_TORN - 2 and self.own in keys[early:] else 0, len(keys)
         )
         self.early = 0 if cut >= early else self.early + 1
         return cut
