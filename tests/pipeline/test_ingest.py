@@ -131,7 +131,7 @@ BAD_RECORDS: dict[str, tuple[str, bytes, str]] = {
     "a bare NaN": (topics.SAMPLES, b'{"v":1,"ts":1,"value":NaN}', "not JSON"),
     "an infinity": (topics.SAMPLES, _but(value="-Infinity"), "Infinity"),
     "a negative quantity": (topics.SAMPLES, _but(type="Resource", pod="p", metric="cpu", value="-1"), "negative"),
-    "an absurd quantity": (topics.SAMPLES, _but(value="1e2147483648"), "absurd"),
+    "an absurd quantity": (topics.SAMPLES, _but(value="1e2147483648"), "out of range"),
     "ten megabytes": (topics.SCALES, b'{"v":1,"entries":[' + b"1," * (5 * 1024 * 1024) + b"1]}", "bytes"),
     "a cluster's name with a slash": (topics.SAMPLES, _but(cluster="a/b"), "cluster 'a/b'"),
     "no cluster's name": (topics.SAMPLES, _but(cluster=""), "cluster ''"),

@@ -171,11 +171,9 @@ async def test_every_process_ends_soon_that_starts_while_the_broker_does_not_ans
         assert await exit_codes(parts) == {"decider": 128 + signal.SIGTERM}
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param(["reconciler"], id="one"), pytest.param(IN_CLUSTERS, id="all", marks=pytest.mark.slow)]
-)
-async def test_processes_end_soon_while_an_api_server_does_not_answer(world: World, names: Sequence[str]) -> None:
-    parts = await world.ready(names)
+@pytest.mark.slow
+async def test_processes_end_soon_while_an_api_server_does_not_answer(world: World) -> None:
+    parts = await world.ready(IN_CLUSTERS)
     stand_still(world.cluster)
     assert await exit_codes(parts) == {}
 

@@ -40,7 +40,7 @@ END_MS = START_MS + MINUTES * 60_000
 
 @pytest.fixture(scope="module")
 def topics() -> Topics:
-    loop = ClosedLoop(Fleet(hpas=8, namespaces=4, minutes=MINUTES, settings=ENFORCED, noise=0.05))
+    loop = ClosedLoop(Fleet(hpas=5, namespaces=4, minutes=MINUTES, settings=ENFORCED, noise=0.05))
     made: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
     for topic, number, record in decided([GeneratedRecord(0, *record) for record in loop.log()], 1):
         made[topic, number].append(record)

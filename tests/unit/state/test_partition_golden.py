@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.kit.golden_partition import GOLDEN, decisions_of, read_golden
+from tests.kit.golden_partition import GOLDEN, decisions_of, digest, read_golden
 from tests.pythons import VERSIONS, environment_python
 
 
@@ -50,4 +50,4 @@ def _digest(executable: str, seed: str) -> str:
 
 @cache
 def _digest_here() -> str:
-    return _digest(sys.executable, "random")
+    return digest()
