@@ -13,6 +13,8 @@ from msgspec import structs
 from fleethpa.simulator.broker import EmbeddedBroker
 from fleethpa.simulator.cluster import write_kubeconfig
 from reconciler.clusters.client import ClusterConfig, clusters_of
+from reconciler.observer.native import ObserverConfig
+from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
@@ -222,3 +224,18 @@ async def running(part: Any, stop: asyncio.Event, timeout_s: float = 30.0) -> As
         stop.set()
         if not task.cancelled():
             await task
+
+
+@asynccontextmanager
+async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
+    """An observer of the rig's clusters, while it runs. `changes`: settings of it."""
+    settings: dict[str, Any] = {
+        "kafka": made.kafka,
+        "clusters": made.clusters,
+        "sync_period_ms": 1_000,
+        "heartbeat_ms": 500,
+        "watch_s": 30,
+    }
+    part = Observer(ObserverConfig(**(settings | changes)))
+    async with running(part, asyncio.Event()):
+        yield part

@@ -7,8 +7,7 @@ from runtime.log import wall_clock_ms
 from schemas.observed import Answers, Heartbeat
 from tests.kit.clusters import FaultyCluster
 from tests.kit.partition import LogBuilder
-from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
-from tests.pipeline.test_observer_troubles import observed
+from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, observed, rig
 
 RULES = {27: "1.27", 28: "1.28", 32: "1.32", 33: "1.33", 34: "1.34", 35: "1.35", 36: "1.36", 37: None}
 """Minor version of a cluster -> the rules in its decisions; None: none are named, as 1.37 is the default."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.core.promrules import parse_rules
 from reconciler.core.promsettings import PromConnection, PromConnections
-from reconciler.observer.native import ObserverConfig
-from reconciler.observer.process import Observer
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
@@ -37,26 +33,12 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS, SPECS
 from tests.kit.clusters import Denial, Fault
 from tests.kit.prometheus import FakePrometheus
-from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
+from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, observed, rig, widget
 
 EXTERNAL = {
     "type": "External",
     "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}},
 }
-
-
-@asynccontextmanager
-async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
-    settings: dict[str, Any] = {
-        "kafka": made.kafka,
-        "clusters": made.clusters,
-        "sync_period_ms": 1_000,
-        "heartbeat_ms": 500,
-        "watch_s": 30,
-    }
-    part = Observer(ObserverConfig(**(settings | changes)))
-    async with running(part, asyncio.Event()):
-        yield part
 
 
 def delete(made: Rig, api_version: str, kind: str, name: str, cluster: str = "east") -> None:

@@ -1,8 +1,6 @@
 """What an observer reports when it crashed, and when a cluster goes away, forbids, or contradicts a proof."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,23 +21,9 @@ from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverT
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 from tests.kit.clusters import Denial, Fault
-from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running, widget
+from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, observed, rig, widget
 
 HPA = by_kind("autoscaling/v2", "HorizontalPodAutoscaler")
-
-
-@asynccontextmanager
-async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
-    settings: dict[str, Any] = {
-        "kafka": made.kafka,
-        "clusters": made.clusters,
-        "sync_period_ms": 1_000,
-        "heartbeat_ms": 500,
-        "watch_s": 30,
-    }
-    part = Observer(ObserverConfig(**(settings | changes)))
-    async with running(part, asyncio.Event()):
-        yield part
 
 
 def reports(made: Rig) -> list[ClusterReport]:

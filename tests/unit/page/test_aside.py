@@ -34,7 +34,8 @@ async def test_errors_are_raised_where_the_work_is_awaited() -> None:
     await aside.close()
 
 
-async def test_who_is_cancelled_cancels_the_work() -> None:
+@pytest.mark.parametrize("by", ["who asked for it", "the end"])
+async def test_work_ends_when_it_is_cancelled_by(by: str) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def waits() -> None:
@@ -47,27 +48,12 @@ async def test_who_is_cancelled_cancels_the_work() -> None:
     aside = Aside()
     asked = asyncio.create_task(aside.run(waits()))
     assert await asyncio.to_thread(begun.wait, 30)
-    asked.cancel()
+    if by == "the end":
+        await aside.close()
+        assert ended.is_set()
+    else:
+        asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert await asyncio.to_thread(ended.wait, 30)
     await aside.close()
-
-
-async def test_what_still_runs_at_the_end_is_cancelled() -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    async def waits() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    aside = Aside()
-    asked = asyncio.create_task(aside.run(waits()))
-    assert await asyncio.to_thread(begun.wait, 30)
-    await aside.close()
-    assert ended.is_set()
-    with pytest.raises(asyncio.CancelledError):
-        await asked

@@ -559,59 +559,42 @@ def test_a_cluster_that_joins_after_a_peak_brings_its_window_with_it() -> None:
     assert run.replicas == {"east": 4, "west": 4}
 
 
-BY_EIGHT: dict[str, Any] = {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 8, "periodSeconds": 120}]}}}
+BY_EIGHT = {"policies": [{"type": "Pods", "value": 8, "periodSeconds": 120}]}
 """At most eight replicas in two minutes, in all clusters together."""
 
 
 @pytest.mark.parametrize("is_lost", [pytest.param(False, id="adopt"), pytest.param(True, id="loss of state")])
-def test_what_clusters_added_before_counts_for_the_policies_of_the_whole(is_lost: bool) -> None:
-    run = Fleet({"east": 4, "west": 4}, 40, mode="shadow")
+@pytest.mark.parametrize(
+    ("behavior", "replicas", "loads", "wanted"),
+    [
+        pytest.param({"scaleUp": BY_EIGHT}, (4, 8, 12), (200, 200, 400), 600, id="added"),
+        pytest.param(
+            {"scaleDown": {"stabilizationWindowSeconds": 0} | BY_EIGHT}, (8, 4, 2), (400, 400, 200), 100, id="removed"
+        ),
+    ],
+)
+def test_what_clusters_added_or_removed_before_counts_for_the_policies_of_the_whole(
+    behavior: dict[str, Any], replicas: tuple[int, int, int], loads: tuple[int, ...], wanted: int, is_lost: bool
+) -> None:
+    first, changed, last = ({"east": each, "west": each} for each in replicas)
+    run = Fleet(first, 40, mode="shadow")
     run.delete()
     for name in run.replicas:
-        central = make_hpa(NAME, minReplicas=1, maxReplicas=40, **BY_EIGHT)
+        central = make_hpa(NAME, minReplicas=1, maxReplicas=40, behavior=behavior)
         run.add(name, AutoscalerSet(hpa=central, origin="central", mode="enforce"))
-    for load in (200, 200, 400):
+    for load in loads:
         run.period({"east": load, "west": load})
-    assert run.replicas == {"east": 8, "west": 8}
-    run.apply(spec=BY_EIGHT)
+    assert run.replicas == changed
+    run.apply(spec={"behavior": behavior})
     if is_lost:
-        run.period({"east": 600, "west": 600})
+        run.period({"east": wanted, "west": wanted})
         run.lose(FLEET, 0)
     for _ in range(7 - is_lost):
-        run.period({"east": 600, "west": 600})
-        assert run.replicas == {"east": 8, "west": 8}
+        run.period({"east": wanted, "west": wanted})
+        assert run.replicas == changed
     for _ in range(3):
-        run.period({"east": 600, "west": 600})
-    assert run.replicas == {"east": 12, "west": 12}
-
-
-DOWN_BY_EIGHT: dict[str, Any] = {
-    "behavior": {
-        "scaleDown": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 8, "periodSeconds": 120}]}
-    }
-}
-
-
-@pytest.mark.parametrize("is_lost", [pytest.param(False, id="adopt"), pytest.param(True, id="loss of state")])
-def test_what_clusters_removed_before_counts_for_the_policies_of_the_whole(is_lost: bool) -> None:
-    run = Fleet({"east": 8, "west": 8}, 40, mode="shadow")
-    run.delete()
-    for name in run.replicas:
-        central = make_hpa(NAME, minReplicas=1, maxReplicas=40, **DOWN_BY_EIGHT)
-        run.add(name, AutoscalerSet(hpa=central, origin="central", mode="enforce"))
-    for load in (400, 400, 200):
-        run.period({"east": load, "west": load})
-    assert run.replicas == {"east": 4, "west": 4}
-    run.apply(spec=DOWN_BY_EIGHT)
-    if is_lost:
-        run.period({"east": 100, "west": 100})
-        run.lose(FLEET, 0)
-    for _ in range(7 - is_lost):
-        run.period({"east": 100, "west": 100})
-        assert run.replicas == {"east": 4, "west": 4}
-    for _ in range(3):
-        run.period({"east": 100, "west": 100})
-    assert run.replicas == {"east": 2, "west": 2}
+        run.period({"east": wanted, "west": wanted})
+    assert run.replicas == last
 
 
 def test_a_new_spec_brings_no_window_again() -> None:
