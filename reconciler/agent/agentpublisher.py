@@ -119,6 +119,7 @@ class AgentPublisher:
         await self._idle.wait()
 
     async def run(self) -> None:
+        """Write until cancelled."""
         try:
             while True:
                 await self._arrived.wait()

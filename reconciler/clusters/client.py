@@ -87,6 +87,8 @@ _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class ClusterClient:
+    """The API server of one cluster. Every request raises ClusterError: no answer came, or an error was the answer."""
+
     def __init__(self, config: ClusterConfig) -> None:
         self.name = config.name
         self.on_answer: Callable[[], None] = _nothing

@@ -206,6 +206,7 @@ class ClusterFinder:
         return lambda item: [vetted(each, self._sources.allowed) for each in read(item)]
 
     def members(self) -> Members:
+        """All clusters by name, as they could last be read; of two with one name, the fixed or the first one counts."""
         fixed = {each.name: Member(each) for each in self._sources.fixed}
         found, problems = foundclusters.checked(each for listed in self._known.values() for each in listed)
         for name in [name for name in found if name in fixed]:

@@ -46,6 +46,8 @@ class UnknownKindError(ApiError):
 
 
 class Discovery:
+    """The resources of one cluster, by kind and group; each answer is kept for some minutes."""
+
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._groups: dict[str, tuple[float, dict[str, Resource]]] = {}

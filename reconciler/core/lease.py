@@ -120,5 +120,6 @@ def lease_spec(holder: str, generation: int, time: str) -> dict[str, Any]:
 
 
 def new_lease(namespace: str, name: str, spec: JsonView) -> Json:
+    """A Lease to create, or (with uid and resource version) to replace one."""
     metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "fleethpa"}}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": dict(spec)}

@@ -187,6 +187,7 @@ def closed_body(native: JsonView, generation: int) -> Json:
 
 
 def native_seen(native: JsonView) -> NativeSeen:
+    """A native HPA as the protocol sees it. Raises LookupError, TypeError: it has not the shape of one."""
     metadata, status = native["metadata"], native.get("status") or {}
     generation = (metadata.get("labels") or {}).get(GENERATION_LABEL, "")
     is_closed = frozen_or_paused(native["spec"]) and native["spec"].get("maxReplicas") == _MOST
