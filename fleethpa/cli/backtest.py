@@ -119,12 +119,12 @@ def backtest(
         made = fleet_report(whole, failed, prices, settings, is_there=not fleets)
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
-        found, results, used, coming = session.run(_run(session, tried, window, model, price, zone))
-        failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
-        reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
+        found, used, coming = session.run(_run(session, tried, window, model, price, zone))
+        failed = [text for _, each in found for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
+        reported = [Reported(result, request.changes) for request, result in found]
         made = report(reported, failed, used)
         if emit_yaml:
-            emitted = to_yaml_documents([each.manifest for each in found])
+            emitted = to_yaml_documents([request.manifest for request, _ in found])
         elif zone is not None:
             emitted = _schedules(coming, zone)
     else:
@@ -144,8 +144,8 @@ class _Tried(NamedTuple):
 
 async def _run(
     session: Session, tried: _Tried, window: tuple[int, int], model: Model, price: Decimal | None, zone: ZoneInfo | None
-) -> tuple[list[BacktestRequest], list[Backtest], Decimal | None, dict[HpaId, list[str]]]:
-    """The requests, their results, the price of a replica-hour, and the forecast as rules (with `zone`)."""
+) -> tuple[list[tuple[BacktestRequest, Backtest]], Decimal | None, dict[HpaId, list[str]]]:
+    """The requests with their results, the price of a replica-hour, and the forecast as rules (with `zone`)."""
     coming: dict[HpaId, list[str]] = {}
 
     def keep(request: BacktestRequest, events: Sequence[HpaEvent]) -> None:
@@ -156,7 +156,8 @@ async def _run(
         state = await read_state(past)
         found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
         used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
-        return found, await run_all(past, found, window, model, keep), used, coming
+        note = None if tried.read is not None or tried.selection.refs else session.note
+        return await run_all(past, found, window, model, keep, note), used, coming
 
 
 def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,8 @@ from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import alone, chosen_some, not_evaluated
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of
 from streams.analysis.backtest import Backtest, Model, backtest
@@ -106,22 +107,46 @@ def requests(
 
     `note`: is called with what was left out.
 
-    Raises CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
+    Where none is named, those that `--set` makes invalid, or that lack a metric that it names, are left out.
+
+    Raises CommandError: a manifest is invalid, or an HPA is with `--set` (exit 2); nothing of that name is known
+    (exit 4).
     """
     if read:
         pairs = [(body, view, "--set") for body, view in _of_files(read, selection, state, note)]
     else:
         views = alone(chosen_some(state, selection), "backtest", note)
         pairs = [(view.hpa, view, f"--set on {view.id}") for view in views]
-    return [
-        BacktestRequest(
-            view.id,
-            body | {"spec": checked(body, changed_spec(body["spec"], settings), option)} if settings else body,
-            view.spec,
-            policy,
-        )
-        for body, view, option in pairs
-    ]
+    made, left_out = list[BacktestRequest](), LeftOut()
+    for body, view, option in pairs:
+        with left_out.noting(view.id):
+            spec = checked(body, changed_spec(body["spec"], settings), option) if settings else body["spec"]
+            made.append(BacktestRequest(view.id, body | {"spec": spec}, view.spec, policy))
+    left_out.end(note if read is None and not selection.refs and made else None)
+    return made
+
+
+@dataclass
+class LeftOut:
+    """HPAs that cannot be tried, which do not end the run over the others where nobody has named them."""
+
+    problems: dict[HpaId, CommandError] = field(default_factory=dict)
+
+    @contextmanager
+    def noting(self, hpa: HpaId) -> Iterator[None]:
+        """Note that an HPA cannot be tried, if so."""
+        try:
+            yield
+        except CommandError as problem:
+            self.problems[hpa] = problem
+
+    def end(self, note: Callable[[str], None] | None) -> None:
+        """Name those that are left out. Raises CommandError: there are some, and without `note` none may be."""
+        for problem in list(self.problems.values())[:1]:
+            if note is None:
+                raise problem
+            named = listed(map(str, self.problems))
+            note(f"{counted(len(self.problems), 'HPA')} left out: {named}. {problem.sentence()}")
 
 
 def _of_files(
@@ -154,20 +179,26 @@ async def run_all(
     window: tuple[int, int],
     model: Model,
     also: Callable[[BacktestRequest, Sequence[HpaEvent]], None] = lambda request, events: None,
-) -> list[Backtest]:
+    note: Callable[[str], None] | None = None,
+) -> list[tuple[BacktestRequest, Backtest]]:
     """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
+
+    With `note` those that cannot be tried are left out, which it is called with.
 
     Raises CommandError: as `events_by_hpa` and `run`.
     """
     by_hpa = {request.hpa: request for request in found}
     past.log_records_due = await _log_records_due(past, set(by_hpa), window)
-    made: dict[HpaId, Backtest] = {}
+    made, left_out = dict[HpaId, Backtest](), LeftOut()
     async with aclosing(events_by_hpa(past, set(by_hpa), window)) as parts:
         async for events in parts:
-            made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
             for hpa in events:
-                also(by_hpa[hpa], events[hpa])
-    return [made[request.hpa] for request in found]
+                with left_out.noting(hpa):
+                    [result] = run([by_hpa[hpa]], events, model)
+                    also(by_hpa[hpa], events[hpa])
+                    made[hpa] = result
+    left_out.end(note if made else None)
+    return [(request, made[request.hpa]) for request in found if request.hpa in made]
 
 
 async def _log_records_due(past: Past, hpas: set[HpaId], window: tuple[int, int]) -> int:

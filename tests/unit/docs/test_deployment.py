@@ -221,16 +221,27 @@ def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(name: str) 
         assert set(re.findall(r"(\w+)=~?", matchers)) <= known[metric], f"{metric}{{{matchers}}}"
 
 
+def alerts() -> list[dict[str, Any]]:
+    """The alerts of the chart."""
+    rules: list[dict[str, Any]] = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
+    return rules
+
+
+def test_an_hpa_that_rests_at_its_maximum_on_purpose_raises_no_alert() -> None:
+    [alert] = [each for each in alerts() if each["alert"] == "FleethpaHpaMaxedOut"]
+    wants_more = {'condition="ScalingLimited"', 'status="true"', 'reason="TooManyReplicas"'}
+    name, _, labels = alert["expr"].removesuffix("} == 1").partition("{")
+    assert (name, set(labels.split(","))) == ("fleethpa_hpa_status_condition", wants_more)
+
+
 def test_every_alert_says_how_long_how_bad_and_what_to_do() -> None:
-    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
-    assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in rules)
+    assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in alerts())
 
 
 def test_the_runbook_of_every_alert_is_a_section_of_the_operations_page() -> None:
-    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
     page = (ROOT / "docs/operations.md").read_text()
     anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.+)$", page)}
-    for rule in rules:
+    for rule in alerts():
         path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
         assert (path, anchor) == ("docs/operations.md", rule["alert"].lower())
         assert anchor in anchors
