@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from streams.decider.recordbatches import BatchWriter
 from streams.decider.tail import Exit, RecordedTail, die
+from streams.state.fleet import Message
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 
@@ -28,6 +29,7 @@ class OwnedPartition:
         """Records folded again, as far as decisions stood beyond the recovered state."""
         self.suppressed = 0
         """Re-derived decisions that were published already."""
+        self._messages: list[Message] = []
         self._reported = (0, 0)
 
     @property
@@ -53,9 +55,15 @@ class OwnedPartition:
         self.reread += not self.standing.finished
         standing = await self.standing.at(record.offset)
         decisions = self.partition.apply(record.offset, self._time(record), record.value, standing)
+        self._messages += self.partition.take_messages()
         self.suppressed += len(standing)
         self.applied_at = time.monotonic()
         return decisions
+
+    def take_messages(self) -> list[Message]:
+        """Give what the records since the last call say to other partitions, in order, and forget it."""
+        made, self._messages = self._messages, []
+        return made
 
     def drain_counts(self) -> tuple[int, int]:
         """`reread` and `suppressed` since the last call."""

@@ -110,7 +110,7 @@ class Takes:
 
     async def _send_messages(self) -> None:
         """Send what the folded records say to other partitions: before a checkpoint, so that no crash loses it."""
-        messages = [each for owned in self._assignment.owned.values() for each in owned.partition.take_messages()]
+        messages = [each for owned in self._assignment.owned.values() for each in owned.take_messages()]
         if not messages:
             return
         self._fence.check()

@@ -153,6 +153,8 @@ class Partition:
         before_ms = self.clock_ms
         record = self._open(offset, timestamp_ms, value)
         state = self.state
+        if state.messages:
+            state.messages = []
         state.probe = probe
         expire(state, before_ms)
         # During a gap of the log nothing could be reported: silence counts from its end.
@@ -172,7 +174,7 @@ class Partition:
         return decisions
 
     def take_messages(self) -> list[Message]:
-        """Give what the records since the last call say to other partitions, in order, and forget it.
+        """Give what the newest record says to other partitions, in order, and forget it; the next record does, too.
 
         They may be lost or sent again: what is made of them does not depend on either.
         """

@@ -20,6 +20,7 @@ from schemas.keys import FLEET, namespace_key
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec
 from schemas.topics import AUTOSCALERS, REPORTS, SPECS
 from streams.state.fleet import Message
+from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, ClosedLoop, Record
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
@@ -83,8 +84,13 @@ class Grouped(ClosedLoop):
             own = AutoscalerDeleted(name=each.name, origin="cluster", session="generated")
             yield self._batch(each.key, [(SPECS, body), (AUTOSCALERS, own)])
 
+    def decided(self) -> Iterator[tuple[Record, list[DecisionRecord]]]:
+        """Make the log; what is said to other partitions waits for the next tick."""
+        for each in super().decided():
+            self.waiting += self.partition.take_messages()
+            yield each
+
     def _ticks(self) -> Iterator[GeneratedRecord]:
-        self.waiting += self.partition.take_messages()
         if self.waiting:
             entries = [self._entry(f"{m.cluster}/{m.namespace}", REPORTS, m.body, 0) for m in self.waiting]
             self.waiting = []

@@ -56,6 +56,9 @@ class FakePartition:
         self.applied_offset = offset
         return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [], cast(Any, None))]
 
+    def take_messages(self) -> list[Any]:
+        return []
+
 
 def partition(applied_offset: int = 9) -> OwnedPartition:
     return OwnedPartition(cast(Any, FakePartition(applied_offset)), cast(Any, FakeStanding()))

@@ -114,6 +114,17 @@ def test_a_part_above_the_limit_is_not_sent_and_shown(monkeypatch: pytest.Monkey
     assert namespace.held.refused[0][limits.FLEET_PART.what].name == NAME
 
 
+def test_a_fold_of_which_nobody_asks_what_is_said_to_other_partitions_keeps_no_more_than_one_record_says() -> None:
+    """As in archivers, verification and replays, which fold for long."""
+    run, partition, most = _begun(), Partition.empty(1), 0
+    for _ in range(20):
+        run.period(AT_REST)
+    for record in run.logs["east"].records:
+        partition.apply(*record)
+        most = max(most, len(partition.state.messages))
+    assert most == 1
+
+
 def test_what_clusters_report_fits_into_a_row_however_much_of_it_there_is() -> None:
     clusters = [f"c{number}" for number in range(limits.FLEET_CLUSTERS.most)]
     run, chosen = Fleet(dict.fromkeys(clusters, 1), 100), Random(1)
