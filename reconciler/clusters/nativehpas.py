@@ -1,7 +1,5 @@
 """The native HPAs of one member cluster: every request of fleethpa about objects of kind HorizontalPodAutoscaler."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -84,22 +82,22 @@ class NativeHpas:
 
     async def live(self, namespace: str, name: str) -> LiveHpa:
         """An HPA as it is kept for the next write of its status."""
-        with _an_hpa():
+        try:
             return live_hpa(await self._client.get_as(HpaAnswer, hpa_path(namespace, name)))
+        except ValueError as error:
+            raise _no_hpa(error) from error
 
     async def show(self, namespace: str, name: str, hpa: LiveHpa) -> LiveHpa:
         """Write the status of an HPA that is kept; gives it with its new resource version."""
-        with _an_hpa():
+        try:
             answer = await self._client.put_as(VersionAnswer, f"{hpa_path(namespace, name)}/status", body_of(hpa))
             return written(hpa, answer)
+        except ValueError as error:
+            raise _no_hpa(error) from error
 
 
-@contextmanager
-def _an_hpa() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise UnreachableError(f"the answer is not an HPA: {error}") from error
+def _no_hpa(error: ValueError) -> UnreachableError:
+    return UnreachableError(f"the answer is not an HPA: {error}")
 
 
 def _path_of(hpa: JsonView) -> str:
