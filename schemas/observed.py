@@ -104,11 +104,26 @@ class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):
     session: str = ""
 
 
+class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """A scale subresource of a namespace, by group, kind and name (the version plays no part)."""
+
+    kind: str
+    name: str
+    group: str = ""
+
+
+class Rival(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """An object other than an HPA that drives `target`, such as a ScaledObject of KEDA."""
+
+    kind: str
+    name: str
+    target: Target
+
+
 class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     """A chunk of a full list of a namespace's HPAs, as `PodList`; removes only what came from the cluster.
 
-    `rivals`: other objects that drive a target in this namespace, such as KEDA ScaledObjects:
-    `[{"kind","name","target":{"group","kind","name"}}]`.
+    `rivals`: other objects that drive a target in this namespace.
     `managers`: name of an HPA of this chunk → `[manager, managerTime]`, as `AutoscalerSet` has them.
     """
 
@@ -116,7 +131,7 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     hpas: list[dict[str, Any]]
     chunk: Count = 0
     chunks: PartCount = 1
-    rivals: list[dict[str, Any]] = []
+    rivals: list[Rival] = []
     session: str = ""
     managers: dict[str, tuple[str, TimeMs]] = {}
 
@@ -216,14 +231,6 @@ RIVALS_PART = "scaledobjects"
 """The `part` of troubles of an observer (`ObserverTrouble`)."""
 REFUSED_PART = "refusedReports"
 """The `part` of the trouble that ingest adds to the reports of an agent of which it refused something."""
-
-
-class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """A scale subresource of a namespace, by group, kind and name (the version plays no part)."""
-
-    kind: str
-    name: str
-    group: str = ""
 
 
 class ScaleSet(EntryBody, frozen=True, gc=False, kw_only=True):

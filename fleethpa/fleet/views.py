@@ -318,11 +318,6 @@ class FleetState:
             min(effective(self.settings, name).sync_period_ms for name in (EVERY_CLUSTER, *self.settings))
         )
 
-    def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
-        """Other objects that drive targets there, such as KEDA ScaledObjects."""
-        row = self.namespaces.get((cluster, namespace))
-        return list(row.rivals) if row else []
-
 
 class Shared(NamedTuple):
     """HPAs of one cluster that have the same problem for the same cause."""

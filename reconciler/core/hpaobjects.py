@@ -17,7 +17,7 @@ from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json, JsonView, group_of
 from schemas.metricqueries import Query, metric_query
-from schemas.observed import Target
+from schemas.observed import Rival, Target
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
@@ -92,15 +92,15 @@ def target_of(hpa: JsonView) -> Target:
 SCALED_OBJECT = "ScaledObject"
 
 
-def rival(scaled_object: JsonView) -> dict[str, Any]:
+def rival(scaled_object: JsonView) -> Rival:
     """A ScaledObject of KEDA as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
     reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
-    target = {
-        "group": group_of(reference.get("apiVersion") or "apps/v1"),
-        "kind": reference.get("kind") or "Deployment",
-        "name": reference.get("name") or "",
-    }
-    return {"kind": SCALED_OBJECT, "name": scaled_object["metadata"]["name"], "target": target}
+    target = Target(
+        group=group_of(reference.get("apiVersion") or "apps/v1"),
+        kind=reference.get("kind") or "Deployment",
+        name=reference.get("name") or "",
+    )
+    return Rival(kind=SCALED_OBJECT, name=scaled_object["metadata"]["name"], target=target)
 
 
 def spec_manager(metadata: JsonView) -> tuple[str, int]:

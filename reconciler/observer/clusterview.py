@@ -18,7 +18,17 @@ from reconciler.core.hpaobjects import Asking, KeptHpa, rival
 from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import API_SERVER_PART, Heartbeat, MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
+from schemas.observed import (
+    API_SERVER_PART,
+    Heartbeat,
+    MetricAnswer,
+    ObserverTrouble,
+    Pod,
+    Reason,
+    Rival,
+    ScaleSet,
+    Target,
+)
 
 
 class ObserverMetrics(ClusterMetrics):
@@ -214,7 +224,7 @@ class NamespaceState:
     pods: dict[str, Pod] = field(default_factory=dict)
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     asked: dict[Target, str] = field(default_factory=dict)
-    rivals: dict[str, Json] = field(default_factory=dict)
+    rivals: dict[str, Rival] = field(default_factory=dict)
 
     def targets(self) -> set[Target]:
         """What the HPAs of the namespace scale."""
@@ -309,7 +319,7 @@ class ClusterState:
 
     def replace_rivals(self, scope: str, items: Iterable[Json]) -> list[str]:
         """Take a full list of ScaledObjects in; returns the namespaces in which something changed."""
-        found: dict[str, dict[str, Json]] = {name: {} for name in self.scope(scope)}
+        found: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
         for item in items:
             found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
         changed = [name for name, rivals in found.items() if self.namespace(name).rivals != rivals]

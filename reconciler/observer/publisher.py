@@ -19,7 +19,7 @@ from schemas.codec import encode
 from schemas.entries import Body
 from schemas.fitting import fitted, split
 from schemas.limits import BEAT_NAMESPACES
-from schemas.observed import AutoscalerList, Heartbeat, MetricAnswer, Pod, PodList
+from schemas.observed import AutoscalerList, Heartbeat, MetricAnswer, Pod, PodList, Rival
 from schemas.packed import packed, unpacked
 from schemas.topics import SCALES
 
@@ -172,7 +172,7 @@ def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
 
 def autoscaler_lists(
     hpas: Sequence[dict[str, Any]],
-    rivals: Sequence[dict[str, Any]],
+    rivals: Sequence[Rival],
     list_id: str,
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,

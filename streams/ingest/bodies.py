@@ -37,6 +37,7 @@ from schemas.observed import (
     PodDeleted,
     PodList,
     PodSet,
+    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -59,6 +60,7 @@ from streams.ingest.checks import check_answers, check_chunk, check_pod, check_p
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
+from streams.state.namespacekeys import target_key
 
 Refuse = Callable[[Refusal], None]
 T = TypeVar("T")
@@ -193,29 +195,14 @@ def _good(items: Iterable[T], take: Callable[[T], T], refuse: Refuse) -> Iterato
             refuse(refusal)
 
 
-def _good_rivals(rivals: list[Json], refuse: Refuse) -> Iterator[Json]:
+def _good_rivals(rivals: list[Rival], refuse: Refuse) -> Iterator[Rival]:
     """A rival of an impossible name has no target, so the list is as good without it."""
     for index, rival in enumerate(rivals):
-        made = _rival(rival, f"rivals[{index}]")
-        size = max(len(str(text)) for text in (made["kind"], made["name"], *made["target"].values()))
+        size = max(map(len, (rival.kind, rival.name, *target_key(rival.target))))
         if size <= limits.SCALE_NAME.most:
-            yield made
+            yield rival
         else:
             refuse(OverLimitError(limits.SCALE_NAME, f"rivals[{index}]", size))
-
-
-def _rival(rival: dict[str, Any], field: str) -> dict[str, Any]:
-    """The fields of a rival that are known: other fields do not go into the log."""
-    target = rival.get("target")
-    target = target if isinstance(target, dict) else {}
-    needed = (rival.get("kind"), rival.get("name"), target.get("kind"), target.get("name"))
-    if not (all(isinstance(text, str) and text for text in needed) and isinstance(target.get("group", ""), str)):
-        raise Refusal("wrongType", f'{field} must be {{"kind","name","target":{{"group","kind","name"}}}}, all texts')
-    return _only(rival, ("kind", "name")) | {"target": _only(target, ("group", "kind", "name"))}
-
-
-def _only(found: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: found[name] for name in names if name in found}
 
 
 def _command(body: Command, place: SourcePlace) -> None:

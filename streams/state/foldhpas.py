@@ -5,7 +5,7 @@ mode and windows, and back to the cluster's when the central one is deleted.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from msgspec import structs
@@ -15,7 +15,7 @@ from schemas.entries import Source
 from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin, Rival
 from streams.state.fleet import take_revision
 from streams.state.guards import asked_mode, standing
 from streams.state.held import encoded_size
@@ -362,14 +362,13 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
         namespace.hpa_list = ListProgress()
 
 
-def _add_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]], *, is_first: bool) -> None:
+def _add_rivals(namespace: Namespace, rivals: Iterable[Rival], *, is_first: bool) -> None:
     """Take the rivals of a chunk of a full list, of which this may be the first."""
     if is_first:
         _release_rivals(namespace, namespace.rivals_coming)
         namespace.rivals_coming = []
     for rival in rivals:
-        name = f"{rival.get('kind')} {rival.get('name')}"
-        if namespace.takes(limits.ROW_RIVALS, FIRST_ROW, name, encoded_size(rival)):
+        if namespace.takes(limits.ROW_RIVALS, FIRST_ROW, f"{rival.kind} {rival.name}", encoded_size(rival)):
             namespace.rivals_coming = [*namespace.rivals_coming, rival]
 
 
@@ -382,7 +381,7 @@ def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
     _release_rivals(namespace, gone)
 
 
-def _release_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]]) -> None:
+def _release_rivals(namespace: Namespace, rivals: Iterable[Rival]) -> None:
     less = sum([encoded_size(rival) for rival in rivals])
     namespace.gives_back(limits.ROW_RIVALS, FIRST_ROW, less)
 

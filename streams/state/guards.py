@@ -5,7 +5,7 @@ other.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
+from streams.state.namespacekeys import target_key
 from streams.state.partitionrow import PartitionRow
 from streams.state.rows import DirectoryKey, Pause, TargetName
 
@@ -177,9 +178,9 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
     if rivals:
         return _too(_describe_hpa(namespace, rivals[0]), target), _deletion(namespace, rivals[0])
     for rival in namespace.rivals:
-        if _target_of(rival) == target:
-            kind, name = str(rival.get("kind", "object")), str(rival.get("name", ""))
-            return _too(f"{kind} {namespace.name}/{name}", target), _kubectl_deletion(namespace, kind.lower(), name)
+        if target_key(rival.target) == target:
+            deletion = _kubectl_deletion(namespace, rival.kind.lower(), rival.name)
+            return _too(f"{rival.kind} {namespace.name}/{rival.name}", target), deletion
     return "", ""
 
 
@@ -218,11 +219,6 @@ def _kubectl_deletion(namespace: Namespace, kind: str, name: str) -> str:
 
 def _print(target: TargetName) -> str:
     return f"{target[1]}/{target[2]}"
-
-
-def _target_of(rival: dict[str, Any]) -> TargetName:
-    target = rival.get("target") or {}
-    return str(target.get("group", "")), str(target.get("kind", "")), str(target.get("name", ""))
 
 
 def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tuple[str, Mapping[str, Pause]]]:

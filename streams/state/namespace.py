@@ -11,7 +11,7 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.keys import HpaId
-from schemas.observed import Mode, Pod, PodList
+from schemas.observed import Mode, Pod, PodList, Rival
 from schemas.packed import shared
 from streams.state.held import (
     Held,
@@ -86,8 +86,8 @@ class Namespace:
         self.pod_list = ListProgress()
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
-        self.rivals: list[dict[str, Any]] = []
-        self.rivals_coming: list[dict[str, Any]] = []
+        self.rivals: list[Rival] = []
+        self.rivals_coming: list[Rival] = []
         self.scales: dict[TargetName, ScaleRow] = {}
         self.watches: dict[str, WatchRow] = {}
         self.listed: dict[str, str] = {}

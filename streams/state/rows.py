@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
-from schemas.observed import MetricAnswer, Mode, Origin, Pod
+from schemas.observed import MetricAnswer, Mode, Origin, Pod, Rival
 from schemas.packed import unpacked
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.acrossrows import ClaimRow, FleetRow, ShareRow
@@ -359,8 +359,8 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     # The rest lives in part 0.
     pod_list: ListProgress = ListProgress()
     hpa_list: ListProgress = ListProgress()
-    rivals: list[dict[str, Any]] = []
-    rivals_coming: list[dict[str, Any]] = []
+    rivals: list[Rival] = []
+    rivals_coming: list[Rival] = []
     scales: list[tuple[TargetName, ScaleRow]] = []
     watches: dict[str, WatchRow] = {}
     listed: dict[str, str] = {}

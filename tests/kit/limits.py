@@ -25,6 +25,7 @@ from schemas.observed import (
     PodList,
     PodSet,
     Point,
+    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -175,8 +176,8 @@ def _hpas(length: int, seed: int) -> Body:
 
 
 def _rivals(length: int, seed: int) -> Body:
-    target = {"group": "", "kind": "Deployment", "name": text(length // 2)}
-    rival = {"kind": text(length // 2), "name": "a", "target": target}
+    target = Target(kind="Deployment", name=text(length // 2))
+    rival = Rival(kind=text(length // 2), name="a", target=target)
     return AutoscalerList(list_id=f"l{seed}", hpas=[make_hpa()], rivals=[rival])
 
 

@@ -32,6 +32,7 @@ from schemas.observed import (
     PodSet,
     PodUsage,
     Point,
+    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -192,9 +193,7 @@ class _Disturbed:
 
     def _hpa_list(self) -> AutoscalerList:
         hpas = [self._hpa(app) for app in self.replicas]
-        rivals = [
-            {"kind": "ScaledObject", "name": "x", "target": {"group": "apps", "kind": "Deployment", "name": "api"}}
-        ]
+        rivals = [Rival(kind="ScaledObject", name="x", target=Target(group="apps", kind="Deployment", name="api"))]
         some = rivals if self.random.random() < 0.2 else []
         return AutoscalerList(list_id=f"h{self.log.now_ms}", hpas=hpas, rivals=some, session=self.session)
 

@@ -15,7 +15,16 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord, _fates_in
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, ClusterReport, Command, Heartbeat
+from schemas.observed import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    Rival,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.cli import START_MS, Broker, Cli, Fleet, hpa
 
@@ -196,7 +205,7 @@ def test_apply_does_not_advise_what_switches_autoscaling_off(run: Cli, broker: B
 
 
 def test_apply_refuses_a_target_that_a_scaled_object_drives(run: Cli, fleet: Fleet) -> None:
-    rival = {"kind": "ScaledObject", "name": "web-so", "target": {"group": "apps", "kind": "Deployment", "name": "web"}}
+    rival = Rival(kind="ScaledObject", name="web-so", target=Target(group="apps", kind="Deployment", name="web"))
     fleet.append(AutoscalerList(list_id="b", hpas=[hpa()], rivals=[rival], session="s"))
     fleet.checkpoint()
     result = run("apply", "-f", "-", stdin=GOOD)

@@ -26,7 +26,7 @@ from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
-from schemas.observed import Container, MetricAnswer, Pod, PodUsage, ScaleSet, Target
+from schemas.observed import Container, MetricAnswer, Pod, PodUsage, Rival, ScaleSet, Target
 from schemas.packed import packed, unpacked
 
 _LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
@@ -321,11 +321,14 @@ def test_parts_lose_nothing_keep_the_order_and_stay_within_the_limit(items: list
     assert all(len(part) == 1 or sum(len(encode(item)) + 1 for item in part) <= limit for part in parts)
 
 
+RIVAL = Rival(kind="ScaledObject", name="so", target=DEPLOYMENT)
+
+
 def test_an_empty_namespace_is_one_empty_chunk() -> None:
     (only,) = chunks.pod_lists([], "l", "s")
     assert (only.pods, only.chunk, only.chunks, only.list_id, only.session) == ([], 0, 1, "l", "s")
-    (hpas,) = chunks.autoscaler_lists([], [{"kind": "ScaledObject"}], "l", "s")
-    assert (hpas.hpas, hpas.rivals) == ([], [{"kind": "ScaledObject"}])
+    (hpas,) = chunks.autoscaler_lists([], [RIVAL], "l", "s")
+    assert (hpas.hpas, hpas.rivals) == ([], [RIVAL])
 
 
 def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit() -> None:
@@ -340,9 +343,9 @@ def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit(
 def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
     # The fold puts together what the chunks of a list name.
     hpas = [{"metadata": {"name": f"web-{i}", "annotations": {"a": "x" * 4_000}}} for i in range(300)]
-    lists = chunks.autoscaler_lists(hpas, [{"kind": "ScaledObject"}], "l", "s")
+    lists = chunks.autoscaler_lists(hpas, [RIVAL], "l", "s")
     assert len(lists) > 1
-    assert [rival for each in lists for rival in each.rivals] == [{"kind": "ScaledObject"}]
+    assert [rival for each in lists for rival in each.rivals] == [RIVAL]
 
 
 @pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (400, 1), (2_000, 1), (20_000, 44)])

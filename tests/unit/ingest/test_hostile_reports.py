@@ -37,6 +37,7 @@ from schemas.observed import (
     PodSet,
     PodValue,
     Point,
+    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -224,9 +225,9 @@ def lists_of_hpas_that_never_end(hub: Hub) -> Iterator[None]:
 
 
 def rivals(hub: Hub) -> Iterator[None]:
-    target = {"group": "", "kind": "Deployment", "name": "web"}
+    target = Target(kind="Deployment", name="web")
     for chunk in range(5):
-        made = [{"kind": hub.text(100), "name": hub.text(200), "target": target} for _ in range(100)]
+        made = [Rival(kind=hub.text(100), name=hub.text(200), target=target) for _ in range(100)]
         hub.report(AutoscalerList(list_id="l", hpas=[], rivals=made, chunk=chunk, chunks=50, session=SESSION))
         yield
 

@@ -13,6 +13,7 @@ from runtime.records import hand_over
 from schemas import limits, topics
 from schemas.inforce import InForce
 from schemas.limits import Refusal
+from schemas.observed import Rival, Target
 from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries, rejected
@@ -274,7 +275,7 @@ def test_what_a_rival_holds_beside_its_name_and_target_is_not_logged_however_dee
     check_all_is_accounted_for(value, topics.AUTOSCALERS)
     for piece in read(value, topics.AUTOSCALERS).pieces:
         assert piece.body.rivals == [  # type: ignore[union-attr]
-            {"kind": "ScaledObject", "name": "web", "target": {"group": "apps", "kind": "Deployment", "name": "web"}}
+            Rival(kind="ScaledObject", name="web", target=Target(group="apps", kind="Deployment", name="web"))
         ]
 
 

@@ -226,11 +226,13 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
         pytest.param("heartbeat", {"session": ""}, "session ''", id="a heartbeat of nobody"),
         pytest.param("command", {"command": "mode", "mode": None}, "needs mode", id="a mode command without mode"),
         pytest.param("autoscalerSet", {"mode": "off"}, "only with origin central", id="a mode of a cluster's HPA"),
-        pytest.param("autoscalerList", {"rivals": [{"kind": "X"}]}, "rivals[0] must be", id="a rival without target"),
+        pytest.param(
+            "autoscalerList", {"rivals": [{"kind": "X"}]}, "$.entries[0].rivals[0]", id="a rival without target"
+        ),
         pytest.param(
             "autoscalerList",
             {"rivals": [{"kind": "X", "name": "x", "target": {"kind": "Y", "name": "y", "group": [1]}}]},
-            "rivals[0] must be",
+            "$.entries[0].rivals[0].target.group",
             id="a rival whose target's group is no text",
         ),
         pytest.param(

@@ -12,7 +12,7 @@ from reconciler.observer.topicreaders import MOST_SESSIONS, SILENCE_MS, OtherSes
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.limits import CLUSTERS
-from schemas.observed import API_SERVER_PART, Heartbeat, Pod, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
 
 WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")
@@ -124,8 +124,8 @@ def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybody
 
 def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
     raw = {"metadata": {"name": "so"}, "spec": {"scaleTargetRef": {"name": "web"}}}
-    target = {"group": "apps", "kind": "Deployment", "name": "web"}
-    assert rival(raw) == {"kind": "ScaledObject", "name": "so", "target": target}
+    target = Target(group="apps", kind="Deployment", name="web")
+    assert rival(raw) == Rival(kind="ScaledObject", name="so", target=target)
 
 
 def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:

@@ -27,7 +27,7 @@ from schemas.entries import Body, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import HpaId
 from schemas.limits import shortened
-from schemas.observed import Answers, AutoscalerSet, Command, MetricAnswer, PodList, PodSet, ScaleSet, Target
+from schemas.observed import Answers, AutoscalerSet, Command, MetricAnswer, PodList, PodSet, Rival, ScaleSet, Target
 from schemas.settings import ClusterSettings
 from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
@@ -410,9 +410,8 @@ def test_an_observer_asks_no_metrics_api_for_an_hpa_that_is_ignored() -> None:
 
 
 def test_rivals_without_number_are_listed_in_chunks_that_the_log_takes() -> None:
-    rivals = [
-        {"kind": "ScaledObject", "name": f"r{at}", "target": {"kind": "x" * 200, "name": "y"}} for at in range(9_000)
-    ]
+    target = Target(kind="x" * 200, name="y")
+    rivals = [Rival(kind="ScaledObject", name=f"r{at}", target=target) for at in range(9_000)]
     lists = autoscaler_lists([make_hpa()], rivals, "l", "s@1")
     assert all(len(encode(each)) < MAX_LOG_RECORD_BYTES for each in lists)
     assert [rival for each in lists for rival in each.rivals] == rivals

@@ -19,6 +19,8 @@ from schemas.observed import (
     MetricAnswer,
     PodDeleted,
     PodSet,
+    Rival,
+    Target,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.evaluation import MetricEvaluation
@@ -159,8 +161,8 @@ def _second_hpa(fleet: CalmFleet, app: str, number: int) -> None:
 
 
 def _rivals(fleet: CalmFleet, app: str, number: int) -> None:
-    target = {"group": "apps", "kind": "Deployment", "name": app}
-    rivals = [{"kind": "ScaledObject", "name": "keda", "target": target}] * (number % 2)
+    target = Target(group="apps", kind="Deployment", name=app)
+    rivals = [Rival(kind="ScaledObject", name="keda", target=target)] * (number % 2)
     fleet.add(AutoscalerList(list_id=f"list-{number}", hpas=[fleet.hpa(each) for each in fleet.level], rivals=rivals))
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
-from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet
+from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet, Rival, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.partition import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000
-DEPLOYMENT = {"group": "apps", "kind": "Deployment", "name": "web"}
+SCALED_OBJECT = Rival(kind="ScaledObject", name="k", target=Target(group="apps", kind="Deployment", name="web"))
 
 
 def answers(log: LogBuilder, milli: int, pods: int = 2) -> Answers:
@@ -98,11 +98,7 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
             id="a second HPA of the target",
         ),
         pytest.param(
-            [
-                AutoscalerList(
-                    list_id="l", hpas=[make_hpa()], rivals=[{"kind": "ScaledObject", "name": "k", "target": DEPLOYMENT}]
-                )
-            ],
+            [AutoscalerList(list_id="l", hpas=[make_hpa()], rivals=[SCALED_OBJECT])],
             "ScaledObject shop/k drives Deployment/web too",
             id="a ScaledObject of the target",
         ),

@@ -24,7 +24,9 @@ from schemas.observed import (
     PodList,
     PodSet,
     Point,
+    Rival,
     Samples,
+    Target,
 )
 from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
@@ -210,7 +212,7 @@ def crowded_log(seed: int) -> LogBuilder:
             name, number = chosen.choice(names), log.now_ms % 1_000
             place = chosen.choice(("one", "two", "three", "four"))
             made = make_hpa(name, f"uid-{place}-{name}-{len(log.records)}", number)
-            rivals = [{"kind": "X", "name": name * 9, "target": {"kind": "Deployment", "name": name}}] * 2
+            rivals = [Rival(kind="X", name=name * 9, target=Target(kind="Deployment", name=name))] * 2
             point = Point(type="Pods", metric=name[0], milli=number, time=log.now_ms, pod=name)
             body: Any = chosen.choice(
                 (
