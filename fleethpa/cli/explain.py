@@ -9,7 +9,7 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
-from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
+from fleethpa.fleet.finding import asked_id, chosen, find_decision, name_and_moment, short_ids
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
@@ -24,6 +24,7 @@ from fleethpa.show.kubectl import describe as kubectl_describe
 from fleethpa.show.table import layout
 from fleethpa.show.times import shown
 from runtime.log import clean, clean_lines
+from schemas.keys import HpaId
 from streams.history.recorded import Recorded
 
 
@@ -139,6 +140,14 @@ def _decisions(session: Session, last: list[Recorded]) -> list[str]:
     return ["Last decisions:", *layout([("  TIME", "REPLICAS", "ID", "WHY"), *rows])]
 
 
+def _warn_of_end(session: Session, view: HpaView | None, hpa: HpaId) -> None:
+    """Warn where the newest decision is the last one: none follows it."""
+    if view is None:
+        session.warn(f"{hpa} has been deleted; this was its last decision. Next: fleethpa history {hpa}")
+    elif view.mode == "off":
+        session.warn(f"{hpa} is off now: nothing was decided since. Next: fleethpa history {hpa}")
+
+
 @click.command()
 @click.argument("what", shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
@@ -163,7 +172,9 @@ def explain(
     async def work() -> tuple[Again, Recorded | None, list[ClusterTrouble]]:
         async with session.past() as past:
             found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
-            await look_for_trouble(past, found.partition)
+            state = await look_for_trouble(past, found.partition)
+            if state is not None and at_ms is None and not change and not asked_id(name):
+                _warn_of_end(session, state.hpas.get(found.hpa), found.hpa)
             again = await evaluated_again(past, found) if counterfactuals else Again(found)
             return again, ending, await troubles_of(past, found, ending, session.now_ms())
 

@@ -306,6 +306,9 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
+    if ref.namespace is None and ref.name in clusters:
+        step = f"fleethpa get hpa -A -C {ref}"
+        return not_found(f"no HPA {ref}{where}", cause=f"{ref} is a cluster; -C names it.", next_step=step)
     cause = _alike(ref.name, [hpa for hpa in listed if ref.cluster in (None, hpa.cluster)])
     step = _OTHER_TYPES.get(ref.name.lower().removesuffix("s"), "fleethpa get hpa -A")
     return not_found(f"no HPA {ref}{where}", cause=cause, next_step=step)

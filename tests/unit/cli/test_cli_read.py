@@ -25,7 +25,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
 from fleethpa.show.table import Column, Widths, table
 from schemas.codec import encode
-from schemas.entries import LogRecord, Outcome
+from schemas.entries import Body, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
@@ -342,6 +342,23 @@ def test_describe_is_kubectls_page_and_ours(run: Cli) -> None:
         "Next: fleethpa explain east/shop/checkout",
     ):
         assert word in tail
+
+
+@pytest.mark.parametrize(
+    ("body", "stated"),
+    [
+        pytest.param(Command(command="mode", name="checkout", mode="off"), "is off now", id="off"),
+        pytest.param(AutoscalerDeleted(name="checkout", session="s"), "has been deleted", id="deleted"),
+    ],
+)
+def test_the_last_decision_is_not_taken_for_the_present(
+    run: Cli, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, body: Body, stated: str
+) -> None:
+    monkeypatch.setattr(FleetPast, "now_ms", lambda _: fleet.now_ms)
+    assert stated not in run("explain", "east/shop/checkout").stderr
+    fleet.append(body)
+    assert f"warning: east/shop/checkout {stated}" in run("explain", "east/shop/checkout").stderr
+    assert stated not in run("explain", "east/shop/checkout", "--at", "2026-11-21T14:00:01Z").stderr
 
 
 def test_a_hint_to_which_no_option_is_added_imports_no_other_verb(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,9 @@ EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout"
             "fleethpa get hpa -A",
             id="a namespace",
         ),
+        pytest.param(
+            Ref("west"), [WEST, EAST], "west is a cluster; -C names it.", "fleethpa get hpa -A -C west", id="a cluster"
+        ),
         pytest.param(Ref("cluster"), [EAST], "", "fleethpa get clusters", id="a type that is no HPA"),
         pytest.param(Ref("CapacityGroup"), [EAST], "", "fleethpa capacity --help", id="another one"),
         pytest.param(
