@@ -271,8 +271,8 @@ def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
         check(limits.REPORT, len(encode(made)), f"cluster {body.cluster[:253]}")
     except OverLimitError as error:
         note(error)
-        room = limits.REPORT.most - len(encode(structs.replace(made, troubles=[])))
-        sizes = itertools.accumulate(len(encode(each)) + 1 for each in made.troubles)
+        room = limits.REPORT.most - len(encode(structs.replace(made, troubles=[]))) - len(',"troubles":[]')
+        sizes = itertools.accumulate(len(encode(each)) + (index > 0) for index, each in enumerate(made.troubles))
         return structs.replace(
             made, troubles=[each for each, size in zip(made.troubles, sizes, strict=True) if size <= room]
         )

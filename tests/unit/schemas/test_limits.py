@@ -10,6 +10,7 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from fleethpa.changes.adoption import adopt_plan
@@ -27,7 +28,19 @@ from schemas.entries import Body, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import HpaId
 from schemas.limits import shortened
-from schemas.observed import Answers, AutoscalerSet, Command, MetricAnswer, PodList, PodSet, Rival, ScaleSet, Target
+from schemas.observed import (
+    Answers,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    MetricAnswer,
+    ObserverTrouble,
+    PodList,
+    PodSet,
+    Rival,
+    ScaleSet,
+    Target,
+)
 from schemas.settings import ClusterSettings
 from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
@@ -407,6 +420,16 @@ async def test_an_observer_writes_a_stub_of_an_hpa_that_no_topic_takes() -> None
 def test_an_observer_asks_no_metrics_api_for_an_hpa_that_is_ignored() -> None:
     assert len(kept_hpa(make_hpa()).asking.metrics) == 1
     assert kept_hpa(huge_hpa()).asking.metrics == ()
+
+
+def test_a_report_of_a_cluster_that_is_too_long_is_cut_to_what_fits_and_no_further() -> None:
+    trouble = ObserverTrouble(part="pods", reason="failing", since=1, error="x" * 50)
+    for length in range(120):
+        last = structs.replace(trouble, error="x" * length)
+        report = ClusterReport(cluster="east", session="s@1", troubles=[*[trouble] * 152, last, *[trouble] * 50])
+        made = fitted(report, "", lambda _: None)
+        more = structs.replace(report, troubles=report.troubles[: len(made.troubles) + 1])
+        assert len(encode(made)) <= limits.REPORT.most < len(encode(more)), length
 
 
 def test_rivals_without_number_are_listed_in_chunks_that_the_log_takes() -> None:
