@@ -183,8 +183,8 @@ def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{server}" for server in config.kafka.servers),
         "broker_credentials": _credentials(config.kafka),
         "broker_client_id": config.kafka.client_id,
-        "broker_commit_interval": 1.0,
-        "broker_commit_every": 2000,
+        # Committed offsets only show others how far the log is read: the position is in the state rows.
+        "broker_commit_interval": 5.0,
         "broker_max_poll_records": 2000,
         "broker_max_poll_interval": 120.0,
         "broker_session_timeout": config.session_timeout_s,

@@ -1,7 +1,7 @@
 """What the decider's consumer hands to Faust: the log records of a fetch as one message, rows merged, nothing stale."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -39,21 +39,30 @@ class Rig:
         self.consumer._set_active_tps({*LOG, ROWS})
         self.consumer.resume_flow()
         self.consumer._getmany = self._fetch
+        self.passed_on: list[LogRecords] = []
+        self.consumer.callback = self._take
+
+    async def _take(self, message: LogRecords) -> None:
+        self.passed_on.append(message)
 
     async def _fetch(self, **_: Any) -> Fetched:
         return self.fetches.pop(0) if self.fetches else {}
 
-    def getmany(self) -> AsyncIterator[tuple[TP, Any]]:
-        return self.consumer.getmany(timeout=1.0)
+    async def fetch(self) -> list[Any]:
+        """Fetch once; gives the rows."""
+        return [message async for _, message in self.consumer.getmany(timeout=1.0)]
 
-    async def messages(self, fetched: Fetched) -> list[Any]:
-        """The messages of one fetch, each acknowledged before the next is asked for."""
+    async def messages(self, fetched: Fetched) -> list[LogRecords]:
+        """The messages of one fetch, each acknowledged when it is passed on."""
         self.fetches.append(fetched)
-        found = []
-        async for _, message in self.getmany():
-            message.ack(self.consumer)
-            found.append(message)
-        return found
+        self.passed_on.clear()
+        self.consumer.callback = self._acknowledge
+        await self.fetch()
+        return self.passed_on
+
+    async def _acknowledge(self, message: LogRecords) -> None:
+        await self._take(message)
+        message.ack(self.consumer)
 
 
 @pytest.fixture
@@ -84,47 +93,50 @@ async def test_partitions_that_are_not_active_are_left_out(rig: Rig) -> None:
 
 
 async def test_rows_are_merged_and_the_last_one_says_how_far_the_recovery_is(rig: Rig) -> None:
-    [last] = await rig.messages({ROWS: [record(ROWS, 4), record(ROWS, 5)]})
+    rig.fetches.append({ROWS: [record(ROWS, 4), record(ROWS, 5)]})
+    [last] = await rig.fetch()
     assert rig.merged == [(b"key", b"4"), (b"key", b"5")]
-    assert (last.tp, last.offset, type(last) is LogRecords) == (ROWS, 5, False)
+    assert (last.tp, last.offset, rig.passed_on) == (ROWS, 5, [])
 
 
 async def test_the_next_message_waits_until_the_agent_has_the_one_before(rig: Rig) -> None:
     rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}]
-    first = [message async for _, message in rig.getmany()]
-    waiting = asyncio.ensure_future(anext(rig.getmany()))
+    await rig.fetch()
+    waiting = asyncio.ensure_future(rig.fetch())
     for _ in range(10):
         await asyncio.sleep(0)
-    assert not waiting.done()
-    first[0].ack(rig.consumer)
-    _, second = await waiting
-    assert of(second) == [(0, 1)]
+    [first] = rig.passed_on
+    first.ack(rig.consumer)
+    await waiting
+    assert [of(message) for message in rig.passed_on] == [[(0, 0)], [(0, 1)]]
 
 
 async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}, {LOG[0]: [record(LOG[0], 5)]}]
-    assert len([message async for _, message in rig.getmany()]) == 1
-    waiting = asyncio.ensure_future(anext(rig.getmany(), None))
+    await rig.fetch()
+    waiting = asyncio.ensure_future(rig.fetch())
     await asyncio.sleep(0)
     rig.consumer.stop_flow()
-    assert await waiting is None
+    await waiting
     monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
     await rig.consumer.perform_seek()
     rig.consumer.resume_flow()
-    assert [of(message) for message in [message async for _, message in rig.getmany()]] == [[(0, 5)]]
+    await rig.fetch()
+    assert [of(message) for message in rig.passed_on] == [[(0, 0)], [(0, 5)]]
 
 
 async def test_what_was_fetched_before_a_seek_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict, "MOST_RECORDS", 1)
     monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
     rig.fetches.append({LOG[0]: [record(LOG[0], 0), record(LOG[0], 1)]})
-    delivered = rig.getmany()
-    _, first = await anext(delivered)
-    first.ack(rig.consumer)
+    waiting = asyncio.ensure_future(rig.fetch())
+    while not rig.passed_on:
+        await asyncio.sleep(0)
     await rig.consumer.perform_seek()
-    assert await anext(delivered, None) is None
+    await waiting
+    assert [of(message) for message in rig.passed_on] == [[(0, 0)]]
 
 
 async def test_an_ack_lets_the_offset_after_the_newest_record_of_each_partition_be_committed_once(rig: Rig) -> None:
