@@ -149,7 +149,9 @@ class Metrics:
         self.log_records = counter("fleethpa_log_records", "Log records taken")
         self.take_size = histogram("fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES)
         self.checkpoint_seconds = histogram(
-            "fleethpa_checkpoint_seconds", "Time of a checkpoint", buckets=CHECKPOINT_SECONDS
+            "fleethpa_checkpoint_seconds",
+            "Time of the checkpoints that are written at once",
+            buckets=CHECKPOINT_SECONDS,
         )
         self.row_bytes = counter("fleethpa_row_bytes", "Bytes of state rows written")
         self.lag = gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"])

@@ -7,7 +7,7 @@ do not count.
 import time
 from collections.abc import Callable
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import ConsumerRecord
 
 from streams.decider.recordbatches import BatchWriter
 from streams.decider.tail import Exit, RecordedTail, die
@@ -76,17 +76,13 @@ class OwnedPartition:
         return self.log_time_ms
 
 
-async def write_checkpoint(
-    owned: OwnedPartition, *, producer: AIOKafkaProducer, topic: str, still_ours: Callable[[], bool]
-) -> int:
-    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner."""
+async def queue_checkpoint(owned: OwnedPartition, writer: BatchWriter, still_ours: Callable[[], bool]) -> int:
+    """Queue the dirty rows of a partition, give the number of their bytes. Stops if no longer owner."""
     rows = owned.partition.checkpoint()
-    writer = BatchWriter(producer, topic, owned.number)
     for key, value in rows:
         if not still_ours():
             break
         await writer.add(value or None, key)
     if still_ours():
         await writer.flush()
-    await writer.written()
     return sum(len(value) for _, value in rows[: writer.queued])

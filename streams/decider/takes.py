@@ -11,13 +11,16 @@ from runtime.records import Publisher
 from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.owned import OwnedPartition, write_checkpoint
+from streams.decider.owned import OwnedPartition, queue_checkpoint
 from streams.decider.recordbatches import BatchWriter, all_written
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 
 YIELD_S = 0.05
 """A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
+
+MOST_QUEUED_BYTES = 4 * 2**20
+"""Rows of checkpoints that may wait for the brokers: those of all HPAs at once would take much memory."""
 
 
 class Takes:
@@ -65,17 +68,25 @@ class Takes:
             await self._assignment.after_take()
 
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
-        """Write the dirty rows of these partitions; the caller holds the lock."""
-        epoch = self._assignment.epoch
+        """Write the dirty rows of these partitions; the caller holds the lock.
+
+        Partitions that were assigned together are due together: the brokers are waited for once.
+        """
+        epoch, started = self._assignment.epoch, time.monotonic()
+        writers: list[BatchWriter] = []
+        row_bytes = waited_bytes = 0
         for owned in partitions:
             if owned.partition.applied_offset < 0:
                 continue
             self._fence.check()
-            started = time.monotonic()
-            written = await write_checkpoint(
-                owned, producer=self._producer(), topic=CHANGELOG, still_ours=lambda: epoch == self._assignment.epoch
-            )
-            self._metrics.checkpointed(time.monotonic() - started, written)
+            writers.append(BatchWriter(self._producer(), CHANGELOG, owned.number))
+            row_bytes += await queue_checkpoint(owned, writers[-1], lambda: epoch == self._assignment.epoch)
+            if row_bytes - waited_bytes > MOST_QUEUED_BYTES:
+                await all_written(writers)
+                waited_bytes = row_bytes
+        if writers:
+            await all_written(writers)
+            self._metrics.checkpointed(time.monotonic() - started, row_bytes)
 
     async def _fold(self, records: Sequence[ConsumerRecord]) -> list[tuple[OwnedPartition, DecisionRecord]]:
         """Fold records; give the decisions."""

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from streams.decider import recordbatches
 from streams.decider.app import RowStore, StateTable
-from streams.decider.owned import OwnedPartition, write_checkpoint
+from streams.decider.assignment import DeciderConfig
+from streams.decider.metrics import Metrics
+from streams.decider.owned import OwnedPartition, queue_checkpoint
 from streams.decider.recordbatches import BatchWriter
+from streams.decider.takes import Takes
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
 from tests.kafka.chaos import armed
@@ -142,7 +145,10 @@ def owned_partition() -> OwnedPartition:
 
 
 async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True) -> int:
-    return await write_checkpoint(owned_partition(), producer=producer, topic="c", still_ours=ours)
+    writer = BatchWriter(producer, "c", 2)
+    row_bytes = await queue_checkpoint(owned_partition(), writer, ours)
+    await writer.written()
+    return row_bytes
 
 
 async def test_a_checkpoint_writes_the_cores_rows_in_order() -> None:
@@ -156,6 +162,38 @@ async def test_a_checkpoint_of_a_partition_that_was_lost_meanwhile_stops_at_a_pr
     producer = FakeProducer(after=lambda sent: ours.__setitem__(0, sent < 2))
     await write(producer, ours=lambda: ours[0])
     assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
+
+
+class TogetherProducer(FakeProducer):
+    """Answers once something of two partitions was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    async def send_batch(self, batch: FakeBatch, topic: str, *, partition: int) -> "asyncio.Future[Any]":
+        await super().send_batch(batch, topic, partition=partition)
+        found = self._waiting.setdefault(partition, asyncio.get_running_loop().create_future())
+        if len(self._waiting) == 2:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_result(None)
+        return found
+
+
+async def test_checkpoints_that_are_due_together_are_waited_for_together() -> None:
+    first, second = owned_partition(), owned_partition()
+    cast(Any, second.partition).number = 3
+    producer, metrics = TogetherProducer(), Metrics()
+    around: Any = SimpleNamespace(epoch=1, check=lambda: None)
+    takes = Takes(DeciderConfig(), around, around, metrics, producer=lambda: producer, generation=lambda: 1)
+    async with asyncio.timeout(10):
+        await takes.checkpoint([first, second])
+    assert [(key, partition) for _, key, partition in producer.sent] == [
+        *((key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),
+        *((key, 3) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),
+    ]
+    assert b"fleethpa_checkpoint_seconds_count 1.0" in metrics.exposition()
 
 
 async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: pytest.MonkeyPatch) -> None:
