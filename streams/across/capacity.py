@@ -2,7 +2,7 @@
 
 A ceiling bounds additions only: nothing is ever scaled down for it. The bookkeeping is that of a FleetHPA
 (`streams.across.allotments`), but an allotment is the most that a member may have, not what it wants, and it ends by
-time: a member says so in its report, since nobody else can know when its clock passed the end
+time, which the member reports, since only its own clock shows that the end has passed
 (docs/decisions/0017-across-clusters.md; `python -m tests.across_model --model capacity` explores it).
 """
 

@@ -29,7 +29,7 @@ class ArchiveError(ValueError):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell a file or folder that is there and cannot be read as a fault of the archive that it belongs to.
+    """Count a file or folder that is there and cannot be read as a fault of the archive that it belongs to.
 
     Raises:
         ArchiveError: permissions, a folder in a file's place, a disk that fails. (A missing file: FileNotFoundError.)
@@ -51,7 +51,7 @@ class MissingTopicError(LookupError):
 
 
 class ArchivedRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as it stood on its topic. `timestamp_ms` is the record's own, milliseconds since the Unix epoch.
+    """A record as its topic had it. `timestamp_ms` is the record's own, milliseconds since the Unix epoch.
 
     `packed_headers`: MessagePack of the headers. They are decoded when they are asked for, as most readers want values
     only.

@@ -159,7 +159,7 @@ class Assignment:
             self._reader = None
         if not self._caught_up and all(one.standing.finished for one in self.owned.values()):
             self._caught_up = True
-            log.info("folded %d records again; %d decisions stood", *self._refolded())
+            log.info("folded %d records again; %d decisions were there", *self._refolded())
 
     def _refolded(self) -> tuple[int, int]:
         owned = self.owned.values()

@@ -154,7 +154,7 @@ class Watchdog:
             return {}
         try:
             ends = await consumer.end_offsets(tps)
-        except KafkaError:  # the broker is away: the last known ends still hold, and ticks that fail to come tell
+        except KafkaError:  # the broker is away: the last known ends still hold, and a tick that is missing shows, too
             return self.ends
         return {tp.partition: end for tp, end in ends.items()}
 

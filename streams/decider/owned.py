@@ -26,7 +26,7 @@ class OwnedPartition:
         self.newest_log_time_ms = 0
         self.applied_at = time.monotonic()
         self.reread = 0
-        """Records folded again, as far as decisions stood beyond the recovered state."""
+        """Records folded again, for which the topic had decisions beyond the recovered state."""
         self.suppressed = 0
         """Re-derived decisions that were published already."""
         self._messages: list[Message] = []

@@ -132,7 +132,7 @@ class RecordedTail:
         partition: number of the decisions partition.
         recovered: the last decision that the recovered state knows; seq 0 for none.
         first: where to begin to read; `end` where the partition holds nothing.
-        end: offset after the last record that stood when the partition was taken over.
+        end: offset after the last record that there was when the partition was taken over.
     """
 
     def __init__(self, partition: int, recovered: TailHead, first: int, end: int, fetch: Fetch) -> None:
@@ -151,7 +151,7 @@ class RecordedTail:
 
     @property
     def exhausted(self) -> bool:
-        """Whether everything that stood has been read."""
+        """Whether everything up to the end has been read."""
         return self._position >= self._end
 
     @property
@@ -274,7 +274,7 @@ class TailReader:
         await stop_soon(self._consumer)
 
     async def stop_when_exhausted(self) -> bool:
-        """Close the connection if all that stood has been read; whether it is closed."""
+        """Close the connection if every partition has been read to its end; whether it is closed."""
         if any(not standing.exhausted for standing in self._standing):
             return False
         await self.stop()

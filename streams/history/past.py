@@ -34,7 +34,7 @@ Enough = Callable[[int, list[Recorded]], bool]
 
 
 def _ignore(_: str) -> None:
-    """Nobody is to be shown a remark."""
+    """Show a remark to no one."""
 
 
 class LogGoneError(ArchiveError):

@@ -1,1 +1,1 @@
-"""PURE: the upstream HPA algorithm, transcribed. Whoever wants to know upstream's rule reads here."""
+"""PURE: the upstream HPA algorithm, transcribed: the place to read upstream's rules."""

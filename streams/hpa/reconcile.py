@@ -279,7 +279,7 @@ def _wanted(case: _Case, found: _Found) -> Pending:
 def _no_scale(
     autoscaler: Autoscaler, status: Status, history: History, conditions: Conditions, error: str, stage: str
 ) -> Evaluation:
-    """End before anything is known: only the AbleToScale condition and an event tell of it."""
+    """End before anything is known: only the AbleToScale condition and an event show it."""
     message = f"the HPA controller was unable to get the target's current scale: {error}"
     conditions.set("AbleToScale", "False", "FailedGetScale", message)
     prefix = {

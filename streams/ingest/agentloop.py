@@ -109,7 +109,7 @@ class Agents:
         return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
 
     def admit(self, found: Conversion, record: ConsumerRecord, now_s: float) -> None:
-        """Refuse what the agent of the record's topic may not say, and what comes too often."""
+        """Refuse what the agent of the record's topic may not report, and what comes too often."""
         if (whose := agent_of_reports(record.topic)) is None:
             return
         limits = self._rates.setdefault(whose, AgentRates())

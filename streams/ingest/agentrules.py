@@ -87,7 +87,7 @@ class _Admission:
         body = self._piece.body
         for cluster in _clusters(self._piece):
             if cluster != self._agent.cluster:
-                raise Refusal("otherCluster", f"{_whose(self._agent)} may not speak for cluster {cluster[:80]!r}")
+                raise Refusal("otherCluster", f"{_whose(self._agent)} may not report on cluster {cluster[:80]!r}")
         if isinstance(body, Serving | HandsChanged | ClusterReport):
             return self._piece._replace(body=self._of_cluster(body))
         if session := getattr(body, "session", ""):
@@ -202,7 +202,7 @@ def refuse_agents(found: Conversion, registry: AgentRegistry) -> None:
         if cluster is None or not _is_observed(piece.body):
             found.pieces.append(piece)
             continue
-        text = f"cluster {cluster!r} has an agent: only its own topic speaks for it"
+        text = f"cluster {cluster!r} has an agent: only its own topic has reports on it"
         found.refuse(Refusal("agentCluster", text))
         if isinstance(piece.body, Serving) and (rest := _without_agents(piece.body, registry)).clusters:
             found.pieces.append(piece._replace(body=rest))

@@ -135,7 +135,7 @@ _PRUNED_FROM = 50_000
 
 
 class Rates:
-    """Counts by key. Times are seconds: those at which the brokers appended the records, where they tell them, so that
+    """Counts by key. Times are seconds: those at which the brokers appended the records, where they are known, so that
     what waited for ingest is not taken for a flood.
     """
 

@@ -158,7 +158,7 @@ async def test_what_it_reports_of_its_own_cluster_is_taken(site: Site) -> None:
 async def test_forged_cluster_names_are_rejected(site: Site, body: Body) -> None:
     offset = await site.report(body, cluster="prod-eu")
     code, reason = await site.refused(offset)
-    assert (code, "may not speak for cluster 'prod-eu'" in reason) == ("otherCluster", True)
+    assert (code, "may not report on cluster 'prod-eu'" in reason) == ("otherCluster", True)
 
 
 @pytest.mark.parametrize(

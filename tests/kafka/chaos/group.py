@@ -16,7 +16,7 @@ SESSION_S = 4.0
 HARMLESS = (-9, -15, 143, 0, Exit.FENCED, Exit.STALLED)
 """Ways to end that a supervisor answers with a restart. SIGTERM ends one that has hardly begun with -15 or 143."""
 
-_REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
+_REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions were there")
 
 
 class Worker(Decider):

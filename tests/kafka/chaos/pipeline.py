@@ -42,7 +42,7 @@ SETTLE_S = 180.0
 HEAL_S = 5.0
 """How often a supervisor looks while nothing is injected."""
 READY_S = 120.0
-REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
+REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions were there")
 HARMLESS = (-9, -15, 143, 0, 3, Exit.FENCED, Exit.STALLED, Exit.NEEDS_OPERATOR)
 """Ways to end that a supervisor answers with a restart; 3: Kafka could not be reached."""
 

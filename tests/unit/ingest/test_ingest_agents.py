@@ -114,7 +114,7 @@ def test_an_agent_reports_what_is_observed_in_its_cluster(body: Body) -> None:
 def test_it_may_not_speak_for_another_cluster(body: Body) -> None:
     found = reported(body, cluster="west")
     assert (found.pieces, found.code) == ([], "otherCluster")
-    assert "'east' may not speak for cluster 'west'" in found.reason()
+    assert "'east' may not report on cluster 'west'" in found.reason()
 
 
 @pytest.mark.parametrize("body", OBSERVED)
