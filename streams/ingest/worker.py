@@ -43,7 +43,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
     partitions = await check_topics(config)
     times = await last_times(config, range(partitions)) if config.is_playback else None
     async with AsyncExitStack() as stack:
-        producer = strict_producer(config.kafka, compression_type="lz4")
+        producer = strict_producer(config.kafka, compression_type="zstd")
         await stack.enter_async_context(started(producer))
         await know_topics(producer, LOG, REJECTED)
         consumer = _consumer(config)

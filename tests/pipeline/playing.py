@@ -109,7 +109,7 @@ def _rejected() -> list[TopicPartition]:
 
 async def _write(kafka: KafkaSettings, records: Sequence[Observed], number: int) -> None:
     """All of it before anybody reads: what is behind is merged by source time, so the log is always the same."""
-    async with strict_producer(kafka, compression_type="lz4") as producer:
+    async with strict_producer(kafka) as producer:
         sent = [
             await producer.send(record.topic, record.value, partition=number, timestamp_ms=record.time_ms)
             for record in records

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.codec import lz4_decode, lz4_encode
+from aiokafka.codec import lz4_decode, lz4_encode, zstd_encode
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kafkaclients import LZ4_LEVEL, compress_quickly
+from runtime.kafkaclients import LZ4_LEVEL, ZSTD_LEVEL, compress_quickly
 from streams.decider.recordbatches import BATCH_BYTES, BatchWriter, new_batch, write_all
 
 HEADER_BYTES = 61
@@ -64,6 +64,7 @@ async def test_batches_are_compressed_at_the_quick_level() -> None:
     compressed = bytes(batch._build())[HEADER_BYTES:]
     plain = lz4_decode(compressed)
     assert compressed == lz4_encode(plain, level=LZ4_LEVEL) != lz4_encode(plain, level=9)
+    assert zstd_encode(plain) == zstd_encode(plain, level=ZSTD_LEVEL) != zstd_encode(plain, level=9)
 
 
 async def test_a_batch_waits_for_room_and_is_sent_once() -> None:
