@@ -206,9 +206,10 @@ def _fitted_pod(pod: Pod, note: Note) -> Pod:
 
 def check_question(asked: AnswerIdentity) -> None:
     """Check the texts that say what an answer of a metrics API answers. Raises OverLimitError: naming the field."""
-    selectors, texts = (asked.selector, asked.metric_selector), (asked.metric, asked.group_kind, asked.object)
-    if sum(map(len, selectors + texts)) <= limits.QUESTION_TEXT.most:
+    length = len(asked.selector) + len(asked.metric_selector)
+    if length + len(asked.metric) + len(asked.group_kind) + len(asked.object) <= limits.QUESTION_TEXT.most:
         return
+    selectors, texts = (asked.selector, asked.metric_selector), (asked.metric, asked.group_kind, asked.object)
     of = f"an answer to {asked.metric[:80] or asked.api}"
     for selector in selectors:
         check(limits.QUESTION, len(selector), of)
