@@ -63,6 +63,8 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
             _put(state, name, cut_off=text)
+        if cluster.served is None:
+            _put(state, name, is_unserved=True)
     if partitions is None:
         _find_incomplete(state)
     await _find_hung(state, past)

@@ -114,6 +114,8 @@ class HpaView:
     """Of a FleetHPA: its clusters, in the order of the spec."""
     incomplete: str = ""
     """Of a FleetHPA, or of an HPA that belongs to one: which of its records have not arrived; empty: all have."""
+    is_unserved: bool = False
+    """Whether no reconciler has ever served its cluster, so that no outcome comes."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
@@ -217,7 +219,10 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
     for condition in conditions:
         if condition.get("reason") == IGNORED_REASON:
             continue
-        if view.is_unanswered and NO_OUTCOME in str(condition.get("message")):
+        if NO_OUTCOME in str(condition.get("message")) and (view.is_unanswered or view.is_unserved):
+            if view.is_unserved:
+                text = f"not written: no reconciler serves cluster {view.id.cluster}"
+                yield Problem("not written", text, text)
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
             found = _of_condition(condition)

@@ -196,6 +196,15 @@ def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
     assert [problem.label for problem in hpa.problems] == ([] if is_lost else ["write failed"])
 
 
+def test_where_no_reconciler_serves_a_cluster_its_hpas_say_so_and_not_that_writes_fail() -> None:
+    condition = {"type": "AbleToScale", "status": "False", "reason": "FailedUpdateScale", "message": NO_OUTCOME}
+    body = {"spec": {"minReplicas": 1, "maxReplicas": 9}, "status": {"conditions": [condition]}}
+    view = HpaView(HpaId("east", "shop", "checkout"), body, "enforce", "central", 0, is_unserved=True)
+    assert [(each.label, each.text) for each in view.problems] == [
+        ("not written", "not written: no reconciler serves cluster east")
+    ]
+
+
 def test_an_hpa_without_metrics_names_what_its_cluster_has_and_not_the_error_of_a_client() -> None:
     away = ObserverTrouble(
         part=API_SERVER_PART,
