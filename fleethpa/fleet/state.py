@@ -68,7 +68,7 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     if partitions is None:
         _find_incomplete(state)
     await _find_hung(state, past)
-    state.remarks = tuple(_remarks(past, state))
+    state.remarks = (*_remarks(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)
     return state
@@ -179,8 +179,16 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
             f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
         )
-    if past.at_ms is not None and past.at_ms - state.clock_ms > (LIVE_GAP_MS if past.is_live() else 0):
-        yield f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(past.at_ms)}: shown as of its end"
+
+
+async def _too_late(past: Past, state: FleetState) -> list[str]:
+    """Whether the source ends before the moment that is asked for, and not only the last record before it is older."""
+    at_ms, gap_ms = past.at_ms, LIVE_GAP_MS if past.is_live() else 0
+    if at_ms is None or at_ms - state.clock_ms <= gap_ms:
+        return []
+    if max([await past.last_ms(number) for number in range(await past.partitions())]) > at_ms:
+        return []
+    return [f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(at_ms)}: shown as of its end"]
 
 
 def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
