@@ -7,7 +7,7 @@ only of batches that may hold what is looked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -43,18 +43,17 @@ async def read_sifted(
         in_turn: of the consumer. A partition may be read from several offsets at once, in the usual way from one.
         fetch_bytes: what is asked for at once, as it is compressed; a whole batch at least is.
     """
-    position = first
-    while position < end:
+    position, before = first, -1
+    while before < position < end:
+        before = position
         try:
             data = await _fetched(consumer, partition, position, fetch_bytes)
-            found, after = _sifted(data, position, end, sieve)
+            for found, after in _sifted(data, position, end, sieve):
+                position = after
+                if found:
+                    yield found
         except (KafkaError, UnicodeDecodeError):
             break
-        if after == position:
-            break
-        position = after
-        if found:
-            yield found
     if position >= end:
         return
     async with in_turn, aclosing(read_batches(consumer, partition, position, end)) as batches:
@@ -89,27 +88,29 @@ class _Batches(_MemoryRecordsPy):  # type: ignore[misc]
         return piece
 
 
-def _sifted(data: bytes, position: int, end: int, sieve: Sieve) -> tuple[list[Any], int]:
-    """The records that pass, and the offset after what was looked at.
+def _sifted(data: bytes, position: int, end: int, sieve: Sieve) -> Iterator[tuple[list[Any], int]]:
+    """The records of each batch that are needed, and the offset after what was looked at.
 
     Raises CorruptRecordException: a batch is damaged, or of a format in which batches have no heads.
     """
-    batches, found = _Batches(data), list[Any]()
+    batches = _Batches(data)
     while (piece := batches.next_piece()) is not None and position < end:
         if piece[_MemoryRecordsPy.MAGIC_OFFSET] < 2:
             raise CorruptRecordException("a batch of an old format")
         batch = _DefaultRecordBatchPy(piece)
         if batch.next_offset <= position:
             continue
-        is_last = not batches.has_next() or batch.next_offset >= end
+        is_last, found = not batches.has_next() or batch.next_offset >= end, list[Any]()
         if not batch.is_control_batch:
             batch._maybe_uncompress()
-            if is_last or sieve.may_pass(batch._buffer, batch.next_offset):
+            is_hit = sieve.may_pass(batch._buffer, batch.next_offset)
+            if is_hit or is_last:
                 records = [each for each in _records(piece) if position <= each.offset < end]
-                last = records[-1:] if is_last else []
-                found += [each for each in records if sieve.passes(each.value or b"", each.offset) or each in last]
+                found = [each for each in records if sieve.passes(each.value or b"", each.offset)] if is_hit else []
+                if is_last and records and found[-1:] != records[-1:]:
+                    found.append(records[-1])
         position = batch.next_offset
-    return found, position
+        yield found, position
 
 
 def _records(piece: memoryview) -> Any:
