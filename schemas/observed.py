@@ -332,8 +332,8 @@ MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "Externa
 
 
 class PodUsage(Struct, frozen=True, gc=False, array_like=True):
-    """One PodMetrics item: `[pod, time, windowMs, [[container, {resource: milli}], …]]`, containers in answered
-    order.
+    """One PodMetrics item: `[pod, time, windowMs, [[container, {resource: milli}], …]]`, containers by name or in
+    answered order.
     """
 
     pod: str

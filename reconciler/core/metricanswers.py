@@ -8,6 +8,7 @@ When a namespace's metrics are asked for: on its own phase of the sync period, s
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -150,13 +151,13 @@ class _Share(Struct, frozen=True, gc=False):
     """What one question gets of a list: the items with these numbers.
 
     `chosen`: the same as a slice, where the items are in a row, as nearly always, since APIs list pods by name.
-    `names`: of the pods, packed; None: they have several containers, or differ in them. `error`: of the selector.
+    `names`: of the pods, packed; None: they differ in their `containers`. `error`: of the selector.
     """
 
     numbers: Sequence[int] = ()
     chosen: slice | None = None
     names: PackedNames | None = None
-    container: str = ""
+    containers: Sequence[str] = ()
     error: str = ""
 
 
@@ -186,7 +187,7 @@ def split_usages(
     texts = "\0".join([*names, "", *containers, "", *selectors])
     of = hash((texts, b"\0".join(labels)))  # labels are as they came
     if known is None or known.of != of:
-        known = Division(of, _shares(selectors, names, labels, containers))
+        known = Division(of, _shares(selectors, names, labels, containers, 1 + table.columns[-1][0] if table else 0))
     return list(map(_answer, asked, known.shares, repeat(items), repeat(table))), known
 
 
@@ -196,8 +197,9 @@ _Group = tuple[dict[str, str], list[int]]
 
 
 def _shares(
-    selectors: Sequence[str], names: Sequence[str], labels: Sequence[Raw], containers: Sequence[str]
+    selectors: Sequence[str], names: Sequence[str], labels: Sequence[Raw], containers: Sequence[str], count: int
 ) -> list[_Share]:
+    """What each question gets. `containers`: of each pod the names, `count` of them; empty: pods are not alike."""
     # The pods of a workload have the same labels, which need be read only once.
     groups: dict[bytes, list[int]] = {}
     for number, each in enumerate(labels):
@@ -218,8 +220,9 @@ def _shares(
         if numbers and containers and len({containers[number] for number in numbers}) == 1:
             first, end = numbers[0], numbers[-1] + 1
             chosen = slice(first, end) if end - first == len(numbers) else None
-            packed = pack_names([names[number] for number in numbers])
-            found = _Share(numbers if chosen is None else range(first, end), chosen, packed, containers[first])
+            own = containers[first].split(_SEPARATOR)
+            packed = pack_names([names[number] for number in numbers]) if len(set(own)) == len(own) == count else None
+            found = _Share(numbers if chosen is None else range(first, end), chosen, packed, own)
         shares.append(found)
     return shares
 
@@ -247,36 +250,58 @@ def _answer(query: Query, share: _Share, items: Sequence[PodMetrics], table: "_T
 
 
 class _Table(Struct, frozen=True, gc=False):
-    """The pods of a namespace as columns, each pod with one container: read in one go for all questions."""
+    """The pods of a namespace as columns, each pod with as many containers: read in one go for all questions.
+
+    `containers`: of each pod, by name. `columns`: place of the container, resource, and the value of each pod.
+    """
 
     times: list[int]
     windows: list[int]
     containers: list[str]
-    columns: list[tuple[str, list[int]]]
+    columns: list[tuple[int, str, list[int]]]
 
     def packed(self, share: _Share, names: PackedNames) -> PackedPods:
-        """Pack the pods of a share that have one container of the same name."""
-        container, chosen = share.container, share.chosen
+        """Pack the pods of a share, whose containers have the same names."""
+        own, chosen = share.containers, share.chosen
         if chosen is not None:
-            columns = [(container, name, values[chosen]) for name, values in self.columns]
+            columns = [(own[place], name, values[chosen]) for place, name, values in self.columns]
             return pack_values(names, self.times[chosen], self.windows[chosen], columns)
-        lists = [self.times, self.windows, *(values for _, values in self.columns)]
+        lists = [self.times, self.windows, *(values for *_, values in self.columns)]
         times, windows, *picked = [[values[number] for number in share.numbers] for values in lists]
-        columns = [(container, name, values) for (name, _), values in zip(self.columns, picked, strict=True)]
+        columns = [(own[place], name, values) for (place, name, _), values in zip(self.columns, picked, strict=True)]
         return pack_values(names, times, windows, columns)
 
 
 def _table(items: Sequence[PodMetrics]) -> _Table | None:
-    """Give the table of a list; None: pods have several containers or none, or differ in their resources."""
-    used = [item.containers[0] for item in items if item.containers and len(item.containers) == 1]
-    amounts = [container.usage for container in used if container.usage]
-    if not items or len(amounts) < len(items):
+    """Give the table of a list; None: pods have no containers, or differ in their number or their resources."""
+    used = list(map(_containers_of, items))
+    count = len(used[0]) if used else 0
+    if not count or [*map(len, used)].count(count) < len(used):
         return None
-    resources = [*map(tuple, amounts)]
-    if resources.count(resources[0]) < len(resources):
-        return None
-    columns = [(name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
-    return _Table(*_moments(items), [container.name for container in used], columns)
+    columns: list[tuple[int, str, list[int]]] = []
+    for place, containers in enumerate(zip(*used, strict=True)):
+        amounts = [container.usage for container in containers if container.usage]
+        resources = [*map(tuple, amounts)]
+        if len(amounts) < len(items) or resources.count(resources[0]) < len(resources):
+            return None
+        columns += [(place, name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
+    names = [_SEPARATOR.join([container.name for container in containers]) for containers in used]
+    return _Table(*_moments(items), names, columns)
+
+
+_SEPARATOR = ","
+"""Between the names of a pod's containers, which are DNS labels."""
+_NAME = attrgetter("name")
+
+
+def _containers_of(item: PodMetrics) -> Sequence[ContainerMetrics]:
+    """The containers of a pod by name, so that pods of a workload are alike: metrics-server gives them in any order.
+
+    Their sum, and the first one of a name, do not depend on it. Source: kubernetes-sigs/metrics-server,
+    pkg/storage/pod.go `GetMetrics`, which goes through a map.
+    """
+    found = item.containers or ()
+    return found if len(found) < 2 else sorted(found, key=_NAME)
 
 
 def _moments(items: Sequence[PodMetrics]) -> tuple[list[int], list[int]]:
@@ -322,7 +347,7 @@ def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
     """Give the answer packed, without an object per pod, where the pods are alike enough."""
     if not items:
         return query
-    used = [[(each.name, each.usage or {}) for each in item.containers or ()] for item in items]
+    used = [[(each.name, each.usage or {}) for each in _containers_of(item)] for item in items]
     pods = ([item.metadata.name for item in items], *_moments(items))
     columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
     if (found := pack(*pods, columns)) is not None:

@@ -163,6 +163,42 @@ def test_a_known_division_is_used_only_where_pods_and_questions_are_still_the_sa
         )
 
 
+def with_proxy(pod: str, app: str, *, is_first: bool) -> dict[str, Any]:
+    made, proxy = usage(pod, app=app), {"name": "proxy", "usage": {"cpu": "1500000n", "memory": "2Ki"}}
+    made["containers"].insert(0 if is_first else 1, proxy)
+    return made
+
+
+@pytest.mark.parametrize("selectors", [["app=a", "app=b"], ["app in (a,b)"], ["app=b"]])
+def test_pods_with_a_sidecar_are_packed_in_whichever_order_containers_come(selectors: list[str]) -> None:
+    items = [with_proxy(f"p{number}", "ab"[number % 2], is_first=number % 3 == 0) for number in range(6)]
+    asked = [MetricAnswer(api="resource", selector=text) for text in selectors]
+    answers = metricanswers.split_usages(asked, pod_metrics(*items))[0]
+    whole = [("app", {"cpu": 276, "memory": 1_024_000}), ("proxy", {"cpu": 2, "memory": 2_048_000})]
+    for query, answer in zip(asked, answers, strict=True):
+        own = [item for item in items if parse_selector(query.selector).matches(item["metadata"]["labels"])]
+        assert answer.packed is not None
+        assert [each.pod for each in unpacked(answer).usages] == [item["metadata"]["name"] for item in own]
+        assert all(each.containers == whole for each in unpacked(answer).usages)
+        assert answer == metricanswers.fill(query, {"items": own})
+
+
+def test_two_containers_of_one_name_are_not_taken_for_one() -> None:
+    item = with_proxy("p1", "a", is_first=True)
+    item["containers"][0]["name"] = "app"
+    asked = [MetricAnswer(api="resource", selector="app=a")]
+    (answer,) = metricanswers.split_usages(asked, pod_metrics(item))[0]
+    assert answer.packed is None
+    assert [cpu["cpu"] for _, cpu in answer.usages[0].containers] == [2, 276]
+
+
+def test_a_comma_in_the_name_of_a_container_does_not_make_two_of_it() -> None:
+    item = usage("p1", app="a")
+    item["containers"][0]["name"] = "app,proxy"
+    (answer,) = metricanswers.split_usages([MetricAnswer(api="resource", selector="app=a")], pod_metrics(item))[0]
+    assert [name for name, _ in unpacked(answer).usages[0].containers] == ["app,proxy"]
+
+
 @pytest.mark.parametrize("workloads", [1, 10, 300])
 def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     looked, matches = [0], Selector.matches
