@@ -26,6 +26,7 @@ from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scat
 from fleethpa.show.times import rfc3339, span
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
+from schemas.kubernetes.hpashapes import complete_behavior
 from schemas.kubernetes.shape import Json
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
@@ -168,13 +169,22 @@ def section(tuned: Tuned) -> Section:
                     *[f"bound: {text}" for text in found.bounds],
                 ]
             ),
-            Notes(headline(found), differences(found.deployed, found.spec) if found.changed else relief_hint(found)),
+            Notes(headline(found), changes(found.deployed, found.spec) if found.changed else relief_hint(found)),
             Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
             _curve(found),
             *([] if found.changed else [_choices(found)]),
             *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
         ],
     )
+
+
+def changes(deployed: Json, proposed: Json) -> list[str]:
+    """What a proposal changes. A rule that it has to write out, and that has upstream's default, is no change."""
+    if "behavior" in proposed and "behavior" not in deployed:
+        rules: Json = {}
+        complete_behavior(rules)
+        deployed = deployed | {"behavior": rules}
+    return differences(deployed, proposed)
 
 
 def headline(found: Tuning) -> str:
@@ -335,7 +345,7 @@ def _document(tuned: Tuned) -> dict[str, Any]:
             "changed": found.changed,
             "costsMore": found.costs_more,
             "why": found.why,
-            "changes": differences(found.deployed, found.spec),
+            "changes": changes(found.deployed, found.spec),
             "manifest": tuned.manifest,
             "metric": found.metric,
             "capacity": found.capacity,

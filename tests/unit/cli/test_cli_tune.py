@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.cli.tune import changes
 from fleethpa.frame.errors import CommandError
 from fleethpa.questions import tunings as tuningruns
 from fleethpa.questions.tunings import Progress, parse_within
+from schemas.kubernetes.hpashapes import complete_behavior
 from streams.analysis.tuning.recording import Within
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
@@ -163,3 +165,16 @@ def test_within_reads_open_and_closed_ranges() -> None:
     assert parse_within(None) == Within()
     with pytest.raises(CommandError):
         parse_within("target=..")
+
+
+def test_rules_that_are_upstreams_defaults_are_no_change_of_a_proposal() -> None:
+    deployed: dict[str, Any] = {"minReplicas": 2, "maxReplicas": 40} | {
+        "behavior": {"scaleUp": {}, "scaleDown": {"stabilizationWindowSeconds": 60}}
+    }
+    complete_behavior(deployed["behavior"])
+    plain = {name: value for name, value in deployed.items() if name != "behavior"}
+    assert changes(plain, deployed | {"maxReplicas": 9}) == [
+        "maxReplicas 40→9",
+        "scaleDown.stabilizationWindowSeconds (none)→60",
+    ]
+    assert changes(plain, plain) == []
