@@ -128,10 +128,10 @@ def _verdict(found: Sequence[Recorded], *, every: bool) -> str:
     if every:
         return counted(len(found), "decision")
     if not found:
-        return "No replicas were changed"
+        return "No change was decided"
     up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in found)
     noun = "change" if len(found) == 1 else "changes"
-    return f"{len(found):,} {noun} of replicas: {up:,} up, {len(found) - up:,} down"
+    return f"{len(found):,} {noun} decided: {up:,} up, {len(found) - up:,} down"
 
 
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:

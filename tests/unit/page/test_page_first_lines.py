@@ -28,7 +28,7 @@ def test_a_change_is_one_row_with_its_outcome_and_who(fleet: Fleet) -> None:
     ended = {each.decision.completes for each in made if each.decision.kind == "completion"}
     assert ended
     found = changes_view(made, "", 0, fleet.now_ms, None)
-    assert found["verdict"] == "1 change of replicas: 1 up, 0 down"
+    assert found["verdict"] == "1 change decided: 1 up, 0 down"
     rows = {each.decision.id: each for each in found["rows"]}
     assert {each.decision.kind for each in found["rows"]} == {"evaluation"}
     cells = {column.header: column for column in found["columns"]}
