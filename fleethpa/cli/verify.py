@@ -92,7 +92,10 @@ def audit_verify(
     document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], window, hpa)
     if not (document["decisions"] or document["faults"]) and (hpa or until):
         raise _nothing(hpa, window)
-    session.out(_text(document, took_s, engine_diff) if output == "table" else one("AuditReport", document, output))
+    if output == "table":
+        session.lines(_text(document, took_s, engine_diff).splitlines())
+    else:
+        session.out(one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
 
 
@@ -285,5 +288,8 @@ def verify(session: Session, id_: str, output: str) -> int:
     past = unopened_past(session.source, session.config)
     derived = session.run(derived_again(past, asked, session.config.servers))
     found = derived_document(past, derived)
-    session.out(derived_text(found) if output == "table" else one("DecisionVerification", found, output))
+    if output == "table":
+        session.lines(derived_text(found).splitlines())
+    else:
+        session.out(one("DecisionVerification", found, output))
     return OK if found["identical"] else ANSWER_IS_NO

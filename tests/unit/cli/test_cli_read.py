@@ -263,6 +263,7 @@ def test_the_table_fits_the_terminal_and_keeps_what_tells_the_state(
         "decisions -A --follow",
         "history east/shop/checkout",
         "config view",
+        "audit verify",
     ],
 )
 def test_a_narrow_terminal_gets_short_lines_with_every_word_of_the_pipe(
