@@ -11,7 +11,7 @@ from msgspec import structs
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
-from schemas.decisions import ENGINE
+from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import (
     WHOLE_PARTITION_KEY,
     BreakerCommand,
@@ -27,14 +27,12 @@ from schemas.fitting import check_question, fitted
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.limits import OverLimitError
 from schemas.observed import (
-    REFUSED_PART,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
     Command,
     Heartbeat,
-    ObserverTrouble,
     PodDeleted,
     PodList,
     PodSet,
@@ -206,7 +204,7 @@ class EntryFold(Folding):
         forget_reports(self.state, cluster)
         row = ReportRow(cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped)
         key = f"{cluster}/{body.instance}"
-        self.state.put_bounded(limits.ALL_REPORTS, self.state.row.reports, key, _forms_of(row, self.now_ms))
+        self.state.put_bounded(limits.ALL_REPORTS, self.state.row.reports, key, row.forms)
 
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ class EntryFold(Folding):
             seen_ms=self.now_ms,
             manager=body.manager,
             manager_ms=body.manager_time,
-            outcome_of=old.outcome_of,
+            outcome_offset=old.outcome_offset,
             uid=body.uid,
             stated_ms=stated_ms,
         )
@@ -260,8 +258,12 @@ class EntryFold(Folding):
 
     def _observe_outcome(self, target: TargetName, body: Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())
-        if _log_offset(body.decision) <= _log_offset(old.outcome_of):
-            return  # a repeat, or late: a newer write has been reported
+        try:
+            offset = log_offset_of(body.decision)
+        except ValueError:
+            return  # the outcome of no decision
+        if not old.outcome_offset < offset < self.state.offset:
+            return  # a repeat, or late: a newer write has been reported; or of a decision that was never made
         row = structs.replace(
             old,
             spec_replicas=spec_replicas,
@@ -270,7 +272,7 @@ class EntryFold(Folding):
             resource_version=body.resource_version or old.resource_version,
             error=None,
             seen_ms=self.now_ms,
-            outcome_of=body.decision,
+            outcome_offset=offset,
         )
         self._put_scale(target, row)
 
@@ -410,20 +412,6 @@ class EntryFold(Folding):
 
 def _uncounted(_: OverLimitError) -> None:
     """What was cut of a body about a whole cluster: counts of what is ignored are kept per namespace."""
-
-
-def _log_offset(decision: str) -> int:
-    """Offset of the log record that a decision belongs to, from its id; -1 for a text that is not an id."""
-    parts = decision.split("-", 2)
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
-
-
-def _forms_of(row: ReportRow, now_ms: int) -> list[ReportRow]:
-    """A report, and what is kept of it where there is no room for all: first without errors and namespaces."""
-    brief = [ObserverTrouble(part=each.part, reason=each.reason, since=each.since) for each in row.troubles[:20]]
-    error = "the reports of all clusters together are too large: this one is not kept"
-    cut = ObserverTrouble(part=REFUSED_PART, reason="failing", since=now_ms, error=error)
-    return [row, *(structs.replace(row, troubles=each) for each in (brief, [cut] if row.troubles else []))]
 
 
 _Apply = Callable[[EntryFold, Any], None]

@@ -84,9 +84,9 @@ def hpa_size(key: DirectoryKey, entry: DirectoryEntry) -> int:
 
 
 def scale_size(target: TargetName, row: ScaleRow) -> int:
-    usual = (row.resource_version, row.session, row.manager, row.outcome_of, row.uid)
+    usual = (row.resource_version, row.session, row.manager, row.uid)
     texts = sum([_length(text) for text in (*target, row.selector, row.error or "")])
-    return texts + sum([max(_length(text), _USUAL) for text in usual]) + 2 * _MARK
+    return texts + sum([max(_length(text), _USUAL) for text in usual]) + 3 * _MARK
 
 
 def _length(text: str) -> int:

@@ -6,13 +6,13 @@ Fields are only ever added at the end, with a default: the structs are stored as
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.capacity import CapacitySpec
 from schemas.entries import HUB_HOLDER, HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
-from schemas.observed import ObserverTrouble
+from schemas.observed import REFUSED_PART, ObserverTrouble
 from schemas.settings import ClusterSettings
 from streams.across.capacity import CapacityMember
 from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
@@ -36,6 +36,14 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
     started_ms: int = 0
     troubles: list[ObserverTrouble] = []
     stopped: bool = False
+
+    @property
+    def forms(self) -> list["ReportRow"]:
+        """It, and what is kept of it where there is no room for all: first without errors and namespaces."""
+        brief = [ObserverTrouble(part=each.part, reason=each.reason, since=each.since) for each in self.troubles[:20]]
+        error = "the reports of all clusters together are too large: this one is not kept"
+        cut = ObserverTrouble(part=REFUSED_PART, reason="failing", since=self.reported_ms, error=error)
+        return [self, *(structs.replace(self, troubles=each) for each in (brief, [cut] if self.troubles else []))]
 
 
 class ServedRow(Struct, array_like=True, frozen=True, gc=False):

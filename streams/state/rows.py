@@ -227,8 +227,8 @@ class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     seen_ms: int = 0
     manager: str = ""
     manager_ms: int = 0
-    outcome_of: str = ""
-    """Newest decision whose outcome reported what the scale shows."""
+    outcome_offset: int = NOTHING_APPLIED
+    """Log offset of the newest decision whose outcome reported what the scale shows."""
     uid: str = ""
     stated_ms: int = 0
     """When the session reported it, by its own clock."""

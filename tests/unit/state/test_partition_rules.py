@@ -281,6 +281,16 @@ def test_the_first_outcome_of_a_decision_wins() -> None:
     assert only(log.add(answers(log, 50), after_ms=15_000))["currentReplicas"] == 4
 
 
+@pytest.mark.parametrize(
+    "decision", [f"0-{2**20}-uid-web", f"0-{2**64}-uid-web", f"0-{'9' * 200}-uid-web", "0-x-uid-web", "", "7"]
+)
+def test_the_outcome_of_what_no_decision_is_called_shows_no_scale(decision: str) -> None:
+    log, wanted = wanting()
+    log.add(outcome(wanted | {"id": decision}, spec_replicas=9))
+    assert only(log.add(outcome(wanted, spec_replicas=4)))["outcome"]["result"] == "applied"
+    assert only(log.add(answers(log, 50), after_ms=15_000))["currentReplicas"] == 4
+
+
 def test_an_outcome_for_another_uid_is_not_ours() -> None:
     log, wanted = wanting()
     assert log.add(outcome(wanted | {"uid": "somebody"}, spec_replicas=4)) == []
