@@ -29,6 +29,8 @@ _UNIT_NS: Final = {
 _MOST_NS: Final = 2**63
 _EXACT_CHARACTERS: Final = 12
 """A text of so many has at most nine digits behind the point, which are whole nanoseconds."""
+_EXACT_SECONDS: Final = 10**6
+"""The nanoseconds of fewer are exact as a float."""
 
 
 def parse_moment(text: str) -> datetime:
@@ -94,7 +96,7 @@ def parse_duration_ms(text: str) -> int:
 def parse_durations_ms(texts: Sequence[str]) -> list[int]:
     """Give `parse_duration_ms` of each text: of seconds with a fraction, as metrics-server has them, in one go."""
     is_exact = max(map(len, texts), default=0) <= _EXACT_CHARACTERS
-    if is_exact and (seconds := plain_numbers(texts, "s", fractions=True)):
+    if is_exact and (seconds := plain_numbers(texts, "s", fractions=True)) and max(seconds) < _EXACT_SECONDS:
         return [round(each * 1e9) // 1_000_000 for each in seconds]
     return list(map(parse_duration_ms, texts))
 

@@ -231,6 +231,8 @@ def test_durations_at_gos_edges(text: str, milliseconds: int) -> None:
 @given(st.lists(st.from_regex(r"[0-9]{0,4}(\.[0-9]{0,12})?[smu,]{1,2}", fullmatch=True)))
 @example(["15.123s", "0s", "9.999999999s", "15s"])
 @example(["1s,2s", "3"])
+@example(["6057034081s", "1.5s"])
+@example(["54087413844s"])
 def test_durations_are_read_in_one_go_as_each_is(texts: list[str]) -> None:
     try:
         wanted = list(map(parse_duration_ms, texts))
