@@ -118,7 +118,8 @@ def _amount(quantity: str | int) -> float:
 
 
 def _newest(hpa: Hpa, spec: Mapping[str, Any], namespace: Namespace) -> Iterator[GaugeSample]:
-    for query, metric in zip(hpa.queries, spec.get("metrics") or (), strict=True):
+    # Another thread may change both meanwhile: the next scrape has what they are then.
+    for query, metric in zip(hpa.queries, spec.get("metrics") or (), strict=False):
         newest_ms = newest_sample_ms(namespace, query)
         if newest_ms is not None:
             yield "metric_last_sample_timestamp_seconds", (metric_name(metric),), newest_ms / 1000

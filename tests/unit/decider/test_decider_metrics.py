@@ -13,7 +13,7 @@ from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.decider.hpametrics import FAMILIES, exposition
+from streams.decider.hpametrics import FAMILIES, exposition, samples
 from streams.decider.metrics import Metrics, Results
 from streams.decider.owned import OwnedPartition
 from streams.history.recorded import expanded
@@ -106,6 +106,18 @@ def test_a_deleted_hpa_is_told_no_more(folded: tuple[Partition, list[DecisionRec
         row.deleted = False
     assert not [name for name in found if 'hpa="app0"' in name]
     assert [name for name in found if 'hpa="app1"' in name]
+
+
+def test_a_spec_that_changes_while_its_metrics_are_written_fails_no_scrape(
+    folded: tuple[Partition, list[DecisionRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, _ = folded
+    hpa = partition.state.hpas[HpaId("c0", "ns0", "app0")]
+    found = samples(hpa, partition.state.namespaces["c0/ns0"])
+    first = next(found)
+    monkeypatch.setattr(hpa, "queries", ())  # as the thread that folds leaves it
+    families = {name for name, *_ in [first, *found]}
+    assert {"info", "spec_target_metric", "last_decision_timestamp_seconds"} <= families
 
 
 def test_prometheus_own_parser_reads_labels_with_quotes_backslashes_and_line_breaks_as_they_are(
