@@ -103,6 +103,13 @@ class Results:
                 self._lag.observe_equal(max(0.0, now_s - newest_ms / 1000), count)
         return kinds
 
+    def forget_others(self, owned: Iterable[OwnedPartition]) -> None:
+        """Forget HPAs that are not, or no longer, in these partitions; only once they may be most of those known."""
+        states = [one.partition.state for one in owned]
+        if len(self._full) > 2 * sum([len(state.hpas) for state in states]):
+            uids = {hpa.row.uid for state in states for hpa in state.hpas.values()}
+            self._full = {uid: known for uid, known in self._full.items() if uid in uids}
+
 
 def _result(body: Decision) -> EvaluationResult:
     # The selector of a metric says little, is long, and would make a series of its own.
@@ -206,6 +213,7 @@ class Metrics:
     def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
         """Show how far each owned partition is."""
         self.owned.set(len(owned))
+        self.results.forget_others(owned.values())
         # Counted when somebody asks: it walks all HPAs.
         self.fights.set_function(lambda: sum(_fights(one.partition) for one in list(owned.values())))
         self.lag.clear()

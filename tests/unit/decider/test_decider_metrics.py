@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -210,6 +211,20 @@ def test_a_short_record_is_counted_with_what_limits_it_and_not_the_full_one_befo
         if limited := re.search(r'fleethpa_decisions_total.*limited_by="([^"]*)"', name):
             counted[limited[1]] += int(value)
     assert counted == found
+
+
+def test_nothing_is_kept_of_hpas_that_are_gone_and_those_that_are_left_count_as_before(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    partition, made = folded
+    metrics = Metrics()
+    metrics.decided([one for one in made if isinstance(one.body, Decision)])
+    for uid in range(100):  # an HPA of a test environment that is made anew with each run
+        metrics.decided([structs.replace(record(), id=f"0-1-u{uid}")])
+        metrics.positions({0: OwnedPartition(partition, cast(Any, None))}, {})
+    known = metrics.results._full
+    assert {hpa.row.uid for hpa in partition.state.hpas.values()} <= known.keys()
+    assert len(known) <= 2 * len(partition.state.hpas)
 
 
 def test_the_selector_of_a_metric_is_no_label() -> None:
