@@ -134,11 +134,11 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
         # Of a member without an allotment, a write in flight may end either way: it may have less than it reported.
         if may_add or account.allotted or share <= account.certain:
             after = allotted(account, share)
-            made[name] = account if after is account else structs.replace(after, allotted=_telling(after.allotted))
+            made[name] = account if after is account else structs.replace(after, allotted=_effective(after.allotted))
     return made
 
 
-def _telling(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
+def _effective(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
     """Leave out those with at least as high and at least as low ones after them: whichever the member reports to obey,
     they change nothing of what it can have. So a member that never obeys gets no endless list.
     """

@@ -56,7 +56,7 @@ def of_hpas(partition: Partition) -> dict[str, float]:
     return values_of(exposition([partition]))
 
 
-def test_every_hpa_is_told_with_its_bounds_status_and_conditions(
+def test_every_hpa_is_exposed_with_its_bounds_status_and_conditions(
     folded: tuple[Partition, list[DecisionRecord]],
 ) -> None:
     partition, _ = folded
@@ -74,7 +74,7 @@ def test_every_hpa_is_told_with_its_bounds_status_and_conditions(
     assert found[_sorted(active)] == 1
 
 
-def test_every_metric_is_told_with_target_value_and_newest_sample(
+def test_every_metric_is_exposed_with_target_value_and_newest_sample(
     folded: tuple[Partition, list[DecisionRecord]],
 ) -> None:
     partition, made = folded
@@ -97,7 +97,7 @@ def _newest_used(decision: dict[str, Any]) -> list[int]:
     return [*decision.get("newest", ()), *(m["newest"] for m in decision.get("metrics", ()) if "newest" in m)]
 
 
-def test_a_deleted_hpa_is_told_no_more(folded: tuple[Partition, list[DecisionRecord]]) -> None:
+def test_a_deleted_hpa_is_exposed_no_longer(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     partition, _ = folded
     row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
     row.deleted = True
