@@ -85,7 +85,7 @@ class Grouped(ClosedLoop):
             yield self._batch(each.key, [(SPECS, body), (AUTOSCALERS, own)])
 
     def decided(self) -> Iterator[tuple[Record, list[DecisionRecord]]]:
-        """Make the log; what is said to other partitions waits for the next tick."""
+        """Make the log; messages to other partitions wait for the next tick."""
         for each in super().decided():
             self.waiting += self.partition.take_messages()
             yield each

@@ -155,7 +155,7 @@ class TroubledStack:
         return {name.format(**each): "; ".join(each["problems"]) for each in items}
 
     def trouble(self) -> None:
-        """Inject all of it, and wait until fleethpa says so."""
+        """Inject all of it, and wait until fleethpa shows it."""
         self.switch("east/load", namespace="shop", workload="checkout", load=2_900)
         self.switch("west/metrics-faults", faults=[{"metric": "resource"}])
         self.run("pause", "east/shop/search", "--reason", "INC-42")

@@ -386,7 +386,7 @@ async def test_metrics_change_with_load_at_the_next_sample_only(cluster: ManualC
         pytest.param(MetricsFault(namespace="other"), 200, ["100"] * 2, id="other namespaces are well"),
     ],
 )
-async def test_metrics_go_wrong_as_told(
+async def test_metrics_faults_hit_the_apis_that_they_name(
     cluster: ManualCluster, fault: MetricsFault, status: int, values: list[str] | None
 ) -> None:
     cluster.set_load("shop", "web", ConstantLoad(200))
@@ -432,7 +432,7 @@ async def test_an_object_is_validated_before_its_name_is_found_to_be_taken(clust
     assert (code, "the UID in the precondition (another) does not match" in body["message"]) == (409, True)
 
 
-async def test_a_fault_hits_its_route_as_often_as_told(cluster: ManualCluster) -> None:
+async def test_a_fault_hits_its_route_as_often_as_it_was_given(cluster: ManualCluster) -> None:
     cluster.add_fault(Fault(path="/scale$", method="GET", status=429, retry_after_s=3, remaining=2))
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
     answers = [await raw(cluster, f"{path}/scale") for _ in range(3)]

@@ -194,7 +194,7 @@ async def test_a_connection_that_was_closed_in_between_is_replaced() -> None:
     assert (server.connections, len(server.requests)) == (3, 3)
 
 
-async def test_a_connection_that_is_closed_while_it_is_idle_does_not_wake_the_event_loop_again_and_again() -> None:
+async def test_a_connection_that_is_closed_while_idle_does_not_wake_the_event_loop_again_and_again(way: str) -> None:
     async def closes(server: Server, connection: Connection) -> None:
         await server.next(connection)
         await connection.send(whole(b"{}"))
@@ -205,12 +205,16 @@ async def test_a_connection_that_is_closed_while_it_is_idle_does_not_wake_the_ev
         await client.put("/scale", {})
         server.goes_on.set()
         session = client._session
-        if session is not None and session.transfers is not None:
-            transfers, seen = session.transfers, asyncio.Event()
-            asyncio.get_running_loop().add_reader(transfers._sockets.fileno(), seen.set)
-            await seen.wait()  # the end of the connection
-            transfers._go_on()
-            assert transfers._sockets.poll(0) == []
+        assert session is not None
+        if way == "aiohttp":
+            assert session.transfers is None
+            return
+        assert session.transfers is not None
+        transfers, seen = session.transfers, asyncio.Event()
+        asyncio.get_running_loop().add_reader(transfers._sockets.fileno(), seen.set)
+        await seen.wait()  # the end of the connection
+        transfers._go_on()
+        assert transfers._sockets.poll(0) == []
 
 
 async def test_a_server_that_closes_each_connection_after_its_answer_is_asked_on_new_ones() -> None:
