@@ -9,7 +9,7 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
-from fleethpa.fleet.finding import asked_id, chosen, find_decision, name_and_moment, short_ids
+from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
@@ -171,9 +171,10 @@ def explain(
 
     async def work() -> tuple[Again, Recorded | None, list[ClusterTrouble]]:
         async with session.past() as past:
-            found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
-            state = await look_for_trouble(past, found.partition)
-            if state is not None and at_ms is None and not change and not asked_id(name):
+            found, ending, state = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
+            if state is None:
+                await look_for_trouble(past, found.partition)
+            elif at_ms is None and not change:
                 _warn_of_end(session, state.hpas.get(found.hpa), found.hpa)
             again = await evaluated_again(past, found) if counterfactuals else Again(found)
             return again, ending, await troubles_of(past, found, ending, session.now_ms())

@@ -112,8 +112,9 @@ def what_if(
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
     name, at_ms = name_and_moment(session, what)
     async with session.past() as past:
-        found, _ = await find_decision(past, name, namespace, at_ms=at_ms)
-        await look_for_trouble(past, found.partition)
+        found, _, state = await find_decision(past, name, namespace, at_ms=at_ms)
+        if state is None:
+            await look_for_trouble(past, found.partition)
         if found.decision.kind != "evaluation":
             raise usage(
                 f"{what} is the end of a write, not an evaluation", next_step=f"name {found.decision.completes}"
@@ -132,7 +133,7 @@ async def _without(session: Session, what: str, namespace: str | None, away: str
             "--cluster-away is about now", cause="The spec of then is not kept.", next_step="leave out the time"
         )
     async with session.past() as past:
-        found, _ = await find_decision(past, name, namespace)
+        found = (await find_decision(past, name, namespace)).recorded
         state = await read_state(past)
     view = state.hpas.get(found.hpa)
     if view is None or view.fleet is None:

@@ -350,10 +350,20 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
     return name, moment(stated, session.now_ms(), f"{name}@" if text else "--at") if stated else None
 
 
+class FoundDecision(NamedTuple):
+    """A decision, and what was read to find it."""
+
+    recorded: Recorded
+    ending: Recorded | None
+    """What completed it; None: its write has not ended, or there was none."""
+    state: FleetState | None
+    """The state in which its HPA was looked for; None: an id was asked for."""
+
+
 async def find_decision(
     past: Past, what: str, namespace: str | None, *, at_ms: int | None = None, change: bool = False
-) -> tuple[Recorded, Recorded | None]:
-    """Return a decision and, where its write has ended, the record that completed it.
+) -> FoundDecision:
+    """Find a decision and, where its write has ended, the record that completed it.
 
     `what`: the id of a decision, or an HPA; then its newest evaluation, or the one at `at_ms`, or (`change`) the newest
     that changed replicas.
@@ -366,12 +376,12 @@ async def find_decision(
                 f"{what} is the ID of a decision",
                 cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
             )
-        return await _by_id(past, asked)
+        return FoundDecision(*await _by_id(past, asked), None)
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
-    everything, fitting = await _latest(past, asked_hpa)
+    everything, fitting, state = await _latest(past, asked_hpa)
     sole_id(sorted({recorded.hpa for recorded in fitting}), what)
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
-    return found, _ending(found, everything)
+    return FoundDecision(found, _ending(found, everything), state)
 
 
 class _AskedHpa(NamedTuple):
@@ -393,8 +403,9 @@ class _AskedHpa(NamedTuple):
         return not self.change or recorded.outline.final_desired_replicas != recorded.outline.current_replicas
 
 
-async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Recorded]]:
-    """The newest decisions of the HPAs of a name, and those of them that fit: of the living first, else of the deleted.
+async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Recorded], FleetState]:
+    """The newest decisions of the HPAs of a name, those of them that fit, of the living first, else of the deleted, and
+    the state in which they are.
 
     Raises CommandError: there is no such HPA, or it has no decision that fits (exit 4).
     """
@@ -409,7 +420,7 @@ async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Re
         tails = await past.tail(lambda _, decisions: any(map(asked.fits, decisions)), numbers, asked.at_ms)
         everything = [recorded for tail in tails.values() for recorded in tail]
         if fitting := [recorded for recorded in everything if asked.fits(recorded)]:
-            return everything, fitting
+            return everything, fitting, state
     decided = any(state.hpas[hpa].last_decision for hpa in living)
     raise _none_fits(asked, unrecorded=decided and not everything)
 

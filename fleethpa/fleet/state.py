@@ -91,16 +91,15 @@ async def _folded(past: Past, partitions: Iterable[int] | None) -> FleetState:
     return _state(folded, clock_ms, ends)
 
 
-async def look_for_trouble(past: Past, partition: int | None = None) -> FleetState | None:
-    """Remark on what keeps the present from being known, for a question that reads no state; gives what was read.
+async def look_for_trouble(past: Past, partition: int | None = None) -> None:
+    """Remark on what keeps the present from being known, for a question that reads no state.
 
     `partition`: that of the HPA in question; None: all.
     """
     if past.now_ms():
         # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):
-            return await read_state(past, None if partition is None else [partition])
-    return None
+            await read_state(past, None if partition is None else [partition])
 
 
 async def _find_hung(state: FleetState, past: Past) -> None:

@@ -136,7 +136,7 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
     Raises CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
     """
     _named(id_)
-    found, ending = await find_decision(past, id_, None)
+    found, ending, _ = await find_decision(past, id_, None)
     return DecisionPast(found, ending, await evaluated_again(past, found))
 
 
@@ -159,7 +159,7 @@ async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
     Raises CommandError: it is the HPA's first (exit 4).
     """
     try:
-        found, ending = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
+        found, ending, _ = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
     except CommandError as error:
         raise not_found(
             f"the source holds no decision of {other.found.hpa} before {other.found.head.id}", cause=error.what

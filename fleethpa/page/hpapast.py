@@ -275,7 +275,7 @@ async def read_hpa(
         )
         found["has_more"] |= not found["is_checked"]
     try:
-        newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
+        newest, ending = newest_of(decisions) or (await find_decision(past, str(hpa), None, at_ms=at_ms))[:2]
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
         return HpaPast(**found, note=note, next_step=error.next_step)

@@ -223,7 +223,7 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
 ) -> None:
     whole = len([each for each in records if (each.topic, each.partition) == (topics.LOG, 1)])
     async with open_past("kafka", Config(brokers=broker.bootstrap_servers)) as past:
-        recorded, _ = await find_decision(past, newest_id(records, APP), None)
+        recorded, *_ = await find_decision(past, newest_id(records, APP), None)
         assert (await evaluation_of(past, recorded)).value == recorded.value
         assert 0 < past.log_records_read < whole / 4
     derived = await derive(KafkaPast(broker), 1, recorded.decision.id)
