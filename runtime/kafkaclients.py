@@ -37,7 +37,7 @@ KNOWN_PAUSE_S = 0.2
 UNHURRIED_MS = 500
 LZ4_LEVEL, ZSTD_LEVEL = 1, 1
 """Of compressed batches. The driver's own level of lz4, 9, takes six to twelve times as long for a sixth less of bytes;
-zstd, which takes ten times as long as lz4 at level 1 for a third less, is for what is written once and kept long.
+zstd, which takes three to eight times as long as lz4 for a third less, is for what is written once and kept long.
 """
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 524_288
