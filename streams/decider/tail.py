@@ -161,6 +161,7 @@ class RecordedTail:
 
     async def at(self, log_offset: int) -> Mapping[str, bytes]:
         """Decision id → value of the decisions that this log offset caused and that are published; each is given once.
+        Where two of them have the same id, the number follows that of the second one.
 
         Raises:
             StandingError: a hole, a broken chain, two versions of one decision, or an end before the recovered state.
@@ -205,7 +206,9 @@ class RecordedTail:
     def _keep(self, links: Links, value: bytes) -> None:
         log_offset = log_offset_of(links.id)
         self._newest_log_offset = max(self._newest_log_offset, log_offset)
-        self._by_offset.setdefault(log_offset, {})[links.id] = value
+        kept = self._by_offset.setdefault(log_offset, {})
+        # Clusters that were restored from one backup have HPAs of the same uid, whose decisions may have the same id.
+        kept[f"{links.id} {links.seq}" if links.id in kept else links.id] = value
 
     def _check_end(self) -> None:
         newest = self._head.seq if self._head else 0

@@ -91,8 +91,8 @@ class Ledger:
     def __init__(self, seq: int, prev: str, standing: Mapping[str, bytes]) -> None:
         self.seq = seq
         self.prev = prev
-        self._standing = standing
-        self._places = sorted(map(links_of, standing.values()), key=lambda place: place.seq, reverse=True)
+        published = [(links_of(value), value) for value in standing.values()]
+        self._published = sorted(published, key=lambda each: each[0].seq, reverse=True)
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
         """Give a decision its number; None if it is already published.
@@ -106,11 +106,9 @@ class Ledger:
         structs.force_setattr(body, "seq", self.seq)
         structs.force_setattr(body, "prev", self.prev)
         value = _numbered(draft.value, self.seq, self.prev) if draft.value else _encode(body)
-        standing = self._standing.get(draft.id) if self._standing else None
-        if standing is not None:
-            self._places.pop()
-            if standing != value:
-                raise DivergenceError(f"decision {draft.id} was made a second time and differs", standing, value)
+        standing = self._published.pop()[1] if self._published else None
+        if standing is not None and standing != value:
+            raise DivergenceError(f"decision {draft.id} was made a second time and differs", standing, value)
         self.prev = sha256(value).hexdigest()
         return None if standing is not None else self._record(draft, value)
 
@@ -119,10 +117,9 @@ class Ledger:
         self._expect("")
 
     def _expect(self, made: str) -> None:
-        if self._places and self._places[-1].id != made:
-            id_ = self._places[-1].id
-            what = f"decision {id_} is on the topic but was not made a second time"
-            raise DivergenceError(what, self._standing[id_], b"")
+        if self._published and self._published[-1][0].id != made:
+            links, value = self._published[-1]
+            raise DivergenceError(f"decision {links.id} is on the topic but was not made a second time", value, b"")
 
     def _record(self, draft: Draft, value: bytes) -> DecisionRecord:
         headers = [

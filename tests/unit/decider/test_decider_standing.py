@@ -11,11 +11,13 @@ import pytest
 from aiokafka import TopicPartition
 
 from schemas.connection import KafkaSettings
+from schemas.observed import AutoscalerSet
 from schemas.topics import DECISIONS
 from streams.decider import tail
 from streams.decider.app import ending_on_error
 from streams.decider.tail import RecordedTail, StandingError, TailHead, TailReader
 from streams.state.partition import Partition
+from tests.kit.partition import LogBuilder, make_hpa
 
 
 class Record(NamedTuple):
@@ -70,6 +72,22 @@ def numbers(found: object) -> list[int]:
 async def test_each_log_offset_gets_the_decisions_that_it_caused() -> None:
     standing = Topic(chain([4, 4, 9])).standing()
     assert [numbers(await standing.at(offset)) for offset in (3, 4, 5, 9, 10)] == [[], [1, 2], [], [3], []]
+
+
+async def test_decisions_on_two_hpas_of_one_uid_are_recognized_where_a_restart_folds_their_record_again() -> None:
+    """As in clusters that were restored from one backup, of which the namespaces share a partition."""
+    log = LogBuilder()
+    for name in ("web", "api"):
+        hpa = make_hpa(name)
+        hpa["metadata"]["uid"] = "one"
+        log.add(AutoscalerSet(hpa=hpa, session="s"))
+    for _ in range(3):
+        log.add(after_ms=15_000)
+    assert len({made.id for made in log.decisions}) < len(log.decisions)
+    standing, partition = Topic([made.value for made in log.decisions]).standing(), Partition.empty(0)
+    for record in log.records:
+        assert partition.apply(*record, await standing.at(record.offset)) == []
+    assert (partition.seq, partition.prev) == (log.partition.seq, log.partition.prev)
 
 
 async def test_no_more_is_read_than_the_fold_needs() -> None:
