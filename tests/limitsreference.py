@@ -39,6 +39,7 @@ ELSEWHERE = [
         for what, rate in (
             ("an agent's reports on one HPA, and outcomes of its writes", agentrates.HPA),
             ("an agent's `serving` and `handsChanged`, each", agentrates.CLUSTER),
+            ("an agent's heartbeats about one namespace", agentrates.BEATS),
             ("an agent's samples of one row of a namespace", agentrates.SAMPLES),
         )
     ),

@@ -21,6 +21,7 @@ from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
+    Heartbeat,
     ObserverTrouble,
     Point,
     Samples,
@@ -138,6 +139,9 @@ class _Admission:
                 return structs.replace(body, points=self._each(body.points, self._take_point))
             case Outcome():
                 self._note_hpa(body.name)
+            case Heartbeat():
+                for name in (self._namespace, *body.namespaces):
+                    self._rates.take(rates.BEATS, ("beat", name), self._moment.at_s, f"heartbeats of namespace {name}")
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:

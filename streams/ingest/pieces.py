@@ -129,6 +129,8 @@ CLUSTER = Rate(30, 1.0)
 """What ingest copies into every log partition; an agent reports it every ten seconds."""
 COPIED_BYTES = Rate(64 * 1024, 1_024.0)
 """Bytes of that: with each log partition the quota of an agent counts once more for them."""
+BEATS = Rate(30, 1.0)
+"""Heartbeats about one namespace: a short one names a thousand, each of which a decider folds."""
 SAMPLES = Rate(15_000, 500.0)
 """Pushed samples of one row of a namespace: a decider keeps since its last checkpoint which ones it took."""
 _PRUNED_FROM = 50_000

@@ -73,7 +73,7 @@ def reported(
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000))
+    admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000 + now_s))
     return found
 
 
@@ -181,6 +181,18 @@ def test_a_sign_of_life_with_the_page_of_a_proxy_as_its_problem_is_still_one() -
     [piece] = reported(serving, cluster="", namespace="").pieces
     assert isinstance(piece.body, Serving)
     assert piece.body.problems["east"].endswith("x… (cut, it has 2006 characters)")
+
+
+def test_heartbeats_that_name_namespaces_more_often_than_an_observer_does_are_refused() -> None:
+    limits, names = AgentRates(), [f"n{number}" for number in range(999)]
+    beat = Heartbeat(session=SESSION, watches=["pods"], namespaces=names)
+    for at in range(60):  # as an observer sends them, for five minutes
+        assert reported(beat, limits=limits, now_s=5.0 * at).result == "ok"
+    flood = reported(*[beat] * 200, limits=limits, now_s=301.0)
+    assert 0 < len(flood.pieces) <= 30
+    assert {refusal.code for refusal in flood.refusals} == {"overRate"}
+    repeated = structs.replace(beat, namespaces=["bank"] * 999)
+    assert not reported(repeated, limits=limits, now_s=301.0).pieces
 
 
 def test_the_good_part_of_a_record_is_taken() -> None:
