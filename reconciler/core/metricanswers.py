@@ -182,12 +182,12 @@ def split_usages(
     items = found.items or []
     table = _table(items)
     names, labels = [item.metadata.name for item in items], [item.metadata.labels for item in items]
-    containers = table.containers if table is not None else []
+    containers, count = (table.containers, 1 + table.columns[-1][0]) if table is not None else ([], 0)
     selectors = [query.selector for query in asked]
     texts = "\0".join([*names, "", *containers, "", *selectors])
-    of = hash((texts, b"\0".join(labels)))  # labels are as they came
+    of = hash((texts, b"\0".join(labels), count))  # labels are as they came
     if known is None or known.of != of:
-        known = Division(of, _shares(selectors, names, labels, containers, 1 + table.columns[-1][0] if table else 0))
+        known = Division(of, _shares(selectors, names, labels, containers, count))
     return list(map(_answer, asked, known.shares, repeat(items), repeat(table))), known
 
 

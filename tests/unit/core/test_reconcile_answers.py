@@ -199,6 +199,16 @@ def test_a_comma_in_the_name_of_a_container_does_not_make_two_of_it() -> None:
     assert [name for name, _ in unpacked(answer).usages[0].containers] == ["app,proxy"]
 
 
+def test_a_known_division_of_two_containers_is_not_used_for_one_whose_name_is_both_with_a_comma() -> None:
+    asked, two, one = [MetricAnswer(api="resource", selector="app=a")], usage("p1", app="a"), usage("p1", app="a")
+    two["containers"] *= 2
+    two["containers"][1] = two["containers"][1] | {"name": "proxy"}
+    one["containers"][0]["name"] = "app,proxy"
+    _, known = metricanswers.split_usages(asked, pod_metrics(two))
+    (answer,), _ = metricanswers.split_usages(asked, pod_metrics(one), known)
+    assert [name for name, _ in unpacked(answer).usages[0].containers] == ["app,proxy"]
+
+
 @pytest.mark.parametrize("workloads", [1, 10, 300])
 def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     looked, matches = [0], Selector.matches
