@@ -44,6 +44,7 @@ class Crashing:
         self.early = 0
         """How many of them were torn early in a row."""
         self.topic: dict[int, dict[str, bytes]] = {}
+        """Log offset -> number -> decision: two HPAs of one uid may have decisions of the same id."""
         self.values: list[bytes] = []
         self.crashes = 0
         self.messages: dict[int, list[Message]] = {}
@@ -71,7 +72,7 @@ class Crashing:
                 assert usage(partition) == self.sums[record.offset], record.offset
             torn = bool(made) and self.random.random() < 0.05
             for decision in made[: self.random.randrange(len(made))] if torn else made:
-                self.topic.setdefault(record.offset, {})[decision.id] = decision.value
+                self.topic.setdefault(record.offset, {})[f"{decision.seq}"] = decision.value
                 self.values.append(decision.value)
             if torn:
                 return self._crash()
