@@ -79,7 +79,7 @@ class Sampler:
         """
         records = {each.offset: each for each in await self._each(self._evaluation_at, offsets) if each is not None}
         fulls = await self._each(
-            self._full, {head.same_as for each in records.values() if (head := self._head(each)).same_as}
+            self._full, sorted({head.same_as for each in records.values() if (head := self._head(each)).same_as})
         )
         known = {each.head.id: each for each in fulls if each is not None}
         return {
