@@ -9,6 +9,7 @@ from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
 from reconciler.clusters.nativehpas import NativeHpas
+from reconciler.clusters.session import APPLY_PATCH
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.hpaobjects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec
@@ -207,7 +208,7 @@ class ClusterStore:
             "PATCH",
             f"{path}?fieldManager={FLOOR_MANAGER}{generation}&force=true",
             body=body,
-            content_type="application/apply-patch+yaml",
+            content_type=APPLY_PATCH,
             timeout_s=_TIMEOUT_S,
         )
 

@@ -35,7 +35,7 @@ from reconciler.clusters.answers import (
     watch_event,
 )
 from reconciler.clusters.credentials import Credentials, clusters_of, identity
-from reconciler.clusters.session import JSON, MERGE_PATCH, ServerSession
+from reconciler.clusters.session import JSON, MERGE_PATCH, ContentType, ServerSession
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.texts import whole_number
@@ -174,7 +174,7 @@ class ClusterClient:
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
-        content_type: str = JSON,
+        content_type: ContentType = JSON,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> dict[str, Any]:
         """Ask, and return the decoded body of a success.
@@ -186,7 +186,7 @@ class ClusterClient:
         return read_object(data, f"{method} {path}")
 
     async def _answered(
-        self, method: str, path: str, *, body: Sent | None = None, content_type: str = JSON, timeout_s: float
+        self, method: str, path: str, *, body: Sent | None = None, content_type: ContentType = JSON, timeout_s: float
     ) -> bytes:
         """Ask, and return the body of a success as it came."""
         session = self._session
@@ -269,7 +269,7 @@ class ClusterClient:
         method: str,
         path: str,
         data: bytes | None,
-        content_type: str,
+        content_type: ContentType,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         headers = {**session.headers, "Content-Type": content_type}

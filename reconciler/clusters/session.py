@@ -1,6 +1,6 @@
 """The connections to one API server, made of one configuration, and the address and headers of each request."""
 
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
@@ -10,7 +10,11 @@ from reconciler.clusters.transfers import Transfers
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.hpaobjects import FIELD_MANAGER
 
-JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
+ContentType = Literal["application/json", "application/merge-patch+json", "application/apply-patch+yaml"]
+"""What the body of a request may be."""
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 _HEADERS = {"Accept": JSON, "User-Agent": "fleethpa"}
 _GIVEN_UP = f"timeout={WRITE_TIMEOUT_S}s"
 _WRITTEN = f"{_GIVEN_UP}&fieldManager={FIELD_MANAGER}"
@@ -49,7 +53,7 @@ class ServerSession:
         self.headers = headers
         lines = [f"{name}: {value}" for name, value in headers.items()]
         lines.append("Expect:")  # a server is not asked before a body is sent
-        self.lines = {kind: [f"Content-Type: {kind}", *lines] for kind in (JSON, MERGE_PATCH)}
+        self.lines = {kind: [f"Content-Type: {kind}", *lines] for kind in get_args(ContentType)}
 
     def url(self, method: str, path: str) -> str:
         return self._host + (path if method == "GET" else _for_writing(path, method))

@@ -12,6 +12,7 @@ import pytest
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.session import APPLY_PATCH
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import LEASE, native_body
 from reconciler.standin.protocol import HpaKey
@@ -128,10 +129,7 @@ async def test_the_api_server_tells_a_native_hpa_of_the_stand_in_from_a_copy_of_
         await admin.put(f"{_HPAS}/own?fieldManager=kubectl-replace", edited)
         applied = {**body, "metadata": named}
         await admin.request(
-            "PATCH",
-            f"{_HPAS}/own?fieldManager=gitops&force=true",
-            body=applied,
-            content_type="application/apply-patch+yaml",
+            "PATCH", f"{_HPAS}/own?fieldManager=gitops&force=true", body=applied, content_type=APPLY_PATCH
         )
         assert (set(await store.natives()), store.labelled) == ({own}, [copied])
     finally:

@@ -22,6 +22,7 @@ from reconciler.clusters import client as clusterclient
 from reconciler.clusters import credentials
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.session import APPLY_PATCH
 from reconciler.clusters.transfers import transfers_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -139,14 +140,16 @@ async def test_requests_follow_each_other_on_one_connection_and_say_what_an_api_
         await client.put("/scale", {"spec": {"replicas": 3}})
         await client.put("/scale", {"spec": {"replicas": 4}})
         await client.merge_patch("/events/e", {"count": 2})
+        await client.request("PATCH", "/scale?fieldManager=floor", body={"spec": {}}, content_type=APPLY_PATCH)
     assert server.connections == 1
     firsts, headers, bodies = zip(*server.requests, strict=True)
     assert firsts[0] == "GET /api/v1/pods?limit=5 HTTP/1.1"
     assert firsts[1].startswith("PUT /scale?timeout=")
     assert firsts[3].startswith("PATCH /events/e?timeout=")
-    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}', b'{"count":2}')
+    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}', b'{"count":2}', b'{"spec":{}}')
     kinds = [each.get("content-type") for each in headers[1:]]
-    assert kinds == ["application/json", "application/json", "application/merge-patch+json"]
+    json = "application/json"
+    assert kinds == [json, json, "application/merge-patch+json", "application/apply-patch+yaml"]
     for each in headers:
         assert (each["authorization"], each["accept"], each["user-agent"]) == (
             "Bearer t",
