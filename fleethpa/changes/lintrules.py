@@ -95,7 +95,7 @@ def _groups(read: Input) -> Iterator[Finding]:
             capacity_group(manifest)
         except CommandError as problem:
             yield Finding("error", "invalid", *place, problem.cause or problem.what)
-        if manifest.name in seen:
+        if manifest.name and manifest.name in seen:
             yield Finding("error", "same-name", *place, "a CapacityGroup of this name is in the input already")
         seen.add(manifest.name)
 

@@ -132,6 +132,7 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest(), own("FleetHPA", "all")], ["same-target"], id="an HPA and a FleetHPA of one target"),
         pytest.param([own("CapacityGroup", limit={})], ["invalid"], id="a CapacityGroup without a limit"),
         pytest.param([own("CapacityGroup"), own("CapacityGroup")], ["same-name"], id="a CapacityGroup twice"),
+        pytest.param([own("CapacityGroup", ""), own("CapacityGroup", "")], ["invalid"] * 2, id="two without names"),
     ],
 )
 def test_each_rule(run: Cli, bodies: list[dict[str, Any]], rules: list[str]) -> None:
