@@ -122,6 +122,9 @@ TOPICS: tuple[Topic, ...] = (
 )
 """Every topic of fleethpa with the settings `fleethpa topics init` gives it."""
 
-AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime")
+AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime", compression_type="uncompressed")
 AGENT_ORDERS_CONFIG = _delete(_DAY_MS, message_timestamp_type="LogAppendTime")
-"""The settings of the two topics that each agent has. Agents learn the brokers' time from the append times."""
+"""The settings of the two topics that each agent has. Agents learn the brokers' time from the append times. Brokers
+unpack what an agent reports, so that `max.message.bytes` bounds what ingest gets, and not only what was sent: a
+megabyte of zstd may hold gigabytes.
+"""

@@ -32,13 +32,14 @@ ELSEWHERE = [
         Limit(
             what,
             rate.burst,
-            f"at once, then {rate.per_s:g} per second",
+            f"at once, then {rate.per_s:,.0f} per second",
             "ingest",
             "code `overRate`; " + limits.REJECTED,
         )
         for what, rate in (
             ("an agent's reports on one HPA, and outcomes of its writes", agentrates.HPA),
             ("an agent's `serving` and `handsChanged`, each", agentrates.CLUSTER),
+            ("bytes of an agent's reports, after decompression", agentrates.REPORTED_BYTES),
             ("an agent's heartbeats about one namespace", agentrates.BEATS),
             ("an agent's samples of one row of a namespace", agentrates.SAMPLES),
         )

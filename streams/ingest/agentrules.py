@@ -41,10 +41,13 @@ T = TypeVar("T")
 
 
 class ReceivedAt(NamedTuple):
-    """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds."""
+    """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds.
+    `size`: bytes of its value, as they are after decompression.
+    """
 
     now_s: float
     at_s: float
+    size: int = 0
 
 
 def agent_instance(cluster: str) -> str:
@@ -62,10 +65,14 @@ def admit(
         limits: those of this agent.
     """
     pieces, found.pieces = found.pieces, []
+    size = moment.size
     for piece in pieces:
         try:
             if agent is None:
                 raise Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}")
+            what = f"bytes of the reports of {_whose(agent)}"
+            limits.rates.take(rates.REPORTED_BYTES, ("reported",), moment.at_s, what, size)
+            size = 0  # it is counted once
             found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())
         except Refusal as refusal:
             found.refuse(refusal)

@@ -129,6 +129,10 @@ CLUSTER = Rate(30, 1.0)
 """What ingest copies into every log partition; an agent reports it every ten seconds."""
 COPIED_BYTES = Rate(64 * 1024, 1_024.0)
 """Bytes of that: with each log partition the quota of an agent counts once more for them."""
+REPORTED_BYTES = Rate(32 * 2**20, 2_097_152.0)
+"""Bytes of all that an agent reports, after decompression: its quota on the brokers, which is as large, counts them as
+they are sent, so that compressed ones could be a hundred times as many. A full list of 50,000 pods is some 20 MB.
+"""
 BEATS = Rate(30, 1.0)
 """Heartbeats about one namespace: a short one names a thousand, each of which a decider folds."""
 SAMPLES = Rate(15_000, 500.0)
@@ -152,7 +156,7 @@ class Rates:
         level = self._level(hashed, at_s)
         if level + count > rate.burst:
             raise Refusal(
-                "overRate", f"{what}: more than {rate.burst} at once and {rate.per_s:g} per second after that"
+                "overRate", f"{what}: more than {rate.burst:,} at once and {rate.per_s:,.0f} per second after that"
             )
         if hashed not in self._levels and len(self._levels) >= self._pruned_at:
             self._levels = {each: at for each, at in self._levels.items() if self._level(each, at_s) > 0}
