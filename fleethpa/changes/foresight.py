@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleethpa.changes.writing import Concern, PlannedRecord
+from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
+from runtime.log import without_cycle_search
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
@@ -21,7 +23,8 @@ from streams.state.guards import guarded_namespaces, guardrail_in_force
 from streams.state.partition import Partition
 
 if TYPE_CHECKING:
-    from streams.history.past import Past
+    from fleethpa.fleet.views import FleetState
+    from streams.history.past import Folded, Past
 
 LISTED = 5
 """How many targets or HPAs a question names; of the rest it gives the number."""
@@ -108,16 +111,9 @@ def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:
 class Present:
     """The state of the log's partitions as of now; records can be tried on copies of it."""
 
-    def __init__(self, stored: Mapping[int, Mapping[bytes, bytes]]) -> None:
-        self._stored = stored
-
-    @classmethod
-    async def read(cls, past: Past) -> Present:
-        """Fold the newest state rows and the log since then.
-
-        Raises ArchiveError, CoreError: the source cannot be read.
-        """
-        return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
+    def __init__(self, folded: Iterable[Folded]) -> None:
+        """`folded`: all partitions (`Past.fleet`)."""
+        self._stored = {each.partition.number: each.rows() for each in folded}
 
     def guardrails(self, clusters: Iterable[str], namespace: str | None = None) -> dict[str, str]:
         """What guardrails pause now in some clusters (`*`: in all), in words, by cluster.
@@ -170,6 +166,14 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -
     if lost:
         found.append(Concern(f"nothing will scale any more: {listed(lost, LISTED, '; ')}", harmful=True))
     return found
+
+
+async def read_present(past: Past) -> tuple[FleetState, Present]:
+    """Read the state of all partitions once, to be shown and to try records on. Raises as `read_state` does."""
+    with without_cycle_search():
+        folded = await past.fleet()
+        present = Present(folded)
+    return await read_state(past, known=folded), present
 
 
 def needs_agreement(foresight: Foresight, found: Iterable[Concern]) -> bool:

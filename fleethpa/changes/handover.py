@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 
 import click
 
-from fleethpa.changes.foresight import Present, concerns, needs_agreement
+from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, confirm, rest, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
@@ -366,7 +366,7 @@ async def prove_native_absent(
     client = open_client(session, cluster)
     try:
         async with session.past() as past:
-            state, present = await read_state(past), await Present.read(past)
+            state, present = await read_present(past)
         if cluster not in state.clusters:
             raise no_such_cluster(cluster, state)
         what = f"canary HPA in {namespace} for {lasting}"

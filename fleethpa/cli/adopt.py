@@ -23,10 +23,9 @@ import click
 
 from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
-from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
+from fleethpa.changes.foresight import Foresight, Present, concerns, read_present, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
-from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
@@ -68,7 +67,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, optio
     async with native_hpas(session, place.cluster) as hpas:
         natives = await native_objects(hpas, place)
         async with session.past() as past:
-            state, present = await read_state(past), await Present.read(past)
+            state, present = await read_present(past)
         plan = adopt_plan(state, place, natives, mode)
         adoption = _Adoption(session, place, hpas, state, options, folder=folder, mode=mode)
         _look_ahead(adoption, plan, present)
@@ -86,7 +85,7 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
     async with AsyncExitStack() as opened:
         clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
         async with session.past() as past:
-            state, present = await read_state(past), await Present.read(past)
+            state, present = await read_present(past)
         plans, objects = await _fleet_plans(state, whole, clients)
         if code := session.report(*(problem for plan in plans.values() for problem in plan.problems)):
             return code

@@ -16,7 +16,7 @@ from fleethpa.changes.capacitygroups import (
     refused_groups,
 )
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of, unknown_member
-from fleethpa.changes.foresight import Foresight, Present, concerns
+from fleethpa.changes.foresight import Foresight, Present, concerns, read_present
 from fleethpa.changes.lintrules import fixed_replicas
 from fleethpa.changes.manifests import (
     FieldValidation,
@@ -34,7 +34,6 @@ from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
-from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.session import Session, command_options
@@ -75,7 +74,8 @@ def delete(
     wanted = replace(selection, refs=refs)
 
     async def work() -> int:
-        state = await fleet_now(session)
+        async with session.past() as past:
+            state, present = await read_present(past)
         found = _deleted_groups(session, groups, state, ignore_not_found, options.reason)
         writes: list[PlannedRecord] = []
         if refs or selection.labels is not None:
@@ -83,8 +83,7 @@ def delete(
         if not writes and not found:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
-        async with session.past() as past:
-            foresight = (await Present.read(past)).foresee(writes)
+        foresight = present.foresee(writes)
         asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
         code = await change(session, "delete", writes + found, asked, options)
         for text in foresight.handed_over() if not options.dry_run else ():
@@ -208,7 +207,7 @@ def apply(
 
     async def work() -> int:
         async with session.past() as past:
-            state, present = await read_state(past), await Present.read(past)
+            state, present = await read_present(past)
         targets = _targets(state, read, clusters, session.config.contexts)
         plan = ApplyPlan(session, state, options.reason)
         plan.add(read, targets, namespace, mode)

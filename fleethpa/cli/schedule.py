@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from fleethpa.changes import schedules
-from fleethpa.changes.foresight import Present, concerns
+from fleethpa.changes.foresight import concerns, read_present
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
@@ -98,8 +98,8 @@ async def _change(
     session: Session, selection: Selection, write: Callable[[HpaView], PlannedRecord | None], options: WriteOptions
 ) -> int:
     async with session.past() as past:
-        views = chosen(await read_state(past), selection)
-        present = await Present.read(past)
+        state, present = await read_present(past)
+    views = chosen(state, selection)
     code = OK
     writes: list[PlannedRecord] = []
     for view in views:

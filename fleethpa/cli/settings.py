@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from fleethpa.changes.foresight import Present, concerns, needs_agreement, refusal_errors
+from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present, refusal_errors
 from fleethpa.changes.scopes import Scope, scope_options, writes_of
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
-from fleethpa.fleet.state import fleet_now, has_own, read_state, resume_command
+from fleethpa.fleet.state import fleet_now, has_own, resume_command
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
@@ -134,10 +134,10 @@ async def _resume_guardrails(session: Session, scope: Scope, options: WriteOptio
     scope.check("resume")
     where = f"namespace {scope.namespace} of cluster" if scope.namespace else "cluster"
     async with session.past() as past:
-        known = await read_state(past)
-        named = matching_clusters(known, scope.clusters, session.config.contexts)
-        clusters = [EVERY_CLUSTER] if scope.everything else named
-        standing = (await Present.read(past)).guardrails(clusters, scope.namespace)
+        known, present = await read_present(past)
+    named = matching_clusters(known, scope.clusters, session.config.contexts)
+    clusters = [EVERY_CLUSTER] if scope.everything else named
+    standing = present.guardrails(clusters, scope.namespace)
     writes = [
         PlannedRecord(
             f"{where} {name} resumed; it was: {text}",
@@ -216,7 +216,7 @@ async def _looked_ahead(
 ) -> tuple[int, list[PlannedRecord], list[Concern]]:
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
     async with session.past() as past:
-        present = await Present.read(past)
+        present = Present(await past.fleet())
     if command.command == "resume":
         for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
             session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
@@ -326,7 +326,7 @@ async def _change(
     session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, options: WriteOptions
 ) -> int:
     async with session.past() as past:
-        state, present = await read_state(past), await Present.read(past)
+        state, present = await read_present(past)
     _check_known(session, state, cluster, wanted, options.yes)
     if remove:
         _check_removal(state, cluster, options.yes)

@@ -52,14 +52,18 @@ async def fleet_now(session: Session) -> FleetState:
         return await read_state(past)
 
 
-async def read_state(past: Past, partitions: Iterable[int] | None = None) -> FleetState:
+async def read_state(
+    past: Past, partitions: Iterable[int] | None = None, *, known: Sequence[Folded] | None = None
+) -> FleetState:
     """Read the state of all partitions, or of some, as of `past.at_ms` or (None) as of now.
+
+    `known`: what was folded of them for this already.
 
     Raises CommandError: the log does not hold that time (exit 2 or 4). Raises ArchiveError, CoreError: the source
     cannot be read now.
     """
     with without_cycle_search():
-        state = await _folded(past, partitions)
+        state = await _state_of(past, known if known is not None else await _folded(past, partitions))
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
             _put(state, name, cut_off=text)
@@ -74,13 +78,16 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     return state
 
 
-async def _folded(past: Past, partitions: Iterable[int] | None) -> FleetState:
+async def _folded(past: Past, partitions: Iterable[int] | None) -> list[Folded]:
     try:
-        folded = await past.fleet(partitions)
+        return await past.fleet(partitions)
     except (ArchiveError, CoreError) as error:
         if past.at_ms is None:
             raise
         raise usage(str(error), next_step="fleethpa audit verify") from error
+
+
+async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     clock_ms = max((each.partition.clock_ms for each in folded), default=0)
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from schemas.observed import (
     Target,
 )
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.history.past import Folded, Past
 from tests.kit.cli import START_MS, Broker, Cli, Fleet, hpa
 
 GOOD = """
@@ -766,3 +767,27 @@ def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
     assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged")]
     assert _fates_in(Record("fleethpa.rejected", b"", where), waiting()) == [Fate(pending, "rejected", "bad")]
     assert _fates_in(Record("fleethpa.log", b"{}"), waiting()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("apply", "-f", "-", "-C", "east"),
+        ("settings", "east", "frozen=true"),
+        ("delete", "hpa", "web", "-n", "shop", "-C", "east"),
+        ("resume", "-C", "east", "--guardrails"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_that_looks_ahead_folds_the_log_once(
+    two_clusters: Fleet, run: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    folds, fleet = list[None](), Past.fleet
+
+    async def counted(past: Past, partitions: Iterable[int] | None = None) -> list[Folded]:
+        folds.append(None)
+        return await fleet(past, partitions)
+
+    monkeypatch.setattr(Past, "fleet", counted)
+    assert run(*arguments, "--dry-run", stdin=GOOD).exit_code == 0
+    assert len(folds) == 1
