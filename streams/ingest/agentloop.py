@@ -117,9 +117,7 @@ class Agents:
             limits.rates = Rates()  # another worker has read what came before
         self._counted_to[record.topic] = record.offset + 1
         appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
-        admit(
-            found, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended, len(record.value or b""))
-        )
+        admit(found, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; without agents no group is joined.

@@ -41,13 +41,10 @@ T = TypeVar("T")
 
 
 class ReceivedAt(NamedTuple):
-    """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds.
-    `size`: bytes of its value, as they are after decompression.
-    """
+    """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds."""
 
     now_s: float
     at_s: float
-    size: int = 0
 
 
 def agent_instance(cluster: str) -> str:
@@ -65,18 +62,21 @@ def admit(
         limits: those of this agent.
     """
     pieces, found.pieces = found.pieces, []
-    size = moment.size
+    if agent is None:
+        found.refuse(Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}"))
+        return
+    try:
+        what = f"bytes of the reports of {_whose(agent)}"
+        limits.rates.take(rates.REPORTED_BYTES, ("reported",), moment.at_s, what, found.size)
+    except Refusal as refusal:
+        found.refuse(refusal)
+        pieces = []
     for piece in pieces:
         try:
-            if agent is None:
-                raise Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}")
-            what = f"bytes of the reports of {_whose(agent)}"
-            limits.rates.take(rates.REPORTED_BYTES, ("reported",), moment.at_s, what, size)
-            size = 0  # it is counted once
             found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())
         except Refusal as refusal:
             found.refuse(refusal)
-    if agent is not None and found.refusals:
+    if found.refusals:
         limits.refused.note(found.refusals, found.time_ms, moment.now_s)
 
 

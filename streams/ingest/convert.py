@@ -141,7 +141,7 @@ _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
 def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
     """Convert one record. `refusals` has what is invalid; the valid parts are still converted."""
     received_ms = min(max(raw.timestamp_ms, 0), MAX_TIME_MS)
-    found = Conversion(time_ms=received_ms, received_ms=received_ms)
+    found = Conversion(time_ms=received_ms, received_ms=received_ms, size=len(raw.value or b""))
     try:
         _convert(raw, resolver, found)
     except Refusal as refusal:

@@ -58,6 +58,8 @@ class Conversion:
     time_ms: int = 0
     received_ms: int = 0
     """Kafka's time of the record, not the time in its text."""
+    size: int = 0
+    """Bytes of its value, after decompression."""
     pieces: list[Piece] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)

@@ -74,7 +74,8 @@ def reported(
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000 + now_s, size))
+    found.size = size or found.size
+    admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000 + now_s))
     return found
 
 
