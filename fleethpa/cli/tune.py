@@ -179,7 +179,7 @@ def section(tuned: Tuned) -> Section:
 
 
 def changes(deployed: Json, proposed: Json) -> list[str]:
-    """What a proposal changes. A rule that it has to write out, and that has upstream's default, is no change."""
+    """List what a proposal changes. `behavior` rules that only repeat upstream's defaults are no change."""
     if "behavior" in proposed and "behavior" not in deployed:
         rules: Json = {}
         complete_behavior(rules)

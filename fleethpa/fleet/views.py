@@ -361,7 +361,7 @@ def by_cause(views: Iterable[HpaView]) -> tuple[dict[HpaId, list[Problem]], list
 
 
 def price_of(settings: Mapping[str, ClusterSettings], cluster: str) -> Decimal | None:
-    """The price of a replica-hour in a cluster: its own, else that of `*`; None: there is none."""
+    """The price of a replica-hour in a cluster, else that of `*`. None if neither has a price."""
     text = settings_of(settings, cluster).price
     return None if text is None else parse_price(text)
 

@@ -95,7 +95,7 @@ class SeriesNames:
         """The rule and the series of a metric, of several rules the last; None: none of the rules makes it of a series.
 
         Args:
-            resource: what a custom metric is about. As in the adapter, a rule without a label for it is no rule of it.
+            resource: what a custom metric is about. As in the adapter, rules without a label for it are left out.
         Raises ClusterError: a selector's names were never known, and cannot be looked up.
         """
         selectors: list[tuple[SeriesRule, str]] = []

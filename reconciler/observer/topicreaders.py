@@ -63,7 +63,7 @@ LOOK_EVERY_S = 1.0
 LOOK_BACK_MS = 60_000
 """A session whose last report is older is followed no more: there is nothing to wait for."""
 MOST_SESSIONS = 1_000
-"""So many other sessions are followed at a time; whoever sends more is no observer."""
+"""How many other sessions are followed at a time. More can only come from a faulty or hostile producer."""
 LOOK_BACK_RECORDS = 5_000
 """So many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 

@@ -139,8 +139,10 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
 
 
 def _effective(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
-    """Leave out those with at least as high and at least as low ones after them: whichever the member reports to obey,
-    they change nothing of what it can have. So a member that never obeys gets no endless list.
+    """Drop allotments that lie between the lowest and the highest of those after them.
+
+    They do not change the bounds of what the member can have, whichever allotment it reports to obey. Without this, the
+    list of a member that never obeys would grow for ever.
     """
     found = [allotments[-1]]
     least = most = found[0].replicas

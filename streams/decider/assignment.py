@@ -243,6 +243,6 @@ RECOVER_HINT = (
     "gap with a restart entry"
 )
 REPUBLISH_HINT = (
-    "Where the log begins at offset 0, and the same decisions are missing again, delete the decisions topic with the "
-    "changelog: all of them are then made again from the log and published"
+    "If the log begins at offset 0 and the same decisions are missing again, delete the decisions topic with "
+    "the changelog: the decider then computes and publishes all decisions from the log"
 )

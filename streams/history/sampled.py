@@ -73,9 +73,9 @@ class Sampler:
         return [(one + other) // 2 for one, other in sorted(apart, key=lambda pair: pair[0] - pair[1])]
 
     async def _at_each(self, offsets: Sequence[int]) -> dict[int, Recorded]:
-        """The first evaluations at some offsets or soon after them, by where they are. Some are looked for at once.
+        """Find the first evaluations at some offsets or soon after them, several at once; the result is by offset.
 
-        One is lacking where there is none, or where what it repeats is not found.
+        An offset gives nothing if no evaluation follows soon, or if the full record that it repeats is not found.
         """
         records = {each.offset: each for each in await self._each(self._evaluation_at, offsets) if each is not None}
         fulls = await self._each(

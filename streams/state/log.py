@@ -90,7 +90,7 @@ def question_in(item: bytes) -> bytes:
 def read_answer(item: Raw, time_ms: int, source: str, place: str) -> tuple[AnswerHead, AnswerRow]:
     """Read what an answer answers, and make its row; an error text above the limit is cut.
 
-    Raises LogError: it is no answer; the text says where it is.
+    Raises LogError: it cannot be decoded as an answer; the text has its place in the log.
     """
     json = bytes(item)
     try:

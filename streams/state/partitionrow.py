@@ -39,7 +39,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def forms(self) -> list["ReportRow"]:
-        """It, and what is kept of it where there is no room for all: first without errors and namespaces."""
+        """This row, and shorter forms for when it does not fit: without errors and namespaces, then one trouble."""
         brief = [ObserverTrouble(part=each.part, reason=each.reason, since=each.since) for each in self.troubles[:20]]
         error = "the reports of all clusters together are too large: this one is not kept"
         cut = ObserverTrouble(part=REFUSED_PART, reason="failing", since=self.reported_ms, error=error)

@@ -116,8 +116,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     status: dict[str, Any] | None = None
     """The status that fleethpa's own decisions gave; None: the native object's counts."""
     native: bytes = b"{}"
-    """The status of the object in the cluster, as last seen, JSON: it is read in shadow only, and takes four times as
-    much memory as a dictionary.
+    """The status of the object in the cluster, as last seen, as JSON. Only HPAs in shadow read it; a dictionary would
+    take four times as much memory.
     """
     history: History = EMPTY_HISTORY
     """Recommendations and scale events."""
