@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,36 +24,46 @@ MOST_OPEN: Final = 100
 """Files that are open at a time, at most: systems allow some hundreds."""
 PARTITION_KEYS: Final = ("cluster", "namespace", "date", "hour")
 
-_OTHERWISE: Final[dict[str, tuple[str, Callable[[Recorded], Any]]]] = {
-    "time": ("time", lambda r: r.time_ms),
-    "constraints_applied": ("texts", lambda r: list(r.decision.constraints_applied)),
-    "outcome": ("text", lambda r: str(r.decision.outcome.get("result", ""))),
-    "metrics": ("json", lambda r: msgspec.to_builtins(r.decision.metrics)),
-    "steps": ("json", lambda r: msgspec.to_builtins(r.decision.steps)),
-    "short": ("flag", lambda r: r.short),
-    "partition": ("integer", lambda r: r.partition),
-    "offset": ("integer", lambda r: r.offset),
-    "log_offset": ("integer", lambda r: r.decision.input.offset),
-    "log_hash": ("text", lambda r: r.decision.input.hash),
-}
-"""Type and value of the columns that are not simply a field of the decision."""
-_NAMES: Final = """
-    time id kind cluster namespace name uid mode origin current_replicas raw_desired_replicas final_desired_replicas
-    direction reason selected_metric constraints_applied wants completes outcome error paused refused min_replicas
-    max_replicas generation spec_hash author change_reason engine metrics steps short seq prev partition offset
-    log_offset log_hash
-"""
-_INTEGERS: Final = frozenset({"wants", "generation", "engine", "seq"})
-
-
-def _column(name: str) -> tuple[str, str, Callable[[Recorded], Any]]:
-    if name in _OTHERWISE:
-        return name, *_OTHERWISE[name]
-    field = attrgetter(f"decision.{name}")
-    return name, "integer" if name in _INTEGERS or name.endswith("_replicas") else "text", field
-
-
-COLUMNS: Final = tuple(map(_column, _NAMES.split()))
+COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
+    ("time", "time", lambda r: r.time_ms),
+    ("id", "text", lambda r: r.decision.id),
+    ("kind", "text", lambda r: r.decision.kind),
+    ("cluster", "text", lambda r: r.decision.cluster),
+    ("namespace", "text", lambda r: r.decision.namespace),
+    ("name", "text", lambda r: r.decision.name),
+    ("uid", "text", lambda r: r.decision.uid),
+    ("mode", "text", lambda r: r.decision.mode),
+    ("origin", "text", lambda r: r.decision.origin),
+    ("current_replicas", "integer", lambda r: r.decision.current_replicas),
+    ("raw_desired_replicas", "integer", lambda r: r.decision.raw_desired_replicas),
+    ("final_desired_replicas", "integer", lambda r: r.decision.final_desired_replicas),
+    ("direction", "text", lambda r: r.decision.direction),
+    ("reason", "text", lambda r: r.decision.reason),
+    ("selected_metric", "text", lambda r: r.decision.selected_metric),
+    ("constraints_applied", "texts", lambda r: list(r.decision.constraints_applied)),
+    ("wants", "integer", lambda r: r.decision.wants),
+    ("completes", "text", lambda r: r.decision.completes),
+    ("outcome", "text", lambda r: str(r.decision.outcome.get("result", ""))),
+    ("error", "text", lambda r: r.decision.error),
+    ("paused", "text", lambda r: r.decision.paused),
+    ("refused", "text", lambda r: r.decision.refused),
+    ("min_replicas", "integer", lambda r: r.decision.min_replicas),
+    ("max_replicas", "integer", lambda r: r.decision.max_replicas),
+    ("generation", "integer", lambda r: r.decision.generation),
+    ("spec_hash", "text", lambda r: r.decision.spec_hash),
+    ("author", "text", lambda r: r.decision.author),
+    ("change_reason", "text", lambda r: r.decision.change_reason),
+    ("engine", "integer", lambda r: r.decision.engine),
+    ("metrics", "json", lambda r: msgspec.to_builtins(r.decision.metrics)),
+    ("steps", "json", lambda r: msgspec.to_builtins(r.decision.steps)),
+    ("short", "flag", lambda r: r.short),
+    ("seq", "integer", lambda r: r.decision.seq),
+    ("prev", "text", lambda r: r.decision.prev),
+    ("partition", "integer", lambda r: r.partition),
+    ("offset", "integer", lambda r: r.offset),
+    ("log_offset", "integer", lambda r: r.decision.input.offset),
+    ("log_hash", "text", lambda r: r.decision.input.hash),
+)
 """Name, type and value of every column; columns are only ever added, at the end."""
 
 
