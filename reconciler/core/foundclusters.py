@@ -33,8 +33,13 @@ _FILES: Final = (
 )
 """Fields that name a file, and those that take its content, by the part of a kubeconfig."""
 _CLUSTER: Final = (
-    *("server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify"),
-    *("proxy-url", "disable-compression", "extensions"),
+    "server",
+    "certificate-authority-data",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "proxy-url",
+    "disable-compression",
+    "extensions",
 )
 _USER: Final = ("token", "client-certificate-data", "client-key-data", "username", "password", "exec")
 
