@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.decisionfinding import find_decision, name_and_moment, short_ids
 from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
-from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
+from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state

@@ -12,8 +12,8 @@ import click
 import msgspec
 import orjson
 
+from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.fleet.filters import window as window_of
-from fleethpa.fleet.finding import asked_id
 from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option

@@ -9,7 +9,7 @@ import click
 
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid_hpa, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
-from fleethpa.fleet.finding import asked_id, find_decision, name_and_moment
+from fleethpa.fleet.decisionfinding import asked_id, find_decision, name_and_moment
 from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option

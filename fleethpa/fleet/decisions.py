@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.filters import Filter
-from fleethpa.fleet.finding import check_known, places_read, short_id
+from fleethpa.fleet.finding import check_known, places_read
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView

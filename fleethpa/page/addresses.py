@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 from jinja2 import Environment
 
-from fleethpa.fleet.finding import asked_id
+from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, CommandError
 from fleethpa.show.html import templates

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
+from fleethpa.fleet.decisionfinding import AskedId, asked_id, find_decision
 from fleethpa.fleet.decisionpage import metric_health
-from fleethpa.fleet.finding import AskedId, asked_id, find_decision
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again

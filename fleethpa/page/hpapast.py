@@ -15,7 +15,8 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from fleethpa.changes.specs import FollowedRevisions
-from fleethpa.fleet.finding import check_known, find_decision
+from fleethpa.fleet.decisionfinding import find_decision
+from fleethpa.fleet.finding import check_known
 from fleethpa.fleet.selection import Ref, Selection
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import structs
 
 from fleethpa.fleet import decisions as decisionlists
+from fleethpa.fleet.decisionfinding import AskedId, only
 from fleethpa.fleet.decisionpage import Explanation, explained
-from fleethpa.fleet.finding import AskedId, only
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import not_found, usage

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
-from fleethpa.fleet.finding import find_decision
+from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.sources import open_past
 from fleethpa.simulator.broker import EmbeddedBroker

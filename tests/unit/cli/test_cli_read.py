@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from fleethpa.fleet.finding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError

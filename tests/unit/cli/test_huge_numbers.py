@@ -8,7 +8,7 @@ import pytest
 
 from fleethpa.changes.rollouts import waves_of
 from fleethpa.changes.specs import changed_spec
-from fleethpa.fleet.finding import asked_id
+from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.formats import TemplateError, check
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleethpa.demo.stack import are_recorded
-from fleethpa.fleet.finding import find_decision
+from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
 from schemas.keys import HpaId

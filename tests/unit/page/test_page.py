@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fleethpa.fleet.finding import find_decision
+from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
