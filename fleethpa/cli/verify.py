@@ -30,8 +30,9 @@ from streams.archive.signing import Heads, make_key, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
-from streams.history.verify import Report, checkpoints_of, verify_partition
+from streams.history.verify import checkpoints_of, verify_partition
 from streams.history.verify import verify as verify_archive
+from streams.history.verifyreport import Report
 
 _SHOWN: Final = 10
 """Differences that a terminal shows."""

@@ -17,7 +17,8 @@ from streams.archive.segments import ArchivedRecord, ArchiveError, archived_reco
 from streams.archive.signing import Heads
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
-from streams.history.verify import Report, Task, checkpoints_of, verify_partition
+from streams.history.verify import checkpoints_of, verify_partition
+from streams.history.verifyreport import Report, Task
 from streams.state.partition import Partition
 from tests.kit.archive import ENFORCING, Topics, as_record
 from tests.kit.generated_log import Fleet
