@@ -14,10 +14,10 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
+from schemas.answers import Answers
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.limits import AllotmentNumber, Count, Positive, TimeMs
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,

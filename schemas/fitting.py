@@ -13,18 +13,16 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 
 from schemas import limits
+from schemas.answers import AnswerIdentity, Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Outcome
 from schemas.kubernetes.shape import Json
 from schemas.limits import OverLimitError, check, shortened
 from schemas.observed import (
-    AnswerIdentity,
-    Answers,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
     Heartbeat,
-    MetricAnswer,
     Pod,
     PodList,
     PodSet,

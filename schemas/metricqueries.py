@@ -5,10 +5,10 @@ Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.g
 
 from typing import Final
 
+from schemas.answers import AnswerIdentity, MetricAnswer, MetricsApiName
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.kubernetes.shape import JsonView, group_of
-from schemas.observed import AnswerIdentity, MetricAnswer, MetricsApiName
 
 API_OF: Final[dict[str, MetricsApiName]] = {
     "Resource": "resource",

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import structs
 
-from schemas.observed import Container, MetricAnswer, PackedPods, Pod, PodUsage, PodValue
+from schemas.answers import MetricAnswer, PackedPods, PodUsage, PodValue
+from schemas.observed import Container, Pod
 
 VERSION: Final = 1
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from fleethpa.simulator.nativecontroller import MANAGER, NativeRule
 from schemas import observed
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId, partition_for
@@ -118,16 +119,16 @@ class _Living:
             containers=[observed.Container(name="main", requests={"cpu": f"{self.app.request_milli}m"})],
         )
 
-    def answer(self, error: str) -> observed.MetricAnswer:
+    def answer(self, error: str) -> MetricAnswer:
         """What the metrics API answers."""
         if error:
-            return observed.MetricAnswer(api="resource", selector=self.selector, error=error)
+            return MetricAnswer(api="resource", selector=self.selector, error=error)
         sample = self.workload.samples[-1]
         usages = [
-            observed.PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
+            PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
             for name, used in sample.pods.items()
         ]
-        return observed.MetricAnswer(api="resource", selector=self.selector, usages=usages)
+        return MetricAnswer(api="resource", selector=self.selector, usages=usages)
 
     def scale(self) -> observed.ScaleSet:
         """Its scale, as a watch reports it."""
@@ -240,7 +241,7 @@ class DayWorld:
         error = self.metrics_error.get((cluster, namespace), "")
         answers = [living.answer(error) for living in livings if living.workload.samples]
         changes = [change for living in livings for change in living.pod_changes()]
-        self.add(key, *changes, observed.Answers(items=answers, session=SESSION))
+        self.add(key, *changes, Answers(items=answers, session=SESSION))
 
     def _apply(self) -> None:
         """Carry out what was decided in this period, as a reconciler does."""

@@ -14,10 +14,10 @@ from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource
 from reconciler.core.promsettings import PromConnection
 from reconciler.observer.prometheuspolls import SeriesNames
 from runtime.log import wall_clock_ms
+from schemas.answers import MetricAnswer
 from schemas.kubernetes.quantity import format_milli
 from schemas.kubernetes.selectors import Selector
 from schemas.metricqueries import Query
-from schemas.observed import MetricAnswer
 
 _METRIC: Final = re.compile(r"[\w.:|-]+")
 

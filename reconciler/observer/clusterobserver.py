@@ -35,6 +35,7 @@ from reconciler.observer.publisher import ReportPublisher, answer_records, autos
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.topicreaders import after_own_start
+from schemas.answers import Answers, MetricAnswer
 from schemas.entries import Body
 from schemas.inforce import report_every_ms
 from schemas.keys import SessionName
@@ -45,12 +46,10 @@ from schemas.observed import (
     MEMBERSHIP_PART,
     NATIVE_EVIDENCE_PART,
     RIVALS_PART,
-    Answers,
     AutoscalerDeleted,
     AutoscalerSet,
     ClusterReport,
     Heartbeat,
-    MetricAnswer,
     Pod,
     PodDeleted,
     PodSet,

@@ -17,18 +17,9 @@ from reconciler.clusters.client import ClusterClient, ClusterMetrics
 from reconciler.core.hpaobjects import Asking, KeptHpa, rival
 from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
+from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
-from schemas.observed import (
-    API_SERVER_PART,
-    Heartbeat,
-    MetricAnswer,
-    ObserverTrouble,
-    Pod,
-    Reason,
-    Rival,
-    ScaleSet,
-    Target,
-)
+from schemas.observed import API_SERVER_PART, Heartbeat, ObserverTrouble, Pod, Reason, Rival, ScaleSet, Target
 
 
 class ObserverMetrics(ClusterMetrics):

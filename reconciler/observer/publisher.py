@@ -15,11 +15,12 @@ from reconciler.observer.clusterview import ObserverMetrics
 from runtime.driver import FreeMemory
 from runtime.log import Clock
 from runtime.records import Publisher
+from schemas.answers import MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.fitting import fitted, split
 from schemas.limits import BEAT_NAMESPACES
-from schemas.observed import AutoscalerList, Heartbeat, MetricAnswer, Pod, PodList, Rival
+from schemas.observed import AutoscalerList, Heartbeat, Pod, PodList, Rival
 from schemas.packed import packed, unpacked
 from schemas.topics import SCALES
 

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from schemas.answers import MetricAnswer
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.limits import Count
-from schemas.observed import MetricAnswer
 from schemas.packed import unpacked
 from streams.hpa.gofloat import wrap64
 from streams.hpa.requests import PodTemplate, RequestTable, request_table

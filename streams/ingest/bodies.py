@@ -8,6 +8,7 @@ from msgspec import structs
 
 from schemas import limits, topics
 from schemas.agents import AgentSet
+from schemas.answers import Answers
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
@@ -27,7 +28,6 @@ from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,

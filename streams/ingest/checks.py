@@ -6,20 +6,10 @@ from functools import lru_cache
 from typing import TypeVar
 
 from schemas import fitting, limits
+from schemas.answers import Answers, MetricAnswer, PackedPods, PodUsage, PodValue
 from schemas.kubernetes.quantity import MAX_I64, QuantityError, parse_quantity
 from schemas.limits import MAX_TIME_MS, POD_QUANTITY, Refusal
-from schemas.observed import (
-    Answers,
-    Container,
-    MetricAnswer,
-    PackedPods,
-    Pod,
-    PodList,
-    PodUsage,
-    PodValue,
-    Point,
-    Samples,
-)
+from schemas.observed import Container, Pod, PodList, Point, Samples
 from schemas.packed import pod_names
 from streams.ingest.values import check_namespace, check_object, check_text, check_time
 

@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.kafkaclients import queue
 from schemas import limits
+from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
 from schemas.keys import by_partition, namespace_key, partition_for
 from schemas.limits import Refusal
-from schemas.observed import Answers, Heartbeat, Samples
+from schemas.observed import Heartbeat, Samples
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
 from streams.ingest.mapping import Mapping
 from streams.ingest.pieces import Conversion, Piece, RawRecord

@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from schemas.answers import AnswerIdentity, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import PlainBody, Source
 from schemas.fitting import fitted_answer
 from schemas.limits import ERROR
-from schemas.observed import AnswerIdentity, MetricAnswer
 from streams.state.ledger import LogError
 from streams.state.rows import AnswerRow
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from schemas import limits
+from schemas.answers import MetricAnswer
 from schemas.decisions import Step
-from schemas.observed import MetricAnswer
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
 from streams.state.membership import canonical_selector, is_selector

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from schemas.observed import MetricAnswer, Point
+from schemas.answers import MetricAnswer
+from schemas.observed import Point
 from streams.hpa.gofloat import trunc_div, wrap64
 from streams.state.rows import AnswerRow, SampleRow, SeriesKey
 

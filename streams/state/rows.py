@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from schemas.answers import MetricAnswer
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
-from schemas.observed import MetricAnswer, Mode, Origin, Pod, Rival
+from schemas.observed import Mode, Origin, Pod, Rival
 from schemas.packed import unpacked
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.acrossrows import ClaimRow, FleetRow, ShareRow

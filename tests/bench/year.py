@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from schemas.agents import AgentSet, AgentTopics
+from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord, Source
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerSet,
     ClusterReport,

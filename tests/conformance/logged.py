@@ -9,20 +9,12 @@ from typing import Any
 
 import orjson
 
+from schemas.answers import Answers, MetricAnswer, query_of
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import parse_group_version
-from schemas.observed import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerSet,
-    MetricAnswer,
-    PodList,
-    ScaleSet,
-    Target,
-    query_of,
-)
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows

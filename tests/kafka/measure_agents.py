@@ -26,12 +26,13 @@ from runtime.kafkaclients import reader, running_producer
 from runtime.records import Publisher
 from runtime.topicadmin import TopicAdmin, agent_topics
 from schemas.agents import ONLY_PARTITION, AgentSet
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Body, LogRecord, PublicRecord
 from schemas.keys import namespace_key, partition_for
-from schemas.observed import Answers, Heartbeat, MetricAnswer, PodUsage
+from schemas.observed import Heartbeat
 from schemas.topics import DECISIONS, LOG, SETTINGS
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import make_topics

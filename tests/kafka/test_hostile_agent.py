@@ -28,10 +28,11 @@ from runtime.records import Publisher
 from runtime.topicadmin import agent_acls
 from schemas import topics
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
+from schemas.answers import Answers
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, LogRecord, Outcome, PublicRecord
-from schemas.observed import Answers, AutoscalerSet, Command, Heartbeat, PodDeleted, ScaleSet, Serving, Target
+from schemas.observed import AutoscalerSet, Command, Heartbeat, PodDeleted, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest.preflight import IngestConfig
 from streams.ingest.worker import run_ingest

@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
+from schemas.answers import Answers
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import Outcome
-from schemas.observed import Answers, AutoscalerSet, PodDeleted, PodSet
+from schemas.observed import AutoscalerSet, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

@@ -16,11 +16,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from runtime.kafkaclients import reader, running_producer
 from runtime.records import Publisher
 from schemas import topics
+from schemas.answers import Answers
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, BreakerCommand, LogRecord
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.observed import Answers, AutoscalerSet, Command, PodList
+from schemas.observed import AutoscalerSet, Command, PodList
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partition import Partition
 from tests.kit.brakes import AT_ONCE

@@ -3,9 +3,10 @@
 import random
 from typing import Any
 
+from schemas.answers import Answers
 from schemas.entries import Body
 from schemas.keys import HpaId
-from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, PodSet
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.foldhpas import ScaleTarget
 from tests.kit.partition import LogBuilder, cpu_answer, make_hpa, make_pod, scale

@@ -10,20 +10,10 @@ from typing import Any, Literal
 from click.testing import CliRunner, Result
 
 from fleethpa.frame.writer import Fate, SentRecord
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
-from schemas.observed import (
-    Answers,
-    AutoscalerList,
-    Container,
-    Heartbeat,
-    MetricAnswer,
-    Pod,
-    PodList,
-    PodUsage,
-    ScaleSet,
-    Target,
-)
+from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import archived_record

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from schemas.answers import Answers
 from schemas.entries import Body, Outcome
 from schemas.keys import FLEET
-from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.tail import TailHead

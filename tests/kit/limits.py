@@ -9,18 +9,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from schemas import limits, topics
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord, central_name
 from schemas.keys import partition_for
 from schemas.limits import Refusal
 from schemas.observed import (
-    Answers,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
     Command,
     Heartbeat,
-    MetricAnswer,
     ObserverTrouble,
     PodList,
     PodSet,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import encode
 from schemas.entries import (
     WHOLE_PARTITION_KEY,
@@ -18,19 +19,16 @@ from schemas.entries import (
     Source,
 )
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     Command,
     Container,
     Heartbeat,
-    MetricAnswer,
     Pod,
     PodDeleted,
     PodList,
     PodSet,
-    PodUsage,
     Point,
     Rival,
     Samples,

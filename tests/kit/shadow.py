@@ -7,18 +7,8 @@ from typing import Any
 
 from fleethpa.simulator.load import LoadCurve, SineLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
-from schemas.observed import (
-    Answers,
-    AutoscalerSet,
-    Container,
-    Heartbeat,
-    MetricAnswer,
-    Pod,
-    PodList,
-    PodUsage,
-    ScaleSet,
-    Target,
-)
+from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied

@@ -14,15 +14,14 @@ from reconciler.core.hpaobjects import hpa_body, kept_hpa, target_of
 from reconciler.core.objectbodies import DERIVED_KINDS, pod_body, scale_failure, scale_of_parent
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from schemas import topics
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     Heartbeat,
-    MetricAnswer,
     PodDeleted,
     PodList,
     PodSet,

@@ -10,9 +10,10 @@ from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from runtime.log import wall_clock_ms
 from schemas.agents import CentralHpa
+from schemas.answers import Answers
 from schemas.entries import Outcome
 from schemas.keys import supersedes
-from schemas.observed import Answers, ClusterReport, Heartbeat, PodList, ScaleSet, Serving
+from schemas.observed import ClusterReport, Heartbeat, PodList, ScaleSet, Serving
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.pipeline.agent_kit import Reports, agent_topics, replica
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig

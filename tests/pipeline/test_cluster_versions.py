@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.log import wall_clock_ms
-from schemas.observed import Answers, Heartbeat
+from schemas.answers import Answers
+from schemas.observed import Heartbeat
 from tests.kit.clusters import FaultyCluster
 from tests.kit.partition import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, observed, rig

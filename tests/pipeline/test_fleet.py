@@ -12,11 +12,12 @@ from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from runtime.records import Publisher
 from schemas import topics
+from schemas.answers import Answers
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision
 from schemas.entries import Body, Outcome
 from schemas.keys import FLEET
-from schemas.observed import Answers, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
+from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.kit.decider_process import Decider

@@ -15,14 +15,13 @@ from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
+from schemas.answers import Answers, MetricAnswer
 from schemas.entries import Body
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     Heartbeat,
-    MetricAnswer,
     PodDeleted,
     PodList,
     PodSet,

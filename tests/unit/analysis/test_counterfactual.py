@@ -123,7 +123,8 @@ def test_a_total_is_spread_without_loss(shares: list[int], total: int) -> None:
 
 def _held() -> EvaluationInputs:
     """Held by the legacy window: 4 pods used fully, then idle."""
-    from schemas.observed import Answers, AutoscalerSet, PodSet
+    from schemas.answers import Answers
+    from schemas.observed import AutoscalerSet, PodSet
     from schemas.settings import SettingsSet
     from tests.kit.partition import ENFORCING, cpu_answer, make_pod, scale
 

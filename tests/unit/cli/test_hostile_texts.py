@@ -20,16 +20,15 @@ from hypothesis import strategies as st
 from fleethpa.cli.main import VERBS, cli
 from fleethpa.show.formats import csv_cell, to_json, to_json_line, to_yaml
 from runtime.log import JsonLines, clean, clean_lines
+from schemas.answers import Answers, MetricAnswer
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, HandsChanged, Outcome
 from schemas.observed import (
-    Answers,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
     Command,
     Heartbeat,
-    MetricAnswer,
     ObserverTrouble,
     ScaleSet,
     Serving,

@@ -23,8 +23,8 @@ from reconciler.core.livehpas import HpaAnswer, body_of, live_hpa
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
+from schemas.answers import MetricAnswer
 from schemas.codec import decode, encode
-from schemas.observed import MetricAnswer
 from schemas.packed import unpacked
 
 QUERY = MetricAnswer(api="resource", selector="app=web")

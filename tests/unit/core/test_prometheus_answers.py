@@ -17,8 +17,8 @@ from reconciler.core.promanswers import (
     usage_answers,
 )
 from reconciler.core.promrules import ObjectResource, parse_rules
+from schemas.answers import MetricAnswer, PodUsage, PodValue
 from schemas.codec import encode
-from schemas.observed import MetricAnswer, PodUsage, PodValue
 
 NOW_MS = 1_000_000
 PODS_QUERY = MetricAnswer(api="pods", selector="app=web", metric="requests")

@@ -22,11 +22,12 @@ from reconciler.core.hpaobjects import (
 from reconciler.core.metricanswers import next_poll_ms, phase_ms, until_report_ms
 from reconciler.core.objectbodies import pod_body, replicas_manager, reports_the_same, scale_of_answer, scale_of_parent
 from reconciler.observer import publisher as chunks
+from schemas.answers import MetricAnswer, PodUsage
 from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
-from schemas.observed import Container, MetricAnswer, Pod, PodUsage, Rival, ScaleSet, Target
+from schemas.observed import Container, Pod, Rival, ScaleSet, Target
 from schemas.packed import packed, unpacked
 
 _LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}

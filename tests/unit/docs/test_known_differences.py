@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.answers import Answers, MetricAnswer
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
 from schemas.limits import UNUSABLE_HPA
-from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, MetricAnswer, PodSet
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, int64
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale

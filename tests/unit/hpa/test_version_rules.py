@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.observed import MetricAnswer, PodUsage
+from schemas.answers import MetricAnswer, PodUsage
 from streams.hpa.calculator import bounds
 from streams.hpa.observation import MetricFailure, PodRow, PodSamples, TargetPods, compile_answer
 from streams.hpa.requests import ContainerRequests, PodTemplate

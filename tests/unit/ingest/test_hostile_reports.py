@@ -17,25 +17,23 @@ from msgspec import structs
 from fleethpa.fleet.troubles import ClusterView
 from schemas import limits
 from schemas.agents import AgentSet
+from schemas.answers import Answers, MetricAnswer, PodValue
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Outcome, PublicRecord
 from schemas.keys import HpaId, namespace_key, partition_for
 from schemas.limits import Refusal
 from schemas.observed import (
     REFUSED_PART,
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
     Heartbeat,
-    MetricAnswer,
     ObserverTrouble,
     Pod,
     PodDeleted,
     PodList,
     PodSet,
-    PodValue,
     Point,
     Rival,
     Samples,

@@ -10,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from schemas.agents import AgentRegistry, AgentSet, AgentTopics
+from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import Body, HandsChanged, Outcome, PublicRecord
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,

@@ -9,22 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import topics
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.keys import partition_for
 from schemas.limits import Refusal
-from schemas.observed import (
-    Answers,
-    ClusterReport,
-    Heartbeat,
-    MetricAnswer,
-    Pod,
-    PodDeleted,
-    PodList,
-    PodUsage,
-    Point,
-    Samples,
-)
+from schemas.observed import ClusterReport, Heartbeat, Pod, PodDeleted, PodList, Point, Samples
 from schemas.settings import Restart
 from streams.ingest.logwriter import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries, rejected
 from streams.ingest.pieces import Piece, RawRecord

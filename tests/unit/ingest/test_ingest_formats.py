@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
-from schemas.observed import Answers, Point, Samples
+from schemas.answers import Answers
+from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError, UnreachableError
 from reconciler.observer.clusterview import FAILURES, ApiServer, ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
-from schemas.observed import API_SERVER_PART, MetricAnswer
+from schemas.answers import MetricAnswer
+from schemas.observed import API_SERVER_PART
 
 REFUSED = NoAnswerError("GET /apis: connection refused")
 HUNG = NoAnswerError("GET /apis: no answer within 5s", was_connected=True)

@@ -18,8 +18,9 @@ from reconciler.core.promrules import ObjectResource, parse_rules
 from reconciler.core.promsettings import Basic, PromConnection
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
 from reconciler.observer.prometheuspolls import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
+from schemas.answers import MetricAnswer, PodValue
 from schemas.limits import PROM_BYTES, PROM_NAMES
-from schemas.observed import MetricAnswer, Pod, PodValue
+from schemas.observed import Pod
 from tests.kit.prometheus import FakePrometheus
 
 PERIOD_MS = 15_000

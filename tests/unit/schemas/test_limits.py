@@ -23,17 +23,16 @@ from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher, autoscaler_lists
 from schemas import limits, topics
 from schemas.agents import CentralHpa
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import HpaId
 from schemas.limits import shortened
 from schemas.observed import (
-    Answers,
     AutoscalerSet,
     ClusterReport,
     Command,
-    MetricAnswer,
     ObserverTrouble,
     PodList,
     PodSet,

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from reconciler.observer.publisher import answer_records
+from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
-from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodSet, PodUsage
+from schemas.observed import AutoscalerSet, PodSet
 from schemas.topics import MAX_LOG_RECORD_BYTES, SAMPLES
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, LogEntry, log_entries

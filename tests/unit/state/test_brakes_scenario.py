@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from schemas.answers import Answers
 from schemas.entries import BreakerCommand
 from schemas.guardrails import Guardrail
-from schemas.observed import Answers
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, run_guardrails
 from tests.kit.brakes import MINUTE, SECOND, World
 from tests.kit.partition import START_MS, cpu_answer

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from schemas.answers import Answers
 from schemas.entries import Outcome
 from schemas.keys import HpaId
-from schemas.observed import Answers, AutoscalerList, Heartbeat, PodList
+from schemas.observed import AutoscalerList, Heartbeat, PodList
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.revisions import history
 from streams.hpa.rules import rules_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.observed import Answers, MetricAnswer
+from schemas.answers import Answers, MetricAnswer
 from streams.state.overrides import Fallback, parse_fallback
 from tests.kit.brakes import SECOND, World
 

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from schemas.answers import Answers, MetricAnswer
 from schemas.entries import Body, Outcome
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
     Command,
     Heartbeat,
-    MetricAnswer,
     PodDeleted,
     PodSet,
     Rival,

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from fleethpa.fleet.views import HpaView
+from schemas.answers import Answers
 from schemas.entries import Outcome
 from schemas.keys import HpaId
-from schemas.observed import Answers, AutoscalerSet, Mode, PodSet
+from schemas.observed import AutoscalerSet, Mode, PodSet
 from schemas.settings import SettingsSet
 from streams.decider.metrics import Metrics
 from streams.state.moves import ANOTHER, FIGHT_WINDOW_MS, Move, fight_now, fights

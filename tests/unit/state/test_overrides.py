@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from schemas.observed import Answers, Command, MetricAnswer
+from schemas.answers import Answers, MetricAnswer
+from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.answer import answer
 from streams.state.inputs import EvaluationInputs

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.observed import Answers, PodDeleted, PodSet
+from schemas.answers import Answers
+from schemas.observed import PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
 from tests.kit.brakes import MINUTE, SECOND, World, after

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.answers import Answers
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
-from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet, Rival, Target
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet, Rival, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.partition import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

@@ -11,11 +11,11 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from schemas import limits
+from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,

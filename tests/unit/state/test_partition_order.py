@@ -1,7 +1,8 @@
 """Scale observations and outcomes that come late or once more do not undo what came after them."""
 
+from schemas.answers import Answers
 from schemas.entries import Outcome
-from schemas.observed import Answers, AutoscalerSet, PodSet
+from schemas.observed import AutoscalerSet, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.partition import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
 

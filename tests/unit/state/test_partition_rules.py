@@ -5,17 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.observed import (
-    Answers,
     AutoscalerDeleted,
     AutoscalerSet,
     ClusterReport,
     Command,
     Heartbeat,
-    MetricAnswer,
     ObserverTrouble,
     PodDeleted,
     PodList,

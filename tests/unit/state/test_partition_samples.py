@@ -4,18 +4,8 @@ from typing import Any
 
 import pytest
 
-from schemas.observed import (
-    Answers,
-    AutoscalerSet,
-    MetricAnswer,
-    MetricType,
-    PodDeleted,
-    PodSet,
-    PodUsage,
-    PodValue,
-    Point,
-    Samples,
-)
+from schemas.answers import Answers, MetricAnswer, PodUsage, PodValue
+from schemas.observed import AutoscalerSet, MetricType, PodDeleted, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rates import fold_point

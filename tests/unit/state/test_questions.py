@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from schemas.answers import MetricAnswer, PodUsage, PodValue
 from schemas.codec import encode
 from schemas.decisions import Decision
-from schemas.observed import MetricAnswer, PodUsage, PodValue
 from streams.state.log import AnswerHead, question_in
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body, Entry, LogRecord, Outcome, Source
-from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodSet
+from schemas.observed import AutoscalerSet, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
