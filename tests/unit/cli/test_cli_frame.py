@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -471,6 +472,11 @@ def test_one_ctrl_c_ends_a_question(tmp_path: Path) -> None:
             while b"Go on?" not in shown:
                 assert select.select([process.stderr], [], [], 60)[0]
                 shown += os.read(process.stderr.fileno(), 4096)
+            # Before it sleeps in the read of the terminal, a signal is only noted, and the read would not see it.
+            deadline_s = time.monotonic() + 20
+            while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+                assert time.monotonic() < deadline_s
+                os.sched_yield()
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
             assert b"Traceback" not in process.stderr.read()
