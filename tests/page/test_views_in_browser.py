@@ -346,6 +346,32 @@ def test_a_live_update_keeps_the_order_of_the_rows_and_says_what_moved(
         page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
 
 
+def test_a_frozen_view_is_not_changed_by_what_comes_in_until_it_is_live_again(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    with served(fleet, monkeypatch) as address:
+        page.goto(address)
+        button, table = page.locator("#pause"), page.locator("table.fleet")
+        expect(button).to_have_text("Live")
+        button.click()
+        expect(button).to_have_text("Frozen view")
+        expect(button).to_have_attribute("aria-pressed", "true")
+        # Asked after the page's own script, which prevents the request of a frozen view.
+        page.evaluate(
+            "document.addEventListener('htmx:beforeRequest',"
+            " (event) => { document.body.dataset.prevented = event.defaultPrevented })"
+        )
+        fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+        expect(page.locator("body")).to_have_attribute("data-prevented", "true", timeout=30_000)
+        expect(table).not_to_contain_text("INC-1")
+        button.click()
+        expect(button).to_have_text("Live")
+        expect(table).to_contain_text("INC-1")
+        page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
+
+
 @pytest.mark.parametrize("width", [1400, 768, 390])
 def test_a_capacity_group_is_one_click_from_the_fleet_and_from_the_hpa_that_it_holds(
     page: Page, monkeypatch: pytest.MonkeyPatch, width: int
