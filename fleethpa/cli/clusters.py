@@ -213,10 +213,13 @@ def _check_names(names: Iterable[tuple[str, str]], custom: tuple[str, ...]) -> N
     "--max-namespaces",
     type=click.IntRange(1),
     default=CLUSTER_NAMESPACES.most,
-    help="Maximum number of namespaces it may report.",
+    help="Maximum number of namespaces it may report, in each log partition.",
 )
 @click.option(
-    "--max-hpas", type=click.IntRange(1), default=CLUSTER_HPAS.most, help="Maximum number of HPAs it may report."
+    "--max-hpas",
+    type=click.IntRange(1),
+    default=CLUSTER_HPAS.most,
+    help="Maximum number of HPAs it may report, in each log partition. Each takes some 10 kB of a decider's memory.",
 )
 @click.option(
     "--replication-factor", type=click.IntRange(1), help="Replication factor of its topics. [default: that of the log]"

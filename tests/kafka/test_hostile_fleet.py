@@ -61,6 +61,8 @@ PUSH, PREVIEWS, PULLED, ROGUE = "c0", "c1", "c2", "rogue"
 SAMPLE_TOPIC = "shop.samples"
 SAMPLES_BYTES = 20_000_000
 PREVIEWS_A_WAVE, WAVES = 50, 40
+AGENT_HPAS = 2_500
+"""`clusters add --max-hpas`: what a stolen credential may fill in each log partition, at some 10 kB in a decider."""
 LINES = 40
 """Of the log of a part, meanwhile."""
 
@@ -91,7 +93,7 @@ class Site:
 
 @asynccontextmanager
 async def site(folder: Path) -> AsyncIterator[Site]:
-    agents = [new_agent(AgentRegistry(), name, 2_000, 10_000) for name in (PULLED, ROGUE)]
+    agents = [new_agent(AgentRegistry(), name, 2_000, AGENT_HPAS) for name in (PULLED, ROGUE)]
     users = (*USERS, "producer", *(f"fleethpa-agent-{agent.cluster}" for agent in agents))
     async with secured_broker(folder / "kafka", users) as secured:
         for name in USERS:
