@@ -25,8 +25,7 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, archived_record
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import ScaleApplied
-from streams.hpa.observation import Observation, PodRow, Scale, TargetPods, pod_samples
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import ContainerRequests, Observation, PodRow, PodTemplate, Scale, TargetPods, pod_samples
 from streams.state.partition import Partition
 
 PERIOD_MS: Final = 30_000

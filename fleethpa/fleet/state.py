@@ -23,9 +23,9 @@ from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
-from streams.across.spill import caps_of
+from streams.across.allotments import FleetRow
+from streams.across.division import caps_of
 from streams.archive.segments import ArchiveError
-from streams.state.acrossrows import FleetRow
 from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa

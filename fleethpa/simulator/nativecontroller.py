@@ -22,10 +22,9 @@ from reconciler.core.objectbodies import pod_body
 from schemas.kubernetes.shape import Json, JsonView
 from schemas.metricqueries import Query, metric_query
 from streams.hpa.autoscaler import INVALID, Autoscaler, ControllerSettings, MetricSpec, compile_autoscaler
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied, ScaleFailed, ScaleOutcome, Status
 from streams.hpa.observation import MetricReading, Observation, Scale, ScaleFailure, TargetPods, compile_answer
-from streams.hpa.reconcile import decide
+from streams.hpa.reconcile import complete, decide
 from streams.state.membership import pod_row
 
 MANAGER: Final = "kube-controller-manager"

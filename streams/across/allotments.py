@@ -1,4 +1,4 @@
-"""The bookkeeping of allotments: what each member may have, and what the maximum leaves beside it.
+"""The bookkeeping of allotments: what each member may have, what the maximum leaves beside it, and what is stored of both.
 
 Allotments to a member are numbered, and it obeys higher numbers only. Its report names the newest number that it obeys
 and the most that it may have. Reports and allotments may be late, lost, repeated or out of order
@@ -6,11 +6,14 @@ and the most that it may have. Reports and allotments may be late, lost, repeate
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct, structs
 
-from streams.across.division import Shares
+from schemas.observed import FleetSpec
+from streams.across.division import MemberRoom, Shares
+from streams.hpa.parts import PartObservation, SeenPart, seen_part
 
 KEEP: Final = -1
 """The replicas of an allotment by which a member keeps what it has: it obeys none of a lower number any more."""
@@ -173,3 +176,82 @@ def outstanding(accounts: Mapping[str, Account]) -> list[tuple[str, Allotment]]:
         if account.fence
         or (account.allotted and account.report is not None and account.allotted[-1].number > account.report.obeys)
     ]
+
+
+class ShareRow(Struct, array_like=True, frozen=True, gc=False):
+    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas`: `KEEP` until the first allotment
+    under this spec, and where what was allotted is lost.
+
+    `is_new`: no evaluation has wanted it yet.
+    """
+
+    number: int = 0
+    replicas: int = KEEP
+    decision: str = ""
+    is_new: bool = False
+
+    @property
+    def is_allotted(self) -> bool:
+        """Whether the whole has allotted a share under this spec."""
+        return self.replicas != KEEP
+
+
+class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
+    """What an HPA has of a CapacityGroup: the newest allotment (number 0: none), and what it reported last.
+
+    `waits`: its last evaluation was cut by the group. `is_new`: an allotment has come since, for which it is evaluated.
+    """
+
+    revision: int
+    number: int = 0
+    replicas: int = 0
+    until_ms: int = 0
+    used: int = 0
+    share: int = 0
+    waits: bool = False
+    is_new: bool = False
+    reported: tuple[int, bool, int, int, int, int, int] | None = None
+    reported_ms: int = 0
+
+
+class PartRow(Struct, array_like=True, frozen=True, dict=True):
+    """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
+
+    taken_ms: int
+    at_ms: int
+    json: str
+
+    @cached_property
+    def seen(self) -> SeenPart:
+        """The part, read once; a row cannot hold it, since its sums may have more than 64 bits."""
+        return seen_part(self.json)
+
+    @property
+    def part(self) -> PartObservation:
+        """The part itself."""
+        return self.seen.part
+
+
+class FleetRow(Struct, array_like=True, frozen=True, gc=False):
+    """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
+
+    `fresh`: the clusters that have reported since the last evaluation, the first at `first_ms`, and the first that
+    showed something else than before at `moved_ms`; 0: none. `totals`: what all together showed of each metric at the
+    last evaluation, and `drift`: by how much that has changed since. `shares`: the newest division, which has differed
+    from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
+    `begun`: the clusters whose recommendations are in the windows of the whole.
+    """
+
+    spec: FleetSpec
+    taken_ms: int
+    accounts: dict[str, Account]
+    parts: dict[str, PartRow] = {}
+    fresh: tuple[str, ...] = ()
+    first_ms: int = 0
+    shares: dict[str, int] = {}
+    since_ms: int = 0
+    rooms: dict[str, MemberRoom] = {}
+    begun: tuple[str, ...] = ()
+    moved_ms: int = 0
+    totals: tuple[int, ...] = ()
+    drift: tuple[int, ...] = ()

@@ -13,8 +13,7 @@ from msgspec import Struct
 from schemas.keys import HpaId
 from schemas.observed import FleetCluster, FleetSpec
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
-from streams.across.division import Divided, next_division
-from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
+from streams.across.division import ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
 from streams.analysis.candidate import Candidate, CandidateError, check_metrics
 from streams.analysis.measures import Measures, Moment, measure
 from streams.hpa import autoscaler as kinds

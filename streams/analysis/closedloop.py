@@ -19,7 +19,6 @@ from streams.analysis.load import metric_load, most_pods, needs, serving
 from streams.analysis.measures import Moment
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import MetricSpec
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied
 from streams.hpa.observation import (
     ExternalSamples,
@@ -28,11 +27,12 @@ from streams.hpa.observation import (
     Observation,
     PodRow,
     PodSamples,
+    PodTemplate,
     Scale,
     TargetPods,
     pod_samples,
 )
-from streams.hpa.requests import PodTemplate
+from streams.hpa.reconcile import complete
 from streams.hpa.rules import Rules
 from streams.state.inputs import EvaluationInputs
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from schemas.observed import FleetSpec
-from streams.across.division import settle
-from streams.across.spill import capped
+from streams.across.division import capped, settle
 
 
 class WithoutCluster(Struct, frozen=True, kw_only=True, rename="camel"):

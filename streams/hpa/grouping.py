@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.gofloat import MAX_INT64, trunc_div, wrap64
-from streams.hpa.observation import PodRow, PodSamples, TargetPods
-from streams.hpa.requests import RequestTable
+from streams.hpa.observation import PodRow, PodSamples, RequestTable, TargetPods
 
 
 class MetricError(Exception):

@@ -24,12 +24,12 @@ from streams.hpa.observation import (
     Observation,
     PodCounts,
     PodSamples,
+    RequestTable,
     Scale,
     ScaleFailure,
     SeenPods,
     TargetPods,
 )
-from streams.hpa.requests import RequestTable
 from streams.hpa.status import Conditions
 
 _format = lru_cache(maxsize=8192)(format_milli)

@@ -54,9 +54,22 @@ from schemas.settings import (
     parse_price,
 )
 from streams.hpa.rules import minor_of, parse_gates, rules_of
-from streams.ingest import across
 from streams.ingest import own as topickinds
-from streams.ingest.checks import check_answers, check_chunk, check_pod, check_pod_list, check_range
+from streams.ingest.checks import (
+    check_allotment,
+    check_answers,
+    check_capacity_allotment,
+    check_capacity_report,
+    check_chunk,
+    check_fleet,
+    check_fleet_report,
+    check_group,
+    check_of_fleet,
+    check_pod,
+    check_pod_list,
+    check_range,
+    checked_item,
+)
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
@@ -92,9 +105,9 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     if isinstance(body, CapacityReport) != (place.cluster == CAPACITY):
         raise Refusal("invalid", f"{CAPACITY} takes reports to CapacityGroups, and nothing else does")
     if isinstance(body, CapacityReport):
-        across.check_capacity_report(body, place)
+        check_capacity_report(body, place)
     elif place.cluster == FLEET:
-        across.check_of_fleet(body, kind)
+        check_of_fleet(body, kind)
     else:
         check_cluster(place.cluster)
     check_namespace(place.namespace)
@@ -150,7 +163,7 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
         raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
     made = structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
     if made.fleet is not None:
-        across.check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
+        check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made
 
 
@@ -178,9 +191,9 @@ def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -
 
 
 def _fleet_report(body: FleetReport, place: SourcePlace, refuse: Refuse) -> Body:
-    across.check_fleet_report(body, place)
+    check_fleet_report(body, place)
     of = f"{body.member}/{place.namespace}"
-    items = list(_good(body.items, lambda item: across.checked_item(item, of), refuse))
+    items = list(_good(body.items, lambda item: checked_item(item, of), refuse))
     if not items:
         raise Refusal("empty", f"the report of {of} has no item that can be used")
     return structs.replace(body, items=items)
@@ -369,10 +382,10 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     Heartbeat: _heartbeat,
     ClusterReport: _report,
     Outcome: _outcome,
-    FleetAllotment: across.check_allotment,
-    CapacityGroupSet: across.check_group,
+    FleetAllotment: check_allotment,
+    CapacityGroupSet: check_group,
     CapacityReport: lambda _: None,  # checked with its place
-    CapacityAllotment: across.check_capacity_allotment,
+    CapacityAllotment: check_capacity_allotment,
     Serving: _serving,
     HandsChanged: _hands,
     BreakerCommand: _breaker,

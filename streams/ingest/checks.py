@@ -1,4 +1,6 @@
-"""Checks of what is observed, which types cannot say: pods, answers of metrics APIs and pushed points."""
+"""Checks of what types cannot say: of pods, answers of metrics APIs and pushed points, and of what FleetHPAs and
+CapacityGroups are, report and allot.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,11 +9,20 @@ from typing import TypeVar
 
 from schemas import fitting, limits
 from schemas.answers import Answers, MetricAnswer, PackedPods, PodUsage, PodValue
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
+from schemas.codec import encode
+from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
+from schemas.keys import FLEET
 from schemas.kubernetes.quantity import MAX_I64, QuantityError, parse_quantity
+from schemas.kubernetes.selectors import SelectorError
+from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, POD_QUANTITY, Refusal
-from schemas.observed import Container, Pod, PodList, Point, Samples
+from schemas.observed import AutoscalerSet, Command, Container, FleetSpec, Pod, PodList, Point, Samples
 from schemas.packed import pod_names
-from streams.ingest.values import check_namespace, check_object, check_text, check_time
+from streams.across.division import contradiction
+from streams.hpa.parts import PartError, read_part
+from streams.ingest.pieces import SourcePlace
+from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, check_time
 
 
 def check_chunk(list_id: str, chunk: int, chunks: int) -> None:
@@ -156,3 +167,92 @@ def check_point(point: Point) -> None:
         raise Refusal("outOfRange", f"{point.metric} of pod {point.pod} is negative, which a resource cannot be")
     if point.utilization and not is_resource:
         raise Refusal("invalid", f"utilization goes only with Resource and ContainerResource, not {point.type}")
+
+
+def check_of_fleet(body: Body, kind: str) -> None:
+    """Refuse what is not of a FleetHPA: nothing is observed of it."""
+    if central_name(body) is None and not isinstance(body, Command | FleetReport):
+        raise Refusal("invalid", f"{kind!r} is of a cluster, and {FLEET} is none: it has FleetHPAs only")
+    if isinstance(body, AutoscalerSet) and body.fleet is None:
+        raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")
+
+
+def check_fleet(fleet: FleetSpec, spec: Json, revision: int, place: SourcePlace) -> None:
+    """Check the part of a FleetHPA's spec that an HPA has not. Raises Refusal."""
+    if place.cluster != FLEET:
+        raise Refusal("invalid", f"fleet: a FleetHPA is of cluster {FLEET}, not of {place.cluster}")
+    if not revision:
+        raise Refusal("invalid", "a FleetHPA needs a revision, another one with each change")
+    limits.check(limits.FLEET_CLUSTERS, len(fleet.clusters), "fleet.clusters")
+    for each in fleet.clusters:
+        check_cluster(each.name)
+    if problem := contradiction(fleet.clusters, spec["minReplicas"], spec["maxReplicas"]):
+        raise Refusal("invalid", problem)
+
+
+def check_allotment(body: FleetAllotment) -> None:
+    """Check what a FleetHPA allots to a member. Raises Refusal."""
+    check_object(body.name, "name")
+    check_text(body.decision, "decision")
+
+
+def check_group(body: CapacityGroupSet) -> None:
+    """Check a CapacityGroup. Raises Refusal."""
+    check_namespace(body.name)
+    if body.spec is None:
+        return
+    limits.check(limits.CAPACITY_PRIORITIES, len(body.spec.priorities), "spec.priorities")
+    limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.clusters), "spec.clusters")
+    limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
+    if body.spec.limit.kind == "units":
+        check_text(body.spec.limit.name, "spec.limit.name")
+    _read_selectors(body)
+
+
+def _read_selectors(body: CapacityGroupSet) -> None:
+    try:
+        if body.spec is not None:
+            CapacityMatch(body.spec)
+    except SelectorError as error:
+        raise Refusal("invalid", f"CapacityGroup {body.name}: a selector cannot be read: {error}") from error
+
+
+def check_capacity_report(body: CapacityReport, place: SourcePlace) -> None:
+    """Check what a member reports to a CapacityGroup. Raises Refusal."""
+    if place.namespace != body.group:
+        raise Refusal("invalid", f"a report to CapacityGroup {body.group} goes to {CAPACITY}/{body.group}")
+    check_cluster(body.cluster)
+    check_namespace(body.namespace)
+    check_object(body.name, "name")
+    if body.most < body.has:
+        raise Refusal("invalid", f"most is {body.most}, below has, which is {body.has}")
+
+
+def check_capacity_allotment(body: CapacityAllotment) -> None:
+    """Check what a CapacityGroup allots to a member. Raises Refusal."""
+    check_namespace(body.group)
+    check_object(body.name, "name")
+
+
+def check_fleet_report(body: FleetReport, place: SourcePlace) -> None:
+    """Check what a member reports to its FleetHPAs, but for the items. Raises Refusal."""
+    if place.cluster != FLEET:
+        raise Refusal("invalid", f"a report goes to cluster {FLEET}, not to {place.cluster}")
+    check_cluster(body.member)
+
+
+def checked_item(item: FleetReportItem, of: str) -> FleetReportItem:
+    """Check and give what a member reports to one FleetHPA. Raises Refusal.
+
+    Args:
+        of: member and namespace, for texts.
+    """
+    check_object(item.name, "name")
+    if item.most < item.replicas:
+        raise Refusal("invalid", f"{item.name}: most is {item.most}, below replicas, which are {item.replicas}")
+    limits.check(limits.FLEET_PART, len(item.part), f"{of}/{item.name}")
+    try:
+        read_part(item.part)
+    except PartError as error:
+        raise Refusal("wrongType", f"{item.name}: part: {error}") from error
+    return item

@@ -26,11 +26,10 @@ from schemas.capacity import (
 )
 from schemas.decisions import Step
 from schemas.keys import HpaId, parse_hpa_id
-from streams.across.allotments import MemberReport, outstanding
+from streams.across.allotments import ClaimRow, MemberReport, outstanding
 from streams.across.capacity import CapacityLeft, CapacityMember, allot_capacity, reported, used
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
-from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa

@@ -10,10 +10,10 @@ from msgspec import structs
 from schemas.decisions import NO_OUTCOME, Decision
 from schemas.entries import Outcome
 from schemas.keys import HpaId
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import Scale
+from streams.hpa.reconcile import complete
 from streams.hpa.rules import CURRENT_TEXT, rules_named
 from streams.state import capacity
 from streams.state import records as decisionrecords

@@ -14,9 +14,9 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.limits import OverLimitError
+from streams.across.allotments import FleetRow
 from streams.across.capacity import STEP as CAPACITY_STEP
 from streams.hpa import reconcile
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import (
     Evaluation,
     History,
@@ -29,9 +29,9 @@ from streams.hpa.evaluation import (
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
+from streams.hpa.reconcile import complete
 from streams.hpa.status import Conditions
 from streams.state import capacity, fastpath, fleet, records
-from streams.state.acrossrows import FleetRow
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record

@@ -40,7 +40,7 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from schemas.decisions import ShortDecision
-from streams.across.allotments import KEEP
+from streams.across.allotments import KEEP, FleetRow
 from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normalization, Status
 from streams.hpa.grouping import Groups
 from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
@@ -48,7 +48,6 @@ from streams.hpa.normalize import normalize
 from streams.hpa.observation import MetricReading, Scale, TargetPods
 from streams.hpa.parts import PartObservation, summed_answers
 from streams.state import fleet, records
-from streams.state.acrossrows import FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_prometheus, is_silent, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa

@@ -14,9 +14,20 @@ from msgspec import Struct, structs
 from schemas.decisions import Step
 from schemas.entries import Body, FleetAllotment, FleetReportItem
 from schemas.observed import AutoscalerSet
-from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
-from streams.across.division import Divided, next_division
-from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
+from streams.across.allotments import (
+    KEEP,
+    Account,
+    Allotment,
+    FleetRow,
+    MemberReport,
+    PartRow,
+    ShareRow,
+    allot,
+    booked,
+    obeyed,
+    outstanding,
+)
+from streams.across.division import ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
@@ -32,7 +43,6 @@ from streams.hpa.parts import (
     within,
     written_part,
 )
-from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
 from streams.state.rows import HpaRow

@@ -21,6 +21,7 @@ from streams.hpa.observation import (
     MetricReading,
     ObjectSample,
     PodSamples,
+    PodTemplate,
     Scale,
     ScaleFailure,
     TargetPods,
@@ -28,7 +29,6 @@ from streams.hpa.observation import (
     fetch_failure,
     pod_samples,
 )
-from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import query_key

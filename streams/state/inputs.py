@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin
+from streams.across.allotments import FleetRow
 from streams.across.capacity import CapacityLeft
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import History
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation
-from streams.state.acrossrows import FleetRow
 from streams.state.budget import Left, Way
 from streams.state.overrides import Fallback, Override
 

@@ -10,8 +10,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.observed import Container, Pod
 from schemas.packed import shape_of, shared_shape
-from streams.hpa.observation import NO_PODS, PodRow, TargetPods
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import NO_PODS, ContainerRequests, PodRow, PodTemplate, TargetPods
 from streams.hpa.rules import CURRENT, Rules
 
 

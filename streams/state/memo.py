@@ -8,11 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from streams.across.allotments import ClaimRow, FleetRow
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Status
 from streams.hpa.observation import Scale, SeenPods
-from streams.state.acrossrows import ClaimRow, FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
 from streams.state.rows import ScaleRow

@@ -10,11 +10,18 @@ from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.hpa.observation import Observation, PodRow, PodSamples, Scale, TargetPods, pod_samples
-from streams.hpa.reconcile import decide
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import (
+    ContainerRequests,
+    Observation,
+    PodRow,
+    PodSamples,
+    PodTemplate,
+    Scale,
+    TargetPods,
+    pod_samples,
+)
+from streams.hpa.reconcile import complete, decide
 from streams.state.inputs import EvaluationInputs, Guards
 
 START_MS = 1_767_225_600_000

@@ -6,15 +6,16 @@ from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.selectors import parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa.observation import (
+    ContainerRequests,
     ExternalSamples,
     MetricFailure,
     MetricReading,
     ObjectSample,
     PodRow,
+    PodTemplate,
     TargetPods,
     pod_samples,
 )
-from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.hpa.rules import CURRENT, Rules, minor_of, rules_of
 
 EPOCH_MS = 946_684_800_000

@@ -15,10 +15,9 @@ from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec, compile_autoscaler
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ReconcileResult
 from streams.hpa.observation import NO_PODS, MetricFailure, MetricReading, Observation, TargetPods
-from streams.hpa.reconcile import decide
+from streams.hpa.reconcile import complete, decide
 from streams.hpa.rules import Rules, minor_of, rules_of
 from tests.conformance import openpoints
 from tests.conformance.compare import ABSENT, AnswerDifference, differences

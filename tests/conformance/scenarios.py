@@ -6,7 +6,6 @@ from typing import Any
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, compile_autoscaler
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import (
     EMPTY_HISTORY,
     Evaluation,
@@ -18,7 +17,7 @@ from streams.hpa.evaluation import (
 )
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, ScaleFailure, TargetPods
-from streams.hpa.reconcile import decide
+from streams.hpa.reconcile import complete, decide
 from streams.state.membership import is_selector
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences

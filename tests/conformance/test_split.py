@@ -10,10 +10,18 @@ from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.grouping import Groups
 from streams.hpa.metrics import JoinedObservation
-from streams.hpa.observation import MetricFailure, Observation, PodRow, Scale, TargetPods, pod_samples
+from streams.hpa.observation import (
+    ContainerRequests,
+    MetricFailure,
+    Observation,
+    PodRow,
+    PodTemplate,
+    Scale,
+    TargetPods,
+    pod_samples,
+)
 from streams.hpa.parts import joined, summed
 from streams.hpa.reconcile import decide
-from streams.hpa.requests import ContainerRequests, PodTemplate
 from tests.conformance.runner import run
 from tests.conformance.splitting import split_and_join
 from tests.conformance.vectorerrors import InputError

@@ -5,22 +5,22 @@ from typing import Any
 
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec, compile_autoscaler
 from streams.hpa.calculator import bounds
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import Calculation, Evaluation, History, ReconcileResult, ScaleApplied, ScaleOutcome
 from streams.hpa.metrics import evaluate_metric
 from streams.hpa.observation import (
+    ContainerRequests,
     ExternalSamples,
     MetricFailure,
     MetricReading,
     Observation,
     PodRow,
     PodSamples,
+    PodTemplate,
     Scale,
     TargetPods,
     pod_samples,
 )
-from streams.hpa.reconcile import decide
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.reconcile import complete, decide
 
 Json = dict[str, Any]
 

@@ -10,13 +10,11 @@ from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.hpa.observation import Observation, PodRow, Scale, pod_samples
+from streams.hpa.observation import ContainerRequests as Requests
+from streams.hpa.observation import Observation, PodRow, PodTemplate, Scale, pod_samples
 from streams.hpa.observation import TargetPods as Pods
-from streams.hpa.reconcile import decide
-from streams.hpa.requests import ContainerRequests as Requests
-from streams.hpa.requests import PodTemplate
+from streams.hpa.reconcile import complete, decide
 from streams.hpa.rules import RELEASED, rules_of
 from tests.kit.partition import START_MS, LogBuilder, make_hpa
 

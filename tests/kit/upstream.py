@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from streams.hpa.evaluation import ReconcileResult
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import ContainerRequests, PodTemplate
 
 
 def status_write_failed(result: ReconcileResult, name: str, error: str) -> ReconcileResult:

@@ -31,7 +31,7 @@ EQUIVALENT: dict[str, str] = {
     "streams.hpa.normalize:_legacy: int32(max(2.0 * float(current), 4.0)) -> ceil32(max(2.0 * float(current), 4.0))": (
         "twice a count is a whole number"
     ),
-    "streams.hpa.requests:request_table: 0 -> 1": "what a table with an error holds is not read",
+    "streams.hpa.observation:request_table: 0 -> 1": "what a table with an error holds is not read",
     "streams.hpa.normalize:_legacy: replicas > stabilized -> replicas >= stabilized": _SAME,
     "streams.hpa.normalize:_extremes: replicas > highest -> replicas >= highest": (
         "what equals the highest is not below the lowest either"

@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from schemas.observed import FleetCluster, FleetSpec
-from streams.across.division import Divided, Strategy, divide, next_division
-from streams.across.spill import RETRY_MS, ROOM, MemberRoom, capped, caps_of, next_room
+from streams.across.division import (
+    RETRY_MS,
+    ROOM,
+    Divided,
+    MemberRoom,
+    Strategy,
+    capped,
+    caps_of,
+    divide,
+    next_division,
+    next_room,
+)
 from tests.unit.across.test_division import STRATEGIES, groups, member
 
 AFTER_MS = 60_000

@@ -10,7 +10,7 @@ from schemas.observed import Container
 from streams.analysis.upgrade import SEVERAL, Preview, UpgradeReader, differing
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import ContainerRequests, PodTemplate
 from streams.hpa.rules import CURRENT, RULES, rules_of
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition

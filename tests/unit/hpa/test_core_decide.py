@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import ExternalSamples, ObjectSample, Scale, ScaleFailure, TargetPods
+from streams.hpa.reconcile import complete
 from tests.kit.hpa import (
     FAILED,
     NOW_MS,

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.complete import complete
 from streams.hpa.evaluation import Pending, ScaleApplied
 from streams.hpa.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
 from streams.hpa.grouping import Groups, MetricError, group, group_by_pod
 from streams.hpa.observation import TargetPods, pod_samples
+from streams.hpa.reconcile import complete
 from tests.kit.hpa import (
     NOW_MS,
     Controller,

@@ -6,8 +6,15 @@ import pytest
 
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.metrics import evaluate_metric
-from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, TargetPods
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import (
+    ContainerRequests,
+    ExternalSamples,
+    MetricFailure,
+    ObjectSample,
+    PodTemplate,
+    Scale,
+    TargetPods,
+)
 from tests.kit.hpa import (
     MAX_INT32,
     MAX_INT64,

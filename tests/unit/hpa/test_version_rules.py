@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from schemas.answers import MetricAnswer, PodUsage
 from streams.hpa.calculator import bounds
-from streams.hpa.observation import MetricFailure, PodRow, PodSamples, TargetPods, compile_answer
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import (
+    ContainerRequests,
+    MetricFailure,
+    PodRow,
+    PodSamples,
+    PodTemplate,
+    TargetPods,
+    compile_answer,
+)
 from streams.hpa.rules import CURRENT, GATES, NEWEST, OLDEST, RULES, UnknownRulesError, minor_of, parse_gates, rules_of
 
 OLD = rules_of(OLDEST)

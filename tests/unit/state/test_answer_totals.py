@@ -9,8 +9,7 @@ from schemas.codec import encode
 from schemas.packed import packed
 from streams.hpa.autoscaler import RAW_AVERAGE, UTILIZATION, MetricSpec
 from streams.hpa.metrics import grouped, grouped_total
-from streams.hpa.observation import PodRow, PodSamples, TargetPods
-from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.observation import ContainerRequests, PodRow, PodSamples, PodTemplate, TargetPods
 from streams.state.clustersettings import effective
 from streams.state.gather import MetricQuery, observe_metric, observe_total
 from streams.state.namespace import Namespace
