@@ -13,7 +13,7 @@ import orjson
 from schemas.agents import AgentKnowledge
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import LogRecord, PublicRecord
-from schemas.guardrails import Guardrails
+from schemas.settings import Guardrails
 from streams.ingest.own import PublicSample
 
 FOLDER = Path(__file__).parents[1] / "schemas" / "json"

@@ -20,9 +20,9 @@ from fleethpa.changes.specs import changed_spec, checked, setting_of, split
 from fleethpa.changes.writing import PlannedRecord, central_record, check_writes
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
+from schemas.codec import Weekly, parse_weekly
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.texts import Weekly, parse_weekly
 from streams.analysis.candidate import Forecast, season_rules
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION

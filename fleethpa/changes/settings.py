@@ -15,11 +15,19 @@ from fleethpa.frame.errors import CommandError, read_text, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.times import LATEST_MS, span
 from schemas.codec import in_words
-from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import MetricType
-from schemas.settings import MAPS, MINIMA, SETTING_NAMES, ClusterSettings, parse_budget, parse_price
+from schemas.settings import (
+    MAPS,
+    MINIMA,
+    SETTING_NAMES,
+    ClusterSettings,
+    Guardrails,
+    parse_budget,
+    parse_price,
+    problems,
+)
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 

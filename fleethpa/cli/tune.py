@@ -26,8 +26,8 @@ from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scat
 from fleethpa.show.times import rfc3339, span
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
-from schemas.kubernetes.hpashapes import complete_behavior
 from schemas.kubernetes.shape import Json
+from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 from streams.analysis.tuning.recording import WORTH_RELIEF, CurvePoint, Objective, Side, Tuning

@@ -21,11 +21,10 @@ from fleethpa.changes.rollouts import RolloutMark, digest, marked, part_of
 from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
 from fleethpa.simulator.model import PodProfile
 from schemas.decisions import ENGINE
-from schemas.guardrails import Guardrail, Guardrails
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerSet, Command
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet, Guardrail, Guardrails, SettingsSet
 from streams.analysis.guardrailruns import EventReader, GuardrailRun
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
 from streams.archive.archiver import Archiver, SegmentLimits

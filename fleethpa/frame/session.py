@@ -24,7 +24,7 @@ from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import Widths, folded, for_terminal
 from runtime.log import THRESHOLDS, clean, wall_clock_ms
-from schemas.texts import whole_number
+from schemas.codec import whole_number
 
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Writer

@@ -17,9 +17,8 @@ from fleethpa.show import words
 from fleethpa.show.formats import one, to_yaml
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import spec_diff
-from schemas.codec import encode
+from schemas.codec import encode, whole_number
 from schemas.keys import HpaId, partition_for
-from schemas.texts import whole_number
 from streams.analysis.revisions import spec_of
 from streams.archive.layout import LOG, is_written, snapshots
 from streams.archive.segmentreader import PartitionReader

@@ -55,9 +55,8 @@ from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import replay, strip_view
 from fleethpa.show.times import LATEST_MS, rfc3339
 from fleethpa.show.words import change
-from schemas.codec import WireError
+from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId
-from schemas.texts import whole_number
 from streams.archive.segments import ArchiveError
 from streams.state.ledger import CoreError
 

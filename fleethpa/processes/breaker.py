@@ -25,10 +25,10 @@ from runtime.ending import set_within, task_group
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from schemas.entries import Body, BreakerCommand, GuardrailResume
-from schemas.guardrails import Guardrail
 from schemas.inforce import InForce
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.settings import Guardrail
 from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS

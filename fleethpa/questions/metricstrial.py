@@ -14,10 +14,9 @@ from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource
 from reconciler.core.promsettings import PromConnection
 from reconciler.observer.prometheuspolls import SeriesNames
 from runtime.log import wall_clock_ms
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, Query
 from schemas.kubernetes.quantity import format_milli
 from schemas.kubernetes.selectors import Selector
-from schemas.metricqueries import Query
 
 _METRIC: Final = re.compile(r"[\w.:|-]+")
 

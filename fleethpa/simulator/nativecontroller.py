@@ -19,8 +19,8 @@ from fleethpa.simulator.store import Store
 from fleethpa.simulator.writes import Writes, scale_of
 from reconciler.core.metricanswers import custom_path, external_path, failed, fill, resource_path
 from reconciler.core.objectbodies import pod_body
+from schemas.answers import Query, metric_query
 from schemas.kubernetes.shape import Json, JsonView
-from schemas.metricqueries import Query, metric_query
 from streams.hpa.autoscaler import INVALID, Autoscaler, ControllerSettings, MetricSpec, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied, ScaleFailed, ScaleOutcome, Status
 from streams.hpa.observation import MetricReading, Observation, Scale, ScaleFailure, TargetPods, compile_answer

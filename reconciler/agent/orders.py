@@ -12,10 +12,9 @@ from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from runtime import kafkaclients
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
-from schemas.codec import WireError, decode
+from schemas.codec import WireError, decode, whole_number
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
-from schemas.texts import whole_number
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from reconciler.core.guardsettings import Trouble
+from schemas.codec import whole_number
 from schemas.kubernetes.shape import well_formed
 from schemas.limits import ERROR, shortened
-from schemas.texts import whole_number
 
 _ODD_SHAPE = (LookupError, TypeError, AttributeError, ValueError)
 

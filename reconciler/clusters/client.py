@@ -38,7 +38,7 @@ from reconciler.clusters.credentials import Credentials, clusters_of, identity
 from reconciler.clusters.session import JSON, MERGE_PATCH, ContentType, ServerSession
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
-from schemas.texts import whole_number
+from schemas.codec import whole_number
 
 
 class ClusterMetrics:

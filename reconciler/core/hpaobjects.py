@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from schemas.answers import Query, metric_query
 from schemas.codec import encode, encode_to_keep
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json, JsonView, group_of
-from schemas.metricqueries import Query, metric_query
 from schemas.observed import Rival, Target
 
 CANARY_LABEL = "fleethpa.io/canary"

@@ -16,13 +16,21 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from reconciler.core.hpaobjects import Asking
-from schemas.answers import MetricAnswer, PackedPods, PodUsage, PodValue, query_of, window_of_seconds_ms
+from schemas.answers import (
+    MetricAnswer,
+    PackedPods,
+    PodUsage,
+    PodValue,
+    Query,
+    is_root_scoped,
+    query_of,
+    window_of_seconds_ms,
+)
 from schemas.codec import encode
 from schemas.keys import murmur2
 from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli, json_millis
-from schemas.metricqueries import Query, is_root_scoped
 from schemas.observed import Target
 from schemas.packed import PackedNames, columns_of, pack, pack_names, pack_values
 

@@ -15,8 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from reconciler.core.metricanswers import failed
 from reconciler.core.promrules import PODS, ObjectResource, ResourceRules
-from schemas.answers import MetricAnswer, PodUsage, PodValue
-from schemas.metricqueries import Query
+from schemas.answers import MetricAnswer, PodUsage, PodValue, Query
 
 _I64: Final = 2**63
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from reconciler.core.promrules import PromRules, RulesError, parse_rules, read_file
+from schemas.answers import API_OF, Query
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.limits import PROM_QUERIES, PROM_SERIES, PROM_TIMEOUT, Limit
-from schemas.metricqueries import API_OF, Query
 
 ReadFile = Callable[[str], str]
 """The text of a file that the settings name, by its path there. Raises RulesError: it cannot be read."""

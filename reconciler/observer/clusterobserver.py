@@ -35,12 +35,11 @@ from reconciler.observer.publisher import ReportPublisher, answer_records, autos
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.topicreaders import after_own_start
-from schemas.answers import Answers, MetricAnswer
+from schemas.answers import Answers, MetricAnswer, Query
 from schemas.entries import Body
 from schemas.inforce import report_every_ms
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
-from schemas.metricqueries import Query
 from schemas.observed import (
     CANARY_PART,
     MEMBERSHIP_PART,

@@ -14,8 +14,7 @@ from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList, next_poll_ms
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
 from runtime.log import Clock
-from schemas.answers import MetricAnswer
-from schemas.metricqueries import Query
+from schemas.answers import MetricAnswer, Query
 
 LONGEST_WAIT_S = 5.0
 """So soon it is noticed that the clock was put back."""

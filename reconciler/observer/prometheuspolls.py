@@ -17,10 +17,9 @@ from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, Que
 from reconciler.core.promsettings import PromConnection
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
 from runtime.log import Clock
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, Query, is_root_scoped
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.limits import PROM_NAMES
-from schemas.metricqueries import Query, is_root_scoped
 from schemas.observed import PROMETHEUS_PART, Pod
 
 log = logging.getLogger(__name__)

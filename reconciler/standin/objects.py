@@ -28,10 +28,10 @@ from reconciler.standin.effective import (
 )
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.protocol import HUB, STAND_IN, HpaKey, NativeSeen
+from schemas.codec import whole_number
 from schemas.entries import HandsChanged
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json, JsonView
-from schemas.texts import whole_number
 
 LEASE: Final = "fleethpa-hub"
 GENERATION_LABEL: Final = "fleethpa.io/generation"

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, Final
 
 from schemas.kubernetes import versions
-from schemas.kubernetes.hpashapes import HPA_V1, HPA_V2, SPEC, STATUS, set_defaults_v1, set_defaults_v2
 from schemas.kubernetes.shape import Decoding, Json, ListOf, Shape, Struct
+from schemas.kubernetes.versions import HPA_V1, HPA_V2, SPEC, STATUS, set_defaults_v1, set_defaults_v2
 
 KIND = "HorizontalPodAutoscaler"
 V1, V2, V2BETA2 = "autoscaling/v1", "autoscaling/v2", "autoscaling/v2beta2"

@@ -1,4 +1,4 @@
-"""The bookkeeping of allotments: what each member may have, what the maximum leaves beside it, and what is stored of both.
+"""The bookkeeping of allotments: what each member may have, what the maximum leaves beside it, and how both are stored.
 
 Allotments to a member are numbered, and it obeys higher numbers only. Its report names the newest number that it obeys
 and the most that it may have. Reports and allotments may be late, lost, repeated or out of order

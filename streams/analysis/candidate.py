@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import orjson
 from msgspec import Struct, structs
 
+from schemas.codec import Weekly
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import metric_source
-from schemas.texts import Weekly
 from streams.analysis.load import need
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading

@@ -13,10 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from schemas.entries import BreakerCommand
-from schemas.guardrails import Guardrail
 from schemas.keys import FLEET
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.settings import SHORTEST_MS
+from schemas.settings import SHORTEST_MS, Guardrail
 from streams.analysis.decisionreads import DecisionsTask, SeenDecision, full_evaluation, read_decisions
 
 LEAST_CLUSTERS = 3

@@ -15,11 +15,10 @@ from aiokafka.errors import KafkaError
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
 from runtime.topicadmin import TopicAdmin, stamp_problem
-from schemas.codec import encode
+from schemas.codec import encode, whole_number
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import WatermarkReset
-from schemas.texts import whole_number
 from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
 from streams.ingest.mapping import Mapping
 

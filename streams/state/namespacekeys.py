@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 from zlib import crc32
 
 from schemas import limits
-from schemas.answers import AnswerIdentity
-from schemas.metricqueries import is_root_scoped
+from schemas.answers import AnswerIdentity, is_root_scoped
 from schemas.observed import Target
 from streams.state.membership import canonical_selector
 from streams.state.rows import PARTS, SPLIT_PARTS, MetricKey, QueryKey, TargetName, is_series

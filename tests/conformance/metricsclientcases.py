@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from reconciler.core.metricanswers import fill
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, Query, is_root_scoped, metric_query
 from schemas.codec import decode, encode
 from schemas.kubernetes.shape import Json
-from schemas.metricqueries import Query, is_root_scoped, metric_query
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,

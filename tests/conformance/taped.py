@@ -5,9 +5,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reconciler.core.metricanswers import failed, fill
+from schemas.answers import API_OF, Query
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.shape import Json
-from schemas.metricqueries import API_OF, Query
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.evaluation import ScaleApplied, ScaleFailed, ScaleOutcome
 from streams.hpa.observation import MetricReading, Scale, ScaleFailure, compile_answer

@@ -8,8 +8,8 @@ from typing import Any
 
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import go_json
-from schemas.kubernetes.hpashapes import CURRENT_METRIC_V1, METRIC_V1
 from schemas.kubernetes.shape import ALWAYS, Json, Struct
+from schemas.kubernetes.versions import CURRENT_METRIC_V1, METRIC_V1
 
 _GO_NAMES = {
     "scaleUp": "ScaleUp",

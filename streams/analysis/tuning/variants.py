@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from schemas.kubernetes.hpa import metric_source
-from schemas.kubernetes.hpashapes import set_defaults_v2
+from schemas.kubernetes.versions import set_defaults_v2
 from streams.analysis.tuning.recording import Objective, TunedPast, Within
 
 DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]

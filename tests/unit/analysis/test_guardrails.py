@@ -17,8 +17,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.processes.breaker import Breaker, BreakerConfig
 from schemas.codec import encode
 from schemas.entries import Body, BreakerCommand, GuardrailResume
-from schemas.guardrails import Guardrail, Guardrails, problems
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, Guardrail, Guardrails, SettingsSet, problems
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord, archived_record

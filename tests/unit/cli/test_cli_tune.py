@@ -12,7 +12,7 @@ from fleethpa.cli.tune import changes
 from fleethpa.frame.errors import CommandError
 from fleethpa.questions import tunings as tuningruns
 from fleethpa.questions.tunings import Progress, parse_within
-from schemas.kubernetes.hpashapes import complete_behavior
+from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.tuning.recording import Within
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli

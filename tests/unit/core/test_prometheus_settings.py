@@ -4,8 +4,8 @@ import pytest
 
 from reconciler.core.promrules import RulesError
 from reconciler.core.promsettings import Basic, Tls, parse_prometheus_file
+from schemas.answers import Query
 from schemas.codec import encode
-from schemas.metricqueries import Query
 
 RULES = "externalRules: [{seriesQuery: q, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'}]"
 ALL = """

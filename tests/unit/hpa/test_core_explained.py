@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from reconciler.core.metricanswers import fill
+from schemas.answers import Query
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.quantity import parse_quantity
-from schemas.metricqueries import Query
 from streams.hpa.evaluation import Normalization
 from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure, compile_answer
 from tests.kit.hpa import (

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.core.metricanswers import fill
-from schemas.answers import MetricAnswer, MetricsApiName
+from schemas.answers import MetricAnswer, MetricsApiName, Query, is_root_scoped, metric_query
 from schemas.codec import decode, encode
 from schemas.kubernetes.gotimes import (
     ZERO_TIME_MS,
@@ -19,7 +19,6 @@ from schemas.kubernetes.gotimes import (
     parse_time_ms,
     rfc3339_seconds,
 )
-from schemas.metricqueries import Query, is_root_scoped, metric_query
 from streams.hpa import gofloat
 from streams.hpa.observation import (
     ExternalSamples,

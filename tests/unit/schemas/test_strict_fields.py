@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.kubernetes.hpa import MOST, strict_errors
-from schemas.kubernetes.hpashapes import HPA_V1, HPA_V2
 from schemas.kubernetes.manifests import load_manifests
 from schemas.kubernetes.shape import ListOf, Struct
+from schemas.kubernetes.versions import HPA_V1, HPA_V2
 from tests.kit.cli import Cli, Fleet
 
 GOOD = """\

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.texts import whole_number
+from schemas.codec import whole_number
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.answers import Answers
 from schemas.entries import BreakerCommand
-from schemas.guardrails import Guardrail
+from schemas.settings import Guardrail
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, run_guardrails
 from tests.kit.brakes import MINUTE, SECOND, World
 from tests.kit.partition import START_MS, cpu_answer
