@@ -15,8 +15,7 @@ from fleethpa.processes.scheduler import SchedulerMetrics
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.router.copies import RouterMetrics
-from streams.decider.hpametrics import FAMILIES, HPA
-from streams.decider.metrics import Metrics
+from streams.decider.metrics import FAMILIES, HPA, Metrics
 from streams.ingest.logwriter import IngestMetrics
 
 MetricRow = tuple[str, str, tuple[str, ...], str]

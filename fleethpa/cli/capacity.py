@@ -28,8 +28,8 @@ from fleethpa.show.words import counted, listed
 from schemas.capacity import UNITS_ANNOTATION, CapacityLimit
 from schemas.keys import HpaId
 from streams.analysis.capacityruns import CapacityTest, CeilingMember, run_ceiling, wanted_replicas
-from streams.analysis.decisionreads import DecisionsTask
 from streams.archive.layout import DECISIONS
+from streams.history.parallel import DecisionsTask
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.state.capacity import replica_use
 from streams.state.clustersettings import effective

@@ -18,9 +18,9 @@ from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.settings import Guardrails
-from streams.analysis.decisionreads import DecisionsTask
 from streams.analysis.guardrailruns import GuardedEvent, Trip, guarded_events, run_guardrails
 from streams.archive.layout import DECISIONS
+from streams.history.parallel import DecisionsTask
 
 
 @click.group(cls=SuggestingGroup)

@@ -24,7 +24,7 @@ from fleethpa.show.times import rfc3339
 from schemas.keys import FLEET, HpaId
 from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
-from streams.analysis.wholeshadow import WholeShadowReport
+from streams.analysis.wholes import WholeShadowReport
 from streams.history.evaluations import events_by_hpa
 
 _SHOWN: Final = 10

@@ -20,7 +20,7 @@ from streams.state.moves import Fight
 
 if TYPE_CHECKING:
     from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved, Without
-    from streams.analysis.loweredrequests import LoweredRequest
+    from streams.analysis.load import LoweredRequest
 
 MetricHealth = tuple[str, str, str, str, str]
 

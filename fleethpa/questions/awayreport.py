@@ -11,7 +11,7 @@ from fleethpa.show.report import Grid, Notes, QuestionReport, Section, verdict
 from fleethpa.show.words import counted
 from schemas.decisions import Decision
 from schemas.observed import FleetSpec
-from streams.analysis.clusteraway import WithoutCluster, without_cluster
+from streams.analysis.wholes import WithoutCluster, without_cluster
 
 _UNKNOWN = (
     "whether the load of the cluster goes to the others: that is for whoever routes it",

@@ -21,7 +21,7 @@ from runtime.log import clean
 from schemas.keys import FLEET
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
-from streams.analysis.loweredrequests import BACK_MS, LoweredRequest, lowered_requests
+from streams.analysis.load import BACK_MS, LoweredRequest, lowered_requests
 from streams.archive.segments import ArchiveError
 from streams.history.differences import differences
 from streams.history.evaluations import FarStateError, evaluation_of

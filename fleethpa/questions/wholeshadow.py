@@ -15,7 +15,7 @@ from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, verdi
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
-from streams.analysis.wholeshadow import WholeSeen, WholeShadowReport, seen_of, whole_shadow
+from streams.analysis.wholes import WholeSeen, WholeShadowReport, seen_of, whole_shadow
 from streams.history.past import Past
 
 

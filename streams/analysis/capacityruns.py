@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.across.capacity import CapacityClaim, granted
-from streams.analysis.decisionreads import DecisionsTask, full_evaluation, read_decisions
+from streams.history.parallel import DecisionsTask, full_evaluation, read_decisions
 
 
 class WantedReplicas(NamedTuple):

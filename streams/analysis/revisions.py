@@ -21,9 +21,9 @@ from schemas.settings import EngineSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
 from streams.archive.segments import PlainRecord
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
+from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold
 from streams.state.guards import asked_mode, trip_reason
-from streams.state.log import FoldedEntry, read_record
 from streams.state.partition import Partition
 
 _FOLDED = (

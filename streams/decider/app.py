@@ -31,12 +31,11 @@ from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
-from streams.decider import hpametrics
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
-from streams.decider.metrics import Metrics
+from streams.decider.metrics import Metrics, exposition
+from streams.decider.owned import RecordTooLargeError
 from streams.decider.rebuild import rebuild
-from streams.decider.recordbatches import RecordTooLargeError
 from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes
@@ -309,7 +308,7 @@ class Decider:
 
     def hpa_metrics(self) -> str:
         """The metrics of the HPAs of all owned partitions, as text."""
-        return hpametrics.exposition([owned.partition for owned in list(self.assignment.owned.values())])
+        return exposition([owned.partition for owned in list(self.assignment.owned.values())])
 
     def problems(self) -> list[str]:
         """Why this worker is not ready; empty when it is."""

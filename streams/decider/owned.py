@@ -1,19 +1,122 @@
 """One log partition that this worker owns: its state machine, its positions on the topics, and its state rows.
 
 Rows are written in the core's order into one changelog partition, the partition's own row last: without it the others
-do not count.
+do not count. Records are written in whole batches of the driver, as one wait per batch costs a fraction of one per
+record. A batch is queued once the batch before it has left the driver's queue, so the records of a partition keep their
+order.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from aiokafka import ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 
-from streams.decider.recordbatches import BatchWriter
+from runtime.kafkaclients import patiently
+from schemas.topics import Headers
 from streams.decider.tail import Exit, RecordedTail, die
 from streams.state.fleet import Message
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
+
+BATCH_BYTES = 131_072
+"""Size of a batch before compression; a larger record is a batch of its own."""
+
+
+class RecordTooLargeError(Exception):
+    """A topic does not take a record, however often it is sent. The text names the record, its size and what helps."""
+
+
+_Sized = tuple[int, bytes | None, Headers]
+_NONE: _Sized = (0, None, ())
+
+
+def new_batch() -> BatchBuilder:
+    """An empty batch, compressed with lz4 when it is sent."""
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4, is_transactional=False)
+
+
+class BatchWriter:
+    """Writes records to one partition, in order."""
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
+        self._producer, self._topic, self._partition = producer, topic, partition
+        self._batch = new_batch()
+        self._held = 0
+        self._largest = _NONE
+        """Bytes, key and headers of the largest record of the open batch."""
+        self._sent: list[tuple[_Sized, asyncio.Future[Any]]] = []
+        self.queued = 0
+        """Records that were handed to the driver."""
+
+    async def add(self, value: bytes | None, key: bytes | None, headers: Headers = ()) -> None:
+        """Add a record (value None: a tombstone); queues the batch before it if that has no room left."""
+        size = len(value or b"")
+        if not self._append(value, key, headers):
+            await self.flush()
+            if not self._append(value, key, headers):
+                raise ValueError(f"a record of {size} bytes fits into no batch of {self._topic}")
+        if size > self._largest[0]:
+            self._largest = size, key, headers
+
+    def _append(self, value: bytes | None, key: bytes | None, headers: Headers) -> bool:
+        is_in = self._batch.append(timestamp=None, key=key, value=value, headers=list(headers)) is not None
+        self._held += is_in
+        return is_in
+
+    async def flush(self) -> None:
+        """Queue what was added; waits while the driver's queue has no room."""
+        if not self._held:
+            return
+        batch, held, largest = self._batch, self._held, self._largest
+        self._batch, self._held, self._largest = new_batch(), 0, _NONE
+        batch.close()
+        future = await patiently(
+            lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),
+            f"room for a batch of {self._topic}",
+        )
+        self._sent.append((largest, future))
+        self.queued += held
+
+    async def written(self) -> None:
+        """Do what `all_written` does with this writer."""
+        await all_written([self])
+
+
+async def all_written(writers: Iterable[BatchWriter]) -> None:
+    """Wait until the brokers have all that these writers have queued.
+
+    Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a size.
+    """
+    sent = [(writer, *each) for writer in writers for each in writer._sent]
+    try:
+        await asyncio.gather(*(future for *_, future in sent))
+    except MessageSizeTooLargeError as error:
+        ended = ((writer, largest) for writer, largest, future in sent if future.done() and future.exception() is error)
+        writer, (size, key, headers) = next(ended)
+        raise RecordTooLargeError(
+            f"{writer._topic} partition {writer._partition} does not take the record of {_name(key, headers)}: "
+            f"{size:,} bytes. A restart does not help: raise max.message.bytes of {writer._topic}, see "
+            "docs/operations.md"
+        ) from error
+
+
+def _name(key: bytes | None, headers: Headers) -> str:
+    """Name a record: by the HPA that it is of, else by its key."""
+    subject = next((value for name, value in headers if name == "ce_subject"), None)
+    return (subject or key or b"no key").decode(errors="replace")
+
+
+async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> None:
+    """Write records (value, key, headers) and wait for the brokers."""
+    for value, key, headers in records:
+        await writer.add(value, key, headers)
+    await writer.flush()
+    await writer.written()
 
 
 class OwnedPartition:

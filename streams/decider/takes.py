@@ -11,8 +11,7 @@ from runtime.records import Publisher
 from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.owned import OwnedPartition, queue_checkpoint
-from streams.decider.recordbatches import BatchWriter, all_written
+from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 

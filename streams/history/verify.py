@@ -25,12 +25,11 @@ from streams.archive.layout import DECISIONS, LOG, is_written
 from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError
 from streams.archive.signing import Heads, read_checkpoints, read_public
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import NOTHING, Difference, differences
+from streams.history.differences import KEPT, NOTHING, Difference, Divergence, Report, Task, differences
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
 from streams.history.recorded import Expander, Recorded
 from streams.history.replay import FaultError, Refold, Refolded, log_offset_of, refold
-from streams.history.verifyreport import KEPT, Divergence, Report, Task
 from streams.state.ledger import CoreError
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows

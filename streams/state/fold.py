@@ -41,13 +41,22 @@ from schemas.observed import (
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
-from streams.state import capacity, fleet, foldhpas, rates
+from streams.state import capacity, fleet, foldhpas
+from streams.state.answers import (
+    PACKED,
+    FoldedAnswers,
+    FoldedEntry,
+    fold_point,
+    question_in,
+    read_answer,
+    series_key,
+    series_name,
+)
 from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
-from streams.state.log import PACKED, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
@@ -158,8 +167,8 @@ class EntryFold(Folding):
         self.state.sees(self.namespace)
         namespace, position, settings = self.namespace, self.position(), self.state.settings(self.namespace.cluster)
         for point in body.points:
-            key, name = rates.series_key(point), rates.series_name(point)
-            row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
+            key, name = series_key(point), series_name(point)
+            row = fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
             elif namespace.put_sample(key, name, row):

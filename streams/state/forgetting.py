@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from schemas import limits
 from schemas.agents import agent_of_reports
+from streams.state.answers import REMEMBERED_MS
 from streams.state.budget import ENTRIES_KEPT_MS
 from streams.state.foldhpas import Folding, forget_hpa
 from streams.state.guards import in_force
@@ -17,7 +18,6 @@ from streams.state.held import answer_size, encoded_size
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
 from streams.state.namespacekeys import limit_of_arrival, row_of_answer, row_of_question, stored_part
-from streams.state.rates import REMEMBERED_MS
 from streams.state.rowcodec import namespace_row_key
 from streams.state.samples import State
 

@@ -28,10 +28,10 @@ from streams.hpa.observation import (
     fetch_failure,
     pod_samples,
 )
+from streams.state.answers import REMEMBERED_MS, in_force, joined
 from streams.state.clustersettings import Effective
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import query_key
-from streams.state.rates import REMEMBERED_MS, in_force, joined
 from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 from streams.state.timing import held_ms
 

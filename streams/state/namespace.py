@@ -13,6 +13,7 @@ from schemas import limits
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
 from schemas.packed import shared
+from streams.state.answers import with_part
 from streams.state.held import (
     Held,
     answer_growth,
@@ -35,7 +36,6 @@ from streams.state.namespacekeys import (
     with_name,
     without_name,
 )
-from streams.state.rates import with_part
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,

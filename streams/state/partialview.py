@@ -15,10 +15,10 @@ from schemas.answers import MetricAnswer
 from schemas.decisions import Step
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
+from streams.state.answers import in_force, joined
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import VIEW_ROW
-from streams.state.rates import in_force, joined
 from streams.state.rows import SampleRow, SeenRow, ViewRow
 
 PERIODS = 4

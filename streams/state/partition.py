@@ -11,6 +11,7 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
+from streams.state.answers import FoldedRecord, read_record
 from streams.state.budget import trimmed
 from streams.state.capacity import capacity_turns
 from streams.state.endwrite import look_at, plan_sampled
@@ -20,7 +21,6 @@ from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
-from streams.state.log import FoldedRecord, read_record
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow

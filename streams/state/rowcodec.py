@@ -14,9 +14,9 @@ import msgspec
 from schemas import limits
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from schemas.packed import shared
+from streams.state.answers import asked
 from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
 from streams.state.ledger import StateError
-from streams.state.log import asked
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import (
     FIRST_ROW,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from streams.state.rates import REMEMBERED_MS
+from streams.state.answers import REMEMBERED_MS
 from streams.state.rows import Arrival
 
 ANSWER_WAIT_MS = 3_000

@@ -25,9 +25,9 @@ from streams.archive.archiver import PartitionWriter, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segments import archived_record
 from streams.history.archivepast import ArchivePast
+from streams.history.differences import Report, Task
 from streams.history.parallel import ReplayPool, cores
 from streams.history.verify import verify_partition
-from streams.history.verifyreport import Report, Task
 from tests.bench.steady import ClosedLoop, steady_fleet
 from tests.kit.archive import as_record
 from tests.kit.generated_log import Fleet

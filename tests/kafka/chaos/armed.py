@@ -16,7 +16,7 @@ from fleethpa.cli.main import main
 from runtime.groups import GroupMember
 from runtime.records import Publisher
 from schemas import topics
-from streams.decider.recordbatches import BatchWriter
+from streams.decider.owned import BatchWriter
 from streams.decider.strict import StrictConsumer
 from streams.decider.takes import Takes
 from streams.ingest.logwriter import LogWriter

@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.observed import FleetCluster, FleetSpec
-from streams.analysis.clusteraway import without_cluster
+from streams.analysis.wholes import without_cluster
 
 HAD = {"east": 6, "west": 3, "north": 3}
 

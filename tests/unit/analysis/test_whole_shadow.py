@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.analysis.wholeshadow import WholeSeen, whole_shadow
+from streams.analysis.wholes import WholeSeen, whole_shadow
 
 
 def _seen(total: int | None, east: int, west: int, *away: str) -> WholeSeen:

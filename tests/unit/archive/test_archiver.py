@@ -12,8 +12,8 @@ from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
 from streams.history.archivepast import ArchivePast
+from streams.history.differences import Task
 from streams.history.verify import checkpoints_of, verify_partition
-from streams.history.verifyreport import Task
 from streams.state.partition import Partition
 from tests.kit.archive import Topics, in_order, topics_of, write_archive
 from tests.kit.cli import Cli

@@ -15,8 +15,8 @@ from streams.archive.segments import ArchiveError
 from streams.history import archiving
 from streams.history.archivepast import ArchivePast
 from streams.history.archiving import ArchiveConfig, Archived
+from streams.history.differences import Task
 from streams.history.verify import verify_partition
-from streams.history.verifyreport import Task
 from streams.state.partition import Partition
 from tests.kit.archive import Topics, topics_of
 from tests.kit.generated_log import Fleet

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafkaclients import LZ4_LEVEL, ZSTD_LEVEL, compress_quickly
-from streams.decider.recordbatches import BATCH_BYTES, BatchWriter, new_batch, write_all
+from streams.decider.owned import BATCH_BYTES, BatchWriter, new_batch, write_all
 
 HEADER_BYTES = 61
 """Of a batch, before its records."""

@@ -14,8 +14,7 @@ from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.decider.hpametrics import FAMILIES, exposition, samples
-from streams.decider.metrics import Metrics, Results
+from streams.decider.metrics import FAMILIES, Metrics, Results, exposition, samples
 from streams.decider.owned import OwnedPartition
 from streams.history.recorded import expanded
 from streams.state import memo

@@ -12,12 +12,11 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider import recordbatches
+from streams.decider import owned
 from streams.decider.app import RowStore, StateTable
 from streams.decider.assignment import DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.owned import OwnedPartition, queue_checkpoint
-from streams.decider.recordbatches import BatchWriter
+from streams.decider.owned import BatchWriter, OwnedPartition, queue_checkpoint
 from streams.decider.takes import Takes
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
@@ -137,7 +136,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordbatches, "new_batch", FakeBatch)
+    monkeypatch.setattr(owned, "new_batch", FakeBatch)
 
 
 def owned_partition() -> OwnedPartition:

@@ -43,7 +43,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings
 from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
-from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
+from streams.decider.owned import BatchWriter, RecordTooLargeError, write_all
 from streams.decider.tail import Exit
 from tests.kit.cli import Cli, Fleet
 from tests.kit.cli import hpa as checkout

@@ -19,10 +19,9 @@ from streams.ingest.logwriter import Batcher, LogEntry, log_entries
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.state import partition as partitions
+from streams.state.answers import FoldedBody, in_force, joined
 from streams.state.ledger import LogError
-from streams.state.log import FoldedBody
 from streams.state.partition import Partition
-from streams.state.rates import in_force, joined
 from streams.state.rowcodec import WholeCheckpoints
 from tests.kit.partition import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 from tests.laws import examples

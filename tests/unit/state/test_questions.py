@@ -6,7 +6,7 @@ import pytest
 from schemas.answers import MetricAnswer, PodUsage, PodValue
 from schemas.codec import encode
 from schemas.decisions import Decision
-from streams.state.log import AnswerHead, question_in
+from streams.state.answers import AnswerHead, question_in
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, generate
