@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 
 from runtime.kafkaclients import aiokafka_kwargs
+from runtime.records import read_in_force
 from schemas import agents, topics
 from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
@@ -35,6 +36,8 @@ def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
     return tuple(Acl("topic", name, operations) for name in names)
 
 
+_COMPARED = Acl("topic", topics.PREFIX.rstrip("."), ("DESCRIBE", "DESCRIBE_CONFIGS"), "prefixed")
+"""For `topics check` and `doctor`; the topics of agents and the changelog included, whose name has no dot."""
 ACLS: Mapping[Component, tuple[Acl, ...]] = {
     "observer": (
         *_topics((topics.SAMPLES, topics.PODS, topics.AUTOSCALERS), "WRITE"),
@@ -74,7 +77,8 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", f"{topics.ALIVE_GROUPS}breaker", ("READ",)),
     ),
     "reader": (
-        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED, topics.SETTINGS), "READ"),
+        _COMPARED,
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
     ),
     "operator": (
@@ -82,6 +86,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER), "READ"),
         *_topics((topics.LOG,), "READ", "WRITE"),
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        _COMPARED,
         Acl("group", topics.INGEST_GROUP, ("READ",)),
         Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
@@ -240,8 +245,8 @@ class TopicAdmin:
         await self._client.close()
 
     async def found(self, names: Sequence[str]) -> dict[str, FoundTopic]:
-        """Those of the named topics that exist."""
-        described = [one for one in await self._client.describe_topics(list(names)) if not one["error_code"]]
+        """Those of the named topics that exist. Raises TopicAuthorizationFailedError: one may not be described."""
+        described = await self._described(names)
         configs = await self._configs([one["topic"] for one in described])
         return {one["topic"]: _found(one, configs[one["topic"]]) for one in described}
 
@@ -250,11 +255,14 @@ class TopicAdmin:
 
         Raises TopicAuthorizationFailedError: one of them may not be described.
         """
+        return {one["topic"]: len(one["partitions"]) for one in await self._described(names)}
+
+    async def _described(self, names: Sequence[str]) -> list[dict[str, Any]]:
         described = await self._client.describe_topics(list(names))
         for one in described:
             if for_code(one["error_code"]) is TopicAuthorizationFailedError:
                 raise TopicAuthorizationFailedError(one["topic"])
-        return {one["topic"]: len(one["partitions"]) for one in described if not one["error_code"]}
+        return [one for one in described if not one["error_code"]]
 
     async def config(self, name: str) -> dict[str, str]:
         """The settings of a topic; empty where they are not reported: by the embedded broker, or without permission."""
@@ -362,27 +370,20 @@ def _found(described: Mapping[str, Any], entries: Sequence[Any]) -> FoundTopic:
     )
 
 
-async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:
-    """How the topics of these brokers differ from what they should be."""
-    async with TopicAdmin(settings) as admin:
-        found = await admin.found([one.name for one in want])
-    return _all_differences(want, found)
-
-
-async def check_beside(
+async def check_topics(
     settings: KafkaSettings, partitions: int | None = None, replication: int | None = None
 ) -> tuple[list[WantedTopic], list[TopicDifference]]:
-    """Compare the topics of these brokers with each other and with what fleethpa needs: (as they should be, how they
-    differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
+    """Compare the topics of these brokers, those of agents included, with what fleethpa needs: (as they should be, how
+    they differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
     """
     async with TopicAdmin(settings) as admin:
         found = await admin.found([topic.name for topic in TOPICS])
-    want = wanted_beside(found, partitions, replication)
-    return want, _all_differences(want, found)
-
-
-def _all_differences(want: Sequence[WantedTopic], found: Mapping[str, FoundTopic]) -> list[TopicDifference]:
-    return [difference for one in want for difference in differences(one, found.get(one.name))]
+        want = wanted_beside(found, partitions, replication)
+        registered = (await read_in_force(settings)).agents.agents() if topics.SETTINGS in found else []
+        ours = [topic for agent in registered for topic in agent_topics(agent.topics, want[0].replication)]
+        found |= await admin.found([topic.name for topic in ours]) if ours else {}
+    want += ours
+    return want, [difference for one in want for difference in differences(one, found.get(one.name))]
 
 
 async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:

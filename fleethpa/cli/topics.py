@@ -264,11 +264,11 @@ def _print_manifests(session: Session, options: dict[str, Any]) -> int:
 
 
 async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
-    from runtime.topicadmin import check_beside
+    from runtime.topicadmin import check_topics as compare
 
     settings = client_settings(session.config)
     async with connecting(settings.bootstrap_servers):
-        return await check_beside(settings, options["partitions"], options["replication_factor"])
+        return await compare(settings, options["partitions"], options["replication_factor"])
 
 
 async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:

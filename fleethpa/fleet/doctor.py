@@ -186,14 +186,14 @@ async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Un
 async def _topics(session: Session) -> list[CheckResult]:
     from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
-    from runtime.topicadmin import check_beside
+    from runtime.topicadmin import TopicError, check_topics
 
     try:
-        _, found = await check_beside(client_settings(session.config))
+        _, found = await check_topics(client_settings(session.config))
     except IncompatibleBrokerVersion:
         # Every Apache Kafka that fleethpa supports describes its topics; the embedded broker cannot.
         return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
-    except (KafkaError, OSError) as error:
+    except (KafkaError, TopicError, OSError) as error:
         return [
             CheckResult("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")
         ]

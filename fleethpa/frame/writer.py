@@ -89,6 +89,17 @@ def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> lis
     return [Fate(pending, "logged") for pending in arrived if pending]
 
 
+async def _start(producer: Any, brokers: str) -> None:
+    from aiokafka.errors import ClusterAuthorizationFailedError
+
+    try:
+        await producer.start()
+    except ClusterAuthorizationFailedError as error:
+        # An idempotent producer is refused at once where its user may write to no topic at all (KIP-679).
+        what, cause = f"{brokers} refuses to take records from this user", "It has no permission to write to any topic."
+        raise unreachable(what, cause=cause, next_step="fleethpa topics acls operator") from error
+
+
 @asynccontextmanager
 async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """Connect a producer and a reader at the log's end.
@@ -107,7 +118,7 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
             counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS, SPECS), brokers)
             producer = kafkaclients.strict_producer(settings, linger_ms=0)
             stack.push_async_callback(producer.stop)
-            await producer.start()
+            await _start(producer, brokers)
         parts = [TopicPartition(topic, number) for topic in (LOG, REJECTED) for number in range(counts[topic])]
         consumer.assign(parts)
         for part, end in (await consumer.end_offsets(parts)).items():

@@ -42,9 +42,16 @@ async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
     async with admin.TopicAdmin(settings) as client:
         await client.create(want)
     deadline = time.monotonic() + 120
-    while await admin.check(settings, want):
+    while await differing(settings, want):
         assert time.monotonic() < deadline, "the topics did not come up"
         await asyncio.sleep(0.2)
+
+
+async def differing(settings: KafkaSettings, want: list[WantedTopic]) -> list[admin.TopicDifference]:
+    """How the topics of these brokers differ from those wanted."""
+    async with admin.TopicAdmin(settings) as client:
+        found = await client.found([one.name for one in want])
+    return [difference for one in want for difference in admin.differences(one, found.get(one.name))]
 
 
 @pytest.fixture

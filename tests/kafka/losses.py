@@ -12,7 +12,7 @@ from runtime import topicadmin as admin
 from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
-from tests.kafka.conftest import PARTITIONS, make_topics
+from tests.kafka.conftest import PARTITIONS, differing, make_topics
 
 CHANGELOG = [one for one in admin.wanted(PARTITIONS, 1) if one.name == topics.CHANGELOG]
 
@@ -54,7 +54,7 @@ async def cut(settings: KafkaSettings, topic: str, firsts: Mapping[int, int]) ->
 
 async def _configure(settings: KafkaSettings, want: admin.WantedTopic) -> None:
     deadline = time.monotonic() + 60
-    while await admin.check(settings, [want]):
+    while await differing(settings, [want]):
         assert time.monotonic() < deadline, f"{want.name} does not take its settings"
         await admin.fix(settings, [want])
         await asyncio.sleep(0.2)

@@ -80,3 +80,14 @@ async def test_a_wrong_password_is_an_error_in_words(guarded: Guarded, tmp_path:
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=90, cwd=ROOT)
     assert done.returncode == 3, done.stderr
     assert "check the address, TLS and credentials" in done.stderr
+
+
+async def test_a_reader_may_compare_topics_and_is_denied_writes_with_the_next_step(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    await grant(guarded.admin, "reader", "User:reader")
+    reach = ("--brokers", guarded.broker.bootstrap, "--kafka-config", str(guarded.properties["reader"]))
+    assert "as fleethpa needs them" in await fleethpa(tmp_path, "doctor", "--only", "topics", *reach)
+    denied = await fleethpa(tmp_path, "pause", "--all", "--reason", "INC-1", "--yes", *reach, code=3)
+    assert "It has no permission to write to any topic." in denied
+    assert "fleethpa topics acls operator" in denied

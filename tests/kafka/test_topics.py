@@ -13,15 +13,15 @@ async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_setti
     settings: KafkaSettings,
 ) -> None:
     want = topicadmin.wanted(4, 1)
-    assert {one.what for one in await topicadmin.check(settings, want)} == {"topic"}
+    assert {one.what for one in (await topicadmin.check_topics(settings, 4, 1))[1]} == {"topic"}
     await make_topics(settings, want)
     by_hand = {"message.timestamp.type": "CreateTime", "segment.bytes": "2000000"}
     async with TopicAdmin(settings) as admin:
         found = await admin.found([names.LOG])
         await admin.configure(WantedTopic(names.LOG, 4, 1, by_hand), found[names.LOG])
-    await _until(settings, want, [f"{names.LOG}: message.timestamp.type is CreateTime, wanted LogAppendTime"])
+    await _until(settings, [f"{names.LOG}: message.timestamp.type is CreateTime, wanted LogAppendTime"])
     assert await topicadmin.fix(settings, want) == []
-    await _until(settings, want, [])
+    await _until(settings, [])
     async with TopicAdmin(settings) as admin:
         assert (await admin.found([names.LOG]))[names.LOG].own["segment.bytes"] == "2000000"
 
@@ -32,8 +32,8 @@ async def test_a_partition_count_cannot_be_put_right(settings: KafkaSettings) ->
     assert {(one.what, one.fixable) for one in left} == {("partition count", False)}
 
 
-async def _until(settings: KafkaSettings, want: list[WantedTopic], texts: list[str]) -> None:
+async def _until(settings: KafkaSettings, texts: list[str]) -> None:
     """What DescribeConfigs answers is up to a second old."""
     async with asyncio.timeout(120):
-        while [str(one) for one in await topicadmin.check(settings, want)] != texts:
+        while [str(one) for one in (await topicadmin.check_topics(settings))[1]] != texts:
             await asyncio.sleep(0.2)

@@ -1,6 +1,7 @@
 """Topics as they should be, as they are, and the manifests and permissions printed from them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from runtime.topicadmin import (
     FoundTopic,
     WantedTopic,
     acl_commands,
+    agent_topics,
     differences,
     stamp_problem,
     strimzi,
@@ -16,6 +18,8 @@ from runtime.topicadmin import (
     wanted_beside,
 )
 from schemas import topics as names
+from schemas.agents import AgentSet, AgentTopics
+from schemas.inforce import InForce
 from tests.kit.cli import Cli
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
@@ -82,7 +86,8 @@ def test_only_the_decider_may_write_decisions() -> None:
 
 
 def test_the_page_and_the_verbs_that_read_may_write_no_topic() -> None:
-    assert {operation for acl in ACLS["reader"] for operation in acl.operations} == {"READ", "DESCRIBE"}
+    allowed = {operation for acl in ACLS["reader"] for operation in acl.operations}
+    assert allowed == {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
 
 
 def test_permissions_print_as_arguments_of_kafka_acls() -> None:
@@ -140,9 +145,24 @@ class Brokers:
         self.topics |= made
         return list(made)
 
+    async def configure(self, want: WantedTopic, found: FoundTopic) -> None:
+        self.topics[want.name] = replace(found, config={**found.config, **want.config})
+
+
+async def _two_agents(_: object) -> InForce:
+    in_force = InForce()
+    for agent in (AgentSet(cluster="eu", incarnation=7), AgentSet(cluster="us", incarnation=8, left=True)):
+        in_force.agents.apply(agent)
+    return in_force
+
+
+async def _no_agents(_: object) -> InForce:
+    return InForce()
+
 
 def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Brokers([]))
+    monkeypatch.setattr("runtime.topicadmin.read_in_force", _no_agents)
     run = Cli(monkeypatch)
     made = run("topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
     assert (made.exit_code, made.stdout.count("created")) == (0, len(names.TOPICS)), made.output
@@ -153,6 +173,24 @@ def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) 
     asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
     assert asked.exit_code == 1
     assert "partition count is 4, wanted 24 (cannot be changed: create the topic again)" in asked.stdout
+
+
+def test_topics_of_agents_are_checked_and_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed reports would pass the size that the brokers allow a record."""
+    (reports, orders) = agent_topics(AgentTopics("eu", 7), 1)
+    brokers = Brokers([*wanted(4, 1), replace(reports, config={**reports.config, "compression.type": "producer"})])
+    monkeypatch.setattr("runtime.topicadmin.TopicAdmin", brokers)
+    monkeypatch.setattr("runtime.topicadmin.read_in_force", _two_agents)
+    run = Cli(monkeypatch)
+    found = run("topics", "check", "--brokers", "127.0.0.1:1")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        f"{reports.name}: compression.type is producer, wanted uncompressed",
+        f"{orders.name}: topic is missing, wanted present",
+    ]
+    mended = run("topics", "check", "--fix", "--brokers", "127.0.0.1:1")
+    assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 fixed, 0 left"), mended.output
+    assert run("topics", "check", "--brokers", "127.0.0.1:1").exit_code == 0
 
 
 @pytest.mark.parametrize(
