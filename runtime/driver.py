@@ -24,11 +24,12 @@ from aiokafka.consumer import consumer as consumer_module
 from aiokafka.consumer import fetcher
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.admin import CreateTopicsRequest
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from runtime import ending
-from runtime.fetchsessions import SessionClient
+from runtime.fetchsessions import FetchPlan, SessionClient
 
 EVERY_S = 15.0
 
@@ -281,6 +282,7 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
         self._next_s: dict[int, float] = {}
         self._wait_ms: dict[int, int] = {}
         self._paced: Any = None
+        self._plan: FetchPlan | None = None
         self._client: Any
         if self._fetch_min_bytes > 1:
             self._client = SessionClient(self._client)
@@ -291,7 +293,34 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
         """
         if self._in_flight and self._in_flight.issuperset(each.nodeId for each in self._client.cluster.brokers()):
             return [], {}, self._fetcher_timeout, False, []
-        return super()._get_actions_per_node(assignment)
+        planned = self._planned(assignment) if self._fetch_min_bytes > 1 else None
+        return super()._get_actions_per_node(assignment) if planned is None else planned
+
+    def _planned(self, assignment: Any) -> Any:
+        """Do what the driver's does where the position and the leader of each partition are known and none is paused,
+        as nearly always; None: they are not.
+        """
+        plan, leaders = self._plan, self._client.cluster._partitions
+        if plan is None or plan.assignment is not assignment or plan.leaders is not leaders:
+            plan = self._plan = FetchPlan(assignment, leaders)
+        if -1 in plan.nodes or self._preferred_read_replica:
+            return None
+        pauses_s: dict[int, float] = {}
+        for tp, held in self._records.items():
+            if left_s := held.calculate_backoff():
+                node_id = plan.node_of[tp]
+                pauses_s[node_id] = max(pauses_s.get(node_id, 0.0), left_s)
+        requests = []
+        for node_id in plan.nodes:
+            if node_id in self._in_flight or node_id in pauses_s:
+                continue
+            topics = plan.topics(node_id, self._records, self._max_partition_fetch_bytes)
+            if topics is None:
+                return None
+            if topics:
+                limits = self._fetch_max_wait_ms, self._fetch_min_bytes, self._fetch_max_bytes, self._isolation_level
+                requests.append((node_id, FetchRequest(*limits, topics, rack_id=self._client_rack or "")))
+        return requests, {}, min(pauses_s.values(), default=self._fetcher_timeout), False, []
 
     async def _proc_fetch_request(self, assignment: Any, node_id: int, request: Any) -> bool:
         """Fetch, when it is time; whether something came. A cancelled one gives nothing, as the driver's."""

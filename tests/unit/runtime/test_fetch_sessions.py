@@ -241,3 +241,12 @@ async def test_whatever_happens_everything_that_is_written_is_read(happens: list
     for _ in range(3):  # the first may be refused
         await reader.fetch()
     assert reader.positions == reader.ends == broker.ends
+
+
+async def test_of_an_answer_the_driver_looks_only_at_what_is_named() -> None:
+    reader = Reader(broker := Broker())
+    await reader.fetch()
+    broker.ends["pods", 1] = 3
+    request = FetchRequest(100, 1, MOST, 1, [(topic, [(n, 0, MOST) for n in (0, 1)]) for topic in ("samples", "pods")])
+    await reader.client.send(NODE, request)
+    assert request.topics == [("pods", [(1, 0, MOST)])]

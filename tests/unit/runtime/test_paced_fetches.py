@@ -6,9 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
+from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.protocol.admin import CreateTopicsRequest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.driver import IDLE_FACTOR, PacedFetcher
 from runtime.fetchsessions import SessionClient
@@ -137,8 +141,87 @@ def test_no_partition_is_looked_at_while_every_broker_has_a_fetch_to_answer(
 ) -> None:
     found = fetches.install(monkeypatch, KAFKA, ENOUGH)
     monkeypatch.setattr(fetcher.Fetcher, "_get_actions_per_node", lambda _, assignment: f"looked at {assignment}")
+    monkeypatch.setattr(PacedFetcher, "_planned", lambda *_: None)
     assert found._get_actions_per_node("partitions") == "looked at partitions"
     found._in_flight.add(NODE + 1)  # a broker that has left
     assert found._get_actions_per_node("partitions") == "looked at partitions"
     found._in_flight.add(NODE)
     assert found._get_actions_per_node("partitions") == ([], {}, 0.1, False, [])
+
+
+class Known:
+    """What is known of one partition: its leader, its position, whether it is paused, and the pause of records here."""
+
+    def __init__(self, leader: int, position: int | None, *, paused: bool, left_s: float | None) -> None:
+        self.leader, self.position, self.paused, self.left_s = leader, position, paused, left_s
+
+
+def known(positions: st.SearchStrategy[Any], paused: bool, leaders: list[int], left_s: list[Any]) -> Any:
+    return st.builds(
+        Known,
+        st.sampled_from(leaders),
+        positions,
+        paused=st.booleans() if paused else st.just(False),
+        left_s=st.sampled_from(left_s),
+    )
+
+
+ROUTINE = known(st.integers(0, 9), paused=False, leaders=[1, 2], left_s=[None, None, None, 0.0, 0.05, 0.1])
+RARE = known(st.sampled_from([None, 3]), paused=True, leaders=[1, 2, -1], left_s=[None, None, 0.0])
+"""While the records of a broker wait nothing else is looked at, which the driver does: so none waits here."""
+
+
+def fetcher_of(parts: list[Known], in_flight: set[int]) -> tuple[Any, Assignment]:
+    tps = [TopicPartition("samples" if number < 3 else "pods", number % 3) for number in range(len(parts))]
+    assignment, leaders, found = Assignment(tps), dict[str, dict[int, Any]](), PacedFetcher.__new__(PacedFetcher)
+    found._records, found._preferred_read_replica, found._in_flight = {}, {}, in_flight
+    for tp, each in zip(tps, parts, strict=True):
+        leaders.setdefault(tp.topic, {})[tp.partition] = SimpleNamespace(leader=each.leader)
+        state = assignment.state_value(tp)
+        if each.position is not None:
+            state.seek(each.position)
+        if each.paused:
+            state.pause()
+        if each.left_s is not None:
+            found._records[tp] = SimpleNamespace(calculate_backoff=lambda left_s=each.left_s: left_s)
+    cluster = SimpleNamespace(
+        _partitions=leaders,
+        leader_for_partition=lambda tp: leaders[tp.topic][tp.partition].leader,
+        brokers=lambda: [SimpleNamespace(nodeId=number) for number in (1, 2, 3)],
+    )
+    found._client, found._fetcher_timeout, found._plan = SimpleNamespace(cluster=cluster), 0.1, None
+    found._fetch_max_wait_ms, found._fetch_min_bytes, found._fetch_max_bytes = PAUSE_MS, ENOUGH, 7
+    found._isolation_level, found._max_partition_fetch_bytes, found._client_rack = 0, 5, "a rack"
+    return found, assignment
+
+
+def plain(actions: Any) -> Any:
+    fetches, resets, timeout_s, invalid, resumed = actions
+    asked = {
+        node: ({topic: sorted(places) for topic, places in request.topics}, vars(request) | {"_topics": None})
+        for node, request in fetches
+    }
+    return asked, {node: sorted(tps) for node, tps in resets.items()}, timeout_s, invalid, resumed
+
+
+@given(st.one_of(*(st.lists(each, min_size=1, max_size=6) for each in (ROUTINE, RARE))), st.sets(st.just(1)))
+async def test_what_is_fetched_is_what_the_driver_would_fetch(parts: list[Known], in_flight: set[int]) -> None:
+    found, assignment = fetcher_of(parts, in_flight)
+    assert plain(found._get_actions_per_node(assignment)) == plain(
+        fetcher.Fetcher._get_actions_per_node(found, assignment)
+    )
+
+
+async def test_a_plan_follows_positions_and_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher.Fetcher, "_get_actions_per_node", lambda *_: pytest.fail("the driver was asked"))
+    found, assignment = fetcher_of([Known(1, 4, paused=False, left_s=None)], set())
+    tp = TopicPartition("samples", 0)
+
+    def asked() -> list[tuple[int, Any]]:
+        return [(node, request.topics) for node, request in found._get_actions_per_node(assignment)[0]]
+
+    assert asked() == [(1, [("samples", [(0, 4, 5)])])]
+    assignment.state_value(tp).consumed_to(6)
+    assert asked() == [(1, [("samples", [(0, 6, 5)])])]
+    found._client.cluster._partitions = {"samples": {0: SimpleNamespace(leader=2)}}
+    assert asked() == [(2, [("samples", [(0, 6, 5)])])]
