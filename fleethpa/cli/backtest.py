@@ -34,12 +34,14 @@ from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
+from fleethpa.show.report import QuestionReport
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest, Model
 from streams.analysis.measures import Measures
 from streams.history.evaluations import HpaEvent
+from streams.history.faults import Faults
 
 
 @click.command()
@@ -112,25 +114,27 @@ def backtest(
     read = _manifests(session, files, validate)
     fleets = _of_fleets(read) if read is not None else []
     emitted: str | None = None
+    faults = Faults()
     if fleets or any(ref.cluster == FLEET for ref in selection.refs):
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
         whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        made = fleet_report(whole, failed, prices, settings, is_there=not fleets)
+        made: QuestionReport | None = fleet_report(whole, failed, prices, settings, is_there=not fleets)
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
-        found, used, coming = session.run(_run(session, tried, window, model, price, zone))
+        found, used, coming = session.run(_run(session, tried, window, model, price, zone, faults))
         failed = [text for _, each in found for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
         reported = [Reported(result, request.changes) for request, result in found]
-        made = report(reported, failed, used)
+        made = report(reported, failed, used) if reported else None
         if emit_yaml:
             emitted = to_yaml_documents([request.manifest for request, _ in found])
         elif zone is not None:
             emitted = _schedules(coming, zone)
     else:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
-    session.publish(made, output, html=html, plot=plot, instead=emitted)
-    return ANSWER_IS_NO if failed else OK
+    if made is not None:
+        session.publish(made, output, html=html, plot=plot, instead=emitted)
+    return session.failed(faults) or (ANSWER_IS_NO if failed else OK)
 
 
 class _Tried(NamedTuple):
@@ -143,7 +147,13 @@ class _Tried(NamedTuple):
 
 
 async def _run(
-    session: Session, tried: _Tried, window: tuple[int, int], model: Model, price: Decimal | None, zone: ZoneInfo | None
+    session: Session,
+    tried: _Tried,
+    window: tuple[int, int],
+    model: Model,
+    price: Decimal | None,
+    zone: ZoneInfo | None,
+    faults: Faults,
 ) -> tuple[list[tuple[BacktestRequest, Backtest]], Decimal | None, dict[HpaId, list[str]]]:
     """The requests with their results, the price of a replica-hour, and the forecast as rules (with `zone`)."""
     coming: dict[HpaId, list[str]] = {}
@@ -157,7 +167,7 @@ async def _run(
         found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
         used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
         note = None if tried.read is not None or tried.selection.refs else session.note
-        return await run_all(past, found, window, model, keep, note), used, coming
+        return await run_all(past, found, window, model, faults, keep, note), used, coming
 
 
 def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:

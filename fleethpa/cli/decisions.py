@@ -91,7 +91,7 @@ def export_decisions(
         where = f"--out {path}" if path else "stdout"
         raise usage(f"{where} cannot be written: {error.strerror or error}") from error
     session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
-    return OK
+    return session.failed(made.faults)
 
 
 def _keys(text: str | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from fleethpa.show.words import counted
 from schemas.settings import Guardrails
 from streams.analysis.guardrailruns import GuardedEvent, Trip, guarded_events, run_guardrails
 from streams.archive.layout import DECISIONS
+from streams.history.faults import Faults
 from streams.history.parallel import DecisionsTask
 
 
@@ -58,20 +59,23 @@ def test(session: Session, /, file: Path, period: AskedPeriod, output: str) -> i
     """
     rules = usable_guardrails(file)
     begin_ms, end_ms = period.window(session.now_ms())
-    events, read = session.run(_events(session, begin_ms, end_ms))
+    events, read, faults = session.run(_events(session, begin_ms, end_ms))
     trips = run_guardrails(rules.rules, events)
     session.publish(_report(rules, trips, read), output)
     if output == "table":
         session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
-    return OK
+    return session.failed(faults)
 
 
-async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
+async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int, Faults]:
     async with session.past() as past:
         await look_for_trouble(past)
         tasks = [DecisionsTask(past, number, begin_ms, end_ms) for number in range(await past.partitions())]
         parts = await by_partition(session, past, guarded_events, tasks, DECISIONS)
-    return [event for events, _ in parts for event in events], sum(read for _, read in parts)
+    faults = Faults()
+    for each in parts:
+        faults |= each[2]
+    return [event for events, _, _ in parts for event in events], sum(read for _, read, _ in parts), faults
 
 
 def _report(rules: Guardrails, trips: list[Trip], read: int) -> QuestionReport:

@@ -24,6 +24,7 @@ from fleethpa.frame.errors import (
     ImportedGroup,
     SuggestingGroup,
     completed,
+    internal,
     near_options,
     program,
     usage,
@@ -214,12 +215,7 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
 
 
 def _internal(error: Exception, debug: bool) -> int:
-    text = CommandError(
-        f"internal error: {type(error).__name__}: {error}",
-        cause="This is a fault of fleethpa.",
-        next_step="run it again with --debug and report what it prints",
-    ).text()
-    return _fail(text, INTERNAL, debug)
+    return _fail(internal(f"{type(error).__name__}: {error}").text(), INTERNAL, debug)
 
 
 def _invoke(arguments: list[str]) -> int:

@@ -16,7 +16,6 @@ from fleethpa.fleet.finding import alone, chosen, not_evaluated
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
-from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
@@ -33,6 +32,7 @@ from streams.analysis.regret import (
     rounded,
 )
 from streams.history.evaluations import readers_by_hpa
+from streams.history.faults import Faults
 
 
 @click.command()
@@ -50,13 +50,15 @@ def regret(
     The causes add up to the whole. Nothing about latency is in the log. Costs are shown where --price gives a price, or
     the settings give the clusters of these HPAs the same one.
     """
-    found, used = session.run(_regrets(session, selection, period.window(session.now_ms()), price))
-    session.publish(report(found, used), output, html=html)
-    return OK
+    faults = Faults()
+    found, used = session.run(_regrets(session, selection, period.window(session.now_ms()), price, faults))
+    if found:
+        session.publish(report(found, used), output, html=html)
+    return session.failed(faults)
 
 
 async def _regrets(
-    session: Session, selection: Selection, window: tuple[int, int], given: Decimal | None
+    session: Session, selection: Selection, window: tuple[int, int], given: Decimal | None, faults: Faults
 ) -> tuple[list[Regret], Decimal | None]:
     """The regrets, and the price of a replica-hour."""
     async with session.past() as past:
@@ -64,11 +66,13 @@ async def _regrets(
         views = alone(chosen(state, selection), "regret", session.note)
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
-        async with aclosing(readers_by_hpa(past, wanted, window, RegretReader)) as parts:
+        async with aclosing(readers_by_hpa(past, wanted, window, RegretReader, faults=faults)) as parts:
             async for readers in parts:
-                made |= {hpa: reader.regret() for hpa, reader in readers.items()}
-    found = [each for view in views if (each := made[view.id]) is not None]
-    if not found:
+                for hpa, reader in readers.items():
+                    with faults.of(hpa):
+                        made[hpa] = None if hpa in faults else reader.regret()
+    found = [each for view in views if (each := made.get(view.id)) is not None]
+    if not found and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
     return found, price_for(given, state.settings, {each.hpa.cluster for each in found}, session.note)
 

@@ -26,6 +26,7 @@ from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
 from streams.analysis.wholes import WholeShadowReport
 from streams.history.evaluations import events_by_hpa
+from streams.history.faults import Faults
 
 _SHOWN: Final = 10
 
@@ -46,12 +47,13 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     window = period.window(session.now_ms())
     if any(ref.cluster == FLEET for ref in selection.refs):
         return _of_wholes(session, selection, window, output)
-    found = session.run(_reports(session, selection, window))
+    faults = Faults()
+    found = session.run(_reports(session, selection, window, faults))
     if output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
     else:
         session.listing(_listing(found), output)
-    return OK if all(each.ready for each in found) else ANSWER_IS_NO
+    return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
 
 
 def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str) -> int:
@@ -71,18 +73,22 @@ def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], 
     return OK if all(report.ready for _, report in found) else ANSWER_IS_NO
 
 
-async def _reports(session: Session, selection: Selection, window: tuple[int, int]) -> list[ShadowReport]:
+async def _reports(
+    session: Session, selection: Selection, window: tuple[int, int], faults: Faults
+) -> list[ShadowReport]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         made: dict[HpaId, ShadowReport | None] = {}
         async with aclosing(events_by_hpa(past, {v.id for v in views}, window, native=True)) as parts:
             async for events in parts:
-                made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
-    found = [report for view in views if (report := made[view.id]) is not None]
+                for hpa in events:
+                    with faults.of(hpa):
+                        made[hpa] = compare(hpa, events[hpa])
+    found = [report for view in views if (report := made.get(view.id)) is not None]
     wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
     if wholes and found:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
-    if not found:
+    if not found and not faults:
         raise not_found(
             f"no HPA of {selection} ran in shadow beside a native controller in this window",
             cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",

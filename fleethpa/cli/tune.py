@@ -16,11 +16,10 @@ from fleethpa.fleet.finding import alone, chosen_some
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
-from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
-from fleethpa.questions.tunings import Asked, Kept, Progress, parse_within, run
+from fleethpa.questions.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from fleethpa.show.formats import to_yaml, to_yaml_documents
 from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
 from fleethpa.show.times import rfc3339, span
@@ -31,6 +30,7 @@ from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 from streams.analysis.tuning.recording import WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
+from streams.history.faults import Faults
 from streams.history.parallel import cores
 
 
@@ -80,16 +80,16 @@ def tune(
     begin, end = period.window(session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = Kept(Path(resume) if resume else None, asked)
-    found, used = session.run(_tuned(session, selection, kept, price))
+    found, used, faults = session.run(_tuned(session, selection, kept, price))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
     session.publish(report(found, used), output, html=html, instead=emitted)
-    return OK
+    return session.failed(faults)
 
 
 async def _tuned(
     session: Session, selection: Selection, kept: Kept, given: Decimal | None
-) -> tuple[list[Tuned], Decimal | None]:
-    """What was found, and the price of a replica-hour."""
+) -> tuple[list[Tuned], Decimal | None, Faults]:
+    """What was found, the price of a replica-hour, and the faults."""
     async with session.past() as past:
         state = await read_state(past)
         views = alone(chosen_some(state, selection), "tune", session.note)
@@ -97,10 +97,11 @@ async def _tuned(
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
         async with showing_progress(session, progress.text):
-            await run(past, [view.id for view in views], kept, progress, cores())
-    findings = [(view, kept.known[view.id]) for view in views]
+            faults = await run(past, [view.id for view in views], kept, progress, cores())
+    refused = {hpa: TuneFinding(hpa=hpa, refused=f"internal error: {fault.error}") for hpa, fault in faults.items()}
+    findings = [(view, (kept.known | refused)[view.id]) for view in views]
     tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
-    return tuned, price_for(given, state.settings, {view.id.cluster for view in views}, session.note)
+    return tuned, price_for(given, state.settings, {view.id.cluster for view in views}, session.note), faults
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

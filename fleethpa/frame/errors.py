@@ -68,6 +68,16 @@ timed_out = partial(CommandError, code=TIMED_OUT)
 """`--timeout` was hit (exit 124)."""
 
 
+def internal(error: str, hpas: str = "") -> CommandError:
+    """A fault of fleethpa itself (exit 70). `hpas`: those that a command has no result for; empty: it has none."""
+    return CommandError(
+        f"{hpas}: internal error: {error}" if hpas else f"internal error: {error}",
+        cause="This is a fault of fleethpa, and no result of it is above." if hpas else "This is a fault of fleethpa.",
+        next_step="run it again with --debug and report what it prints",
+        code=INTERNAL,
+    )
+
+
 def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     """Why a text file cannot be read, in words."""
     if isinstance(error, UnicodeDecodeError):

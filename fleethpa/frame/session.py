@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config, load
-from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, timed_out, usage
+from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, internal, timed_out, usage
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import Widths, folded, for_terminal
+from fleethpa.show.words import listed
 from runtime.log import THRESHOLDS, clean, wall_clock_ms
 from schemas.codec import whole_number
 
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Writer
+    from schemas.keys import HpaId
+    from streams.history.faults import Faults
     from streams.history.past import Past
 
 P = ParamSpec("P")
@@ -37,6 +40,8 @@ CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
 """Options that take part in the merged configuration; `author` is one of the write verbs' own."""
 WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
+MOST_NAMED = 20
+"""HPAs that failed by one fault, which its error names at most."""
 SILENT_S = 5.0
 """How long brokers may be silent before a message about it is printed."""
 TRAVEL = "world_at"
@@ -235,6 +240,15 @@ class Session:
         for problem in problems:
             say(self.completed(problem).text())
         return max([each.code for each in problems], default=OK)
+
+    def failed(self, faults: Faults) -> int:
+        """Name the HPAs that an analysis has no result for, on stderr; returns the exit code of its command."""
+        named: dict[str, list[HpaId]] = {}
+        for hpa, fault in sorted(faults.items()):
+            named.setdefault(fault.error, []).append(hpa)
+            if self.options.get("debug"):
+                say(fault.trace)
+        return self.report(*(internal(error, listed(map(str, hpas), MOST_NAMED)) for error, hpas in named.items()))
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""

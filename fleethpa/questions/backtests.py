@@ -24,6 +24,7 @@ from streams.analysis.closedloop import start_up
 from streams.analysis.revisions import differences
 from streams.archive.layout import LOG
 from streams.history.evaluations import Evaluated, HpaEvent, events_by_hpa
+from streams.history.faults import Faults
 from streams.history.past import Past
 
 NO_POLICY: Final = TimedPolicy()
@@ -178,12 +179,13 @@ async def run_all(
     found: list[BacktestRequest],
     window: tuple[int, int],
     model: Model,
+    faults: Faults,
     also: Callable[[BacktestRequest, Sequence[HpaEvent]], None] = lambda request, events: None,
     note: Callable[[str], None] | None = None,
 ) -> list[tuple[BacktestRequest, Backtest]]:
     """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
 
-    With `note` those that cannot be tried are left out, which it is called with.
+    With `note` those that cannot be tried are left out, which it is called with. `faults`: takes those of fleethpa.
 
     Raises CommandError: as `events_by_hpa` and `run`.
     """
@@ -193,7 +195,7 @@ async def run_all(
     async with aclosing(events_by_hpa(past, set(by_hpa), window)) as parts:
         async for events in parts:
             for hpa in events:
-                with left_out.noting(hpa):
+                with faults.of(hpa), left_out.noting(hpa):
                     [result] = run([by_hpa[hpa]], events, model)
                     also(by_hpa[hpa], events[hpa])
                     made[hpa] = result

@@ -15,6 +15,7 @@ import msgspec
 from fleethpa.show.formats import csv_cell, to_json_line
 from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId
+from streams.history.faults import Faults
 from streams.history.recorded import Recorded
 
 BATCH: Final = 5_000
@@ -77,18 +78,30 @@ class TextSheet:
         if format_ == "csv":
             self._csv.writerow(name for name, _, _ in COLUMNS)
 
-    def write(self, rows: list[Recorded]) -> None:
+    def write(self, rows: list[Row]) -> None:
         for row in rows:
             if self._format == "csv":
-                self._csv.writerow(csv_cell(str(_cell(kind, get(row)))) for _, kind, get in COLUMNS)
+                self._csv.writerow(row)
             else:
-                line = {name: _json(kind, get(row)) for name, kind, get in COLUMNS}
-                self._file.write(to_json_line(line) + "\n")
+                self._file.write(row[0] + "\n")
 
     def close(self) -> None:
         self._file.flush()
         if self._path is not None:
             self._file.close()
+
+
+Row = list[Any]
+"""The cells of a decision as a sheet of a format takes them: CSV's texts, Parquet's values, or the one line of JSON."""
+
+
+def row_of(recorded: Recorded, format_: str) -> Row:
+    """The row of a decision."""
+    if format_ == "csv":
+        return [csv_cell(str(_cell(kind, get(recorded)))) for _, kind, get in COLUMNS]
+    if format_ == "jsonl":
+        return [to_json_line({name: _json(kind, get(recorded)) for name, kind, get in COLUMNS})]
+    return [to_json_line(get(recorded)) if kind == "json" else get(recorded) for _, kind, get in COLUMNS]
 
 
 def _json(kind: str, value: Any) -> Any:
@@ -124,11 +137,8 @@ class ParquetSheet:
         self._schema = pa.schema([(name, kinds[kind]) for name, kind, _ in COLUMNS])
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
-    def write(self, rows: list[Recorded]) -> None:
-        columns = {
-            name: [to_json_line(get(row)) if kind == "json" else get(row) for row in rows]
-            for name, kind, get in COLUMNS
-        }
+    def write(self, rows: list[Row]) -> None:
+        columns = {name: list(cells) for (name, _, _), cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
         self._writer.write_table(self._pa.table(columns, schema=self._schema))
 
     def close(self) -> None:
@@ -148,13 +158,15 @@ class Export:
 
     def __init__(self, format_: str, out: Path | None, keys: tuple[str, ...]) -> None:
         self._format, self._out, self._keys = format_, out, keys
-        self._waiting: dict[tuple[str, ...], list[Recorded]] = {}
+        self._waiting: dict[tuple[str, ...], list[Row]] = {}
         self._sheets: dict[tuple[str, ...], Sheet] = {}
         self._begun: dict[tuple[str, ...], int] = {}
         self._unnamed: list[tuple[Path, Path]] = []
         self._held = self.rows = 0
         self.hpas: set[HpaId] = set()
         """Whose decisions were taken."""
+        self.faults = Faults()
+        """Of HPAs that lack rows."""
 
     @property
     def files(self) -> int:
@@ -181,13 +193,17 @@ class Export:
                 made.unlink(missing_ok=True)
 
     def add(self, recorded: Recorded) -> None:
-        """Take a row."""
-        key = tuple(f"{name}={_key(name, recorded)}" for name in self._keys)
+        """Take a decision. From the first fault with one of an HPA on, its rows are left out."""
+        self.hpas.add(recorded.hpa)
+        with self.faults.of(recorded.hpa):
+            key = tuple(f"{name}={_key(name, recorded)}" for name in self._keys)
+            row = row_of(recorded, self._format)
+        if recorded.hpa in self.faults:
+            return
         waiting = self._waiting.setdefault(key, [])
-        waiting.append(recorded)
+        waiting.append(row)
         self._held += 1
         self.rows += 1
-        self.hpas.add(recorded.hpa)
         if len(waiting) >= BATCH:
             self._flush(key)
         elif self._held >= MOST_HELD:

@@ -19,6 +19,7 @@ from streams.analysis.backtest import Condensed
 from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
 from streams.analysis.tuning.search import tune as search
 from streams.history.evaluations import readers_by_hpa
+from streams.history.faults import Faults
 from streams.history.past import Past
 
 _FIELDS: Final = {
@@ -92,18 +93,15 @@ class _Task(NamedTuple):
     within: Within
 
 
-def found_for(task: _Task) -> TuneFinding:
+def found_for(task: _Task) -> TuneFinding | Faults:
     """Search for one HPA; runs in a process of its own."""
-    try:
-        return TuneFinding(
-            hpa=task.recorded.hpa, found=search(task.recorded.hpa, task.recorded, task.objective, task.within)
-        )
-    except RefusedError as error:
-        return TuneFinding(hpa=task.recorded.hpa, refused=str(error))
-    # A fault of ours with one HPA is named in its part of the report; the run over the others continues.
-    except Exception as error:
-        fault = f"internal error: {type(error).__name__}: {error}; please report it with this HPA's spec"
-        return TuneFinding(hpa=task.recorded.hpa, refused=fault)
+    hpa, faults = task.recorded.hpa, Faults()
+    with faults.of(hpa):
+        try:
+            return TuneFinding(hpa=hpa, found=search(hpa, task.recorded, task.objective, task.within))
+        except RefusedError as error:
+            return TuneFinding(hpa=hpa, refused=str(error))
+    return faults
 
 
 # --- what was found before --------------------------------------------------------------------------------------------
@@ -189,36 +187,43 @@ class Progress:
         return f"{bar}, about {left_s / 60:.0f} min left" if left_s >= 90 else f"{bar}, about {left_s:.0f} s left"
 
 
-async def run(past: Past, hpas: Iterable[HpaId], kept: Kept, progress: Progress, jobs: int) -> None:
-    """Tune HPAs and keep what is found; those that are kept already are not read."""
+async def run(past: Past, hpas: Iterable[HpaId], kept: Kept, progress: Progress, jobs: int) -> Faults:
+    """Tune HPAs and keep what is found; those that are kept already are not read. Returns the faults, which are not."""
+    faults = Faults()
     wanted = {hpa for hpa in hpas if hpa not in kept.known}
     if not wanted:
-        return
+        return faults
     # Processes start with the first search that is given to them.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        async with aclosing(_findings(past, wanted, kept.asked, pool, jobs)) as findings:
+        async with aclosing(_findings(past, wanted, kept.asked, pool, jobs, faults)) as findings:
             async for finding in findings:
-                kept.add(finding)
+                if isinstance(finding, Faults):
+                    faults |= finding
+                else:
+                    kept.add(finding)
                 progress.done += 1
+    return faults
 
 
-async def _recordings(past: Past, wanted: set[HpaId], asked: Asked) -> AsyncGenerator[Condensed, None]:
+async def _recordings(past: Past, wanted: set[HpaId], asked: Asked, faults: Faults) -> AsyncGenerator[Condensed, None]:
     """The recordings one by one. What was given is let go of here; its key stays, as it shows that the HPA was read."""
-    async with aclosing(readers_by_hpa(past, wanted, (asked.since_ms, asked.until_ms), Condensed)) as parts:
+    window = asked.since_ms, asked.until_ms
+    async with aclosing(readers_by_hpa(past, wanted, window, Condensed, faults=faults)) as parts:
         async for part in parts:
             for hpa in list(part):
                 recorded, part[hpa] = part[hpa], Condensed(hpa)
-                yield recorded
+                if hpa not in faults:
+                    yield recorded
 
 
 async def _findings(
-    past: Past, wanted: set[HpaId], asked: Asked, pool: Executor, jobs: int
-) -> AsyncGenerator[TuneFinding, None]:
+    past: Past, wanted: set[HpaId], asked: Asked, pool: Executor, jobs: int, faults: Faults
+) -> AsyncGenerator[TuneFinding | Faults, None]:
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
     loop = asyncio.get_running_loop()
-    running: set[asyncio.Future[TuneFinding]] = set()
+    running: set[asyncio.Future[TuneFinding | Faults]] = set()
     try:
-        async with aclosing(_recordings(past, wanted, asked)) as recordings:
+        async with aclosing(_recordings(past, wanted, asked, faults)) as recordings:
             async for recorded in recordings:
                 while len(running) > jobs:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

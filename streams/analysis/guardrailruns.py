@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from schemas.entries import BreakerCommand
-from schemas.keys import FLEET
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import SHORTEST_MS, Guardrail
+from streams.history.faults import Faults
 from streams.history.parallel import DecisionsTask, SeenDecision, full_evaluation, read_decisions
 
 LEAST_CLUSTERS = 3
@@ -94,7 +95,11 @@ class EventReader:
         nothing, nor does one of a FleetHPA, whose replicas are those of the HPAs in its clusters.
         """
         seen = full_evaluation(value)
-        if seen is None or seen.cluster == FLEET:
+        return () if seen is None else self.see(seen)
+
+    def see(self, seen: SeenDecision) -> Sequence[GuardedEvent]:
+        """The same, of a full record that is read already."""
+        if seen.cluster == FLEET:
             return ()
         gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
         hpa = seen.hpa
@@ -413,17 +418,20 @@ def run_guardrails(rules: Sequence[Guardrail], events: Iterable[GuardedEvent]) -
     return run.finish()
 
 
-async def guarded_events(task: DecisionsTask) -> tuple[list[GuardedEvent], int]:
-    """Read the events of a partition; give them and the number of decisions read.
+async def guarded_events(task: DecisionsTask) -> tuple[list[GuardedEvent], int, Faults]:
+    """Read the events of a partition; give them, the number of decisions read, and the faults.
 
     An HPA's size from before the window counts from its begin on.
     """
-    reader, events = EventReader(), list[GuardedEvent]()
+    reader, events, faults = EventReader(), list[GuardedEvent](), Faults()
 
     def take(value: bytes) -> None:
-        for event in reader.take(value):
-            if event.time_ms < task.end_ms:
-                removed = event.removed if event.time_ms >= task.begin_ms else 0
-                events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+        if (seen := full_evaluation(value)) is None:
+            return
+        with faults.of(HpaId(seen.cluster, seen.namespace, seen.name)):
+            for event in reader.see(seen):
+                if event.time_ms < task.end_ms:
+                    removed = event.removed if event.time_ms >= task.begin_ms else 0
+                    events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
 
-    return events, await read_decisions(task, take)
+    return events, await read_decisions(task, take), faults

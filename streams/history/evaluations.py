@@ -4,7 +4,7 @@ Those of many HPAs are read some at a time, so that memory stays bounded.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from streams.archive.segments import PlainRecord
+from streams.history.faults import Faults
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
@@ -279,17 +280,23 @@ R = TypeVar("R", bound=Reader)
 
 
 def readers_by_hpa(
-    past: Past, wanted: set[HpaId], window: tuple[int, int], reader: Callable[[HpaId], R], most: int = MOST_REDUCED
+    past: Past,
+    wanted: set[HpaId],
+    window: tuple[int, int],
+    reader: Callable[[HpaId], R],
+    most: int = MOST_REDUCED,
+    faults: Faults | None = None,
 ) -> AsyncGenerator[dict[HpaId, R], None]:
     """Readers that have taken in the evaluations of HPAs, some at a time, in the order of log partitions and names.
 
-    `window`: from a log time to before another. `most`: evaluations that may be held at a time. Raises LogGoneError:
-    the log does not reach back.
+    `window`: from a log time to before another. `most`: evaluations that may be held at a time. `faults`: takes those
+    of readers; None: they are raised. Raises LogGoneError: the log does not reach back.
     """
 
     def take(found: R, event: HpaEvent) -> None:
         if isinstance(event, Evaluated):
-            found.add(event.inputs)
+            with nullcontext() if faults is None else faults.of(event.inputs.hpa):
+                found.add(event.inputs)
 
     return _by_hpa(past, wanted, window, reader, take, most, native=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +13,17 @@ from click.testing import Result
 
 from fleethpa.demo.day import START_MS, DayLoad, spec
 from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
+from fleethpa.frame.errors import INTERNAL
 from fleethpa.simulator.model import PodProfile
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.archiver import Archiver, SegmentLimits
+from streams.history.evaluations import hpa_of
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
 
 PARTITIONS = 2
+GUARDRAILS = ROOT / "examples/guardrails.yaml"
 WHOLE = spec("whole", down_s=60)
 ABSENT = (
     ("behavior",),
@@ -96,12 +100,14 @@ Ask = Callable[..., Result]
 
 
 @pytest.fixture
-def ask(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return Cli(monkeypatch)
 
-    run = Cli(monkeypatch)
 
+@pytest.fixture
+def ask(archive: Path, run: Cli) -> Ask:
     def made(*arguments: str) -> Result:
         command = [*arguments, "--from", str(archive)]
         done = run(*command)
@@ -142,10 +148,84 @@ def test_tune_searches_for_every_hpa(ask: Ask, size: Size) -> None:
 
 
 def test_guardrails_and_the_shadow_report_answer(ask: Ask, size: Size) -> None:
-    assert ask("guardrails", "test", "-f", str(ROOT / "examples/guardrails.yaml")).exit_code in (0, 1)
+    assert ask("guardrails", "test", "-f", str(GUARDRAILS)).exit_code in (0, 1)
     done = ask("shadow-report", "-A", "-C", "north", "-o", "wide")
     assert done.exit_code in (0, 1), done.output
     assert [name for name in names(size, "north") if name.rpartition("/")[2] not in done.stdout] == []
+
+
+class BrokenError(Exception):
+    """A fault in an analysis."""
+
+
+def broken_for(victim: HpaId, hpa_of: Callable[..., HpaId], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with a fault for one HPA; `hpa_of`: whose arguments they are."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if hpa_of(*arguments, **options) == victim:
+            raise BrokenError("here")
+        return function(*arguments, **options)
+
+    return called
+
+
+FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
+    ("regret -A", "fleethpa.cli.regret.RegretReader.add", lambda reader, inputs: inputs.hpa),
+    ("regret -A", "fleethpa.cli.regret.RegretReader.regret", lambda reader: reader.hpa),
+    ("backtest -A --set maxReplicas=8", "fleethpa.questions.backtests.backtest", lambda es, *_: hpa_of(es[0])),
+    ("shadow-report -A -o wide", "fleethpa.cli.shadow_report.compare", lambda hpa, events: hpa),
+    ("export decisions -A -o csv", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
+    ("export decisions -A -o jsonl", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
+    (
+        f"guardrails test -f {GUARDRAILS}",
+        "streams.analysis.guardrailruns.EventReader._size",
+        lambda self, hpa, seen: HpaId(*hpa.split("/")),
+    ),
+    ("tune -A", "fleethpa.questions.tunings.search", lambda hpa, *_: hpa),
+    ("tune -A", "fleethpa.questions.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
+)
+
+
+@pytest.mark.parametrize(("command", "place", "whose"), FAULTS, ids=lambda each: each if isinstance(each, str) else "")
+def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
+    archive: Path,
+    run: Cli,
+    size: Size,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    place: str,
+    whose: Callable[..., HpaId],
+) -> None:
+    cluster = "north" if command.startswith("shadow") else "east"
+    hpas = [app.id for app in _apps(size.absent) if app.id.cluster == cluster]
+    victim = next(hpa for hpa in hpas if hpa.name == "no-minreplicas")
+    words = [*command.split(), "--from", str(archive)]
+    if not (lists_trips := command.startswith("guardrails")):
+        words += ["-C", cluster]
+    owner, _, name = place.rpartition(".")
+    monkeypatch.setattr(place, broken_for(victim, whose, getattr(pkgutil.resolve_name(owner), name)))
+    done = run(*words)
+    assert done.exit_code == INTERNAL, done.output
+    assert f"Error: {victim}: internal error: BrokenError: here" in done.stderr
+    assert "Next: run it again with --debug" in done.stderr
+    assert "Traceback" not in done.stderr
+    if not lists_trips:
+        assert [hpa for hpa in hpas if hpa != victim and hpa.name not in done.stdout] == []
+    if not command.startswith("tune"):  # it says of each HPA why it has no proposal
+        assert victim.name not in done.stdout
+    assert "Traceback" in run(*words, "--debug").stderr
+
+
+def test_a_fault_with_the_only_hpa_that_is_named_is_the_whole_answer(
+    archive: Path, run: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise BrokenError("here")
+
+    monkeypatch.setattr("fleethpa.questions.backtests.backtest", broken)
+    done = run("backtest", "east/ns0/whole", "--set", "maxReplicas=8", "--from", str(archive))
+    assert (done.exit_code, done.stdout) == (INTERNAL, "")
+    assert "Error: east/ns0/whole: internal error: BrokenError: here" in done.stderr
 
 
 @pytest.mark.parametrize("question", ["explain", "history", "describe", "what-if --set maxReplicas=9"])
