@@ -14,7 +14,7 @@ from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics,
 from schemas.connection import KafkaSettings
 from schemas.limits import Refusal
 from schemas.topics import LOG
-from streams.ingest.values import check_cluster
+from streams.ingest.checks import check_cluster
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
 """What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of orders, a quarter of a thread's time. An agent

@@ -16,6 +16,7 @@ from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
 from streams.hpa.grouping import Groups, MetricError, group, of_all
+from streams.hpa.normalize import Conditions
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -30,7 +31,6 @@ from streams.hpa.observation import (
     SeenPods,
     TargetPods,
 )
-from streams.hpa.status import Conditions
 
 _format = lru_cache(maxsize=8192)(format_milli)
 

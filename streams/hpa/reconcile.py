@@ -26,10 +26,9 @@ from streams.hpa.evaluation import (
     new_status,
 )
 from streams.hpa.metrics import NO_METRICS, Combined, JoinedObservation, action, combine, set_scaling_active
-from streams.hpa.normalize import normalize, store_scale_event
+from streams.hpa.normalize import Conditions, normalize, set_limited, set_stabilized, store_scale_event
 from streams.hpa.observation import Observation, Scale, ScaleFailure
 from streams.hpa.rules import CURRENT, Rules
-from streams.hpa.status import Conditions, set_limited, set_stabilized
 
 REACHED = "the HPA controller was able to get the target's current scale"
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"

@@ -61,18 +61,21 @@ from streams.ingest.checks import (
     check_capacity_allotment,
     check_capacity_report,
     check_chunk,
+    check_cluster,
     check_fleet,
     check_fleet_report,
     check_group,
+    check_namespace,
+    check_object,
     check_of_fleet,
     check_pod,
     check_pod_list,
     check_range,
+    check_text,
     checked_item,
 )
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
-from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 from streams.state.namespacekeys import target_key
 
 Refuse = Callable[[Refusal], None]

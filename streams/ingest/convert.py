@@ -16,11 +16,10 @@ from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
 from streams.ingest.bodies import check_one_hpa, normalize
-from streams.ingest.checks import check_point
+from streams.ingest.checks import check_point, time_to_ms
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
 from streams.ingest.pieces import Conversion, Piece, RawRecord, SourcePlace, header
-from streams.ingest.values import time_to_ms
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"

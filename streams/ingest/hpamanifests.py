@@ -10,7 +10,7 @@ from schemas.codec import encode
 from schemas.kubernetes.hpa import V2, ManifestError, hpa_from_manifest, status_wire_form
 from schemas.kubernetes.validation import api_error_message, validate_create
 from schemas.limits import HPA_DEPTH, Refusal
-from streams.ingest.values import check_text
+from streams.ingest.checks import check_text
 
 _ANY_VERSION = "1"
 _MAX_KNOWN_BYTES = 64 * 1024 * 1024

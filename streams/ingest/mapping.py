@@ -12,8 +12,8 @@ from schemas.codec import in_words
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import Refusal
 from schemas.observed import MetricType, Point
+from streams.ingest.checks import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
 from streams.ingest.otlp import SourceSeries, Temporality
-from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
 
 
 class MappingError(ValueError):

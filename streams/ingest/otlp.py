@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas.codec import in_words
 from schemas.limits import Int64, Refusal
-from streams.ingest.values import nanos_to_ms
+from streams.ingest.checks import nanos_to_ms
 
 T = TypeVar("T")
 Temporality = Literal["gauge", "delta", "cumulative"]

@@ -15,7 +15,7 @@ from schemas.codec import encode
 from schemas.entries import VERSION, Body, PublicRecord, central_name
 from schemas.limits import Refusal
 from schemas.observed import Command, MetricType, Point
-from streams.ingest.values import check_cluster, check_namespace, check_text, time_to_ms, to_milli
+from streams.ingest.checks import check_cluster, check_namespace, check_text, time_to_ms, to_milli
 
 T = TypeVar("T")
 _RECORD = msgspec.json.Decoder(PublicRecord)

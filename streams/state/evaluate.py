@@ -27,10 +27,10 @@ from streams.hpa.evaluation import (
     new_status,
 )
 from streams.hpa.metrics import JoinedObservation
+from streams.hpa.normalize import Conditions
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete
-from streams.hpa.status import Conditions
 from streams.state import capacity, fastpath, fleet, records
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective

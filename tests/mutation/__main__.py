@@ -29,7 +29,6 @@ MODULES = (
     "streams.hpa.calculator",
     "streams.hpa.grouping",
     "streams.hpa.normalize",
-    "streams.hpa.status",
     "streams.hpa.evaluation",
     "streams.hpa.metrics",
     "streams.hpa.autoscaler",

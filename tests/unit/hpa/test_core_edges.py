@@ -6,10 +6,9 @@ import pytest
 
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied, ScaleFailed
-from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
+from streams.hpa.normalize import Conditions, scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.observation import ExternalSamples, Scale, ScaleFailure
 from streams.hpa.reconcile import complete
-from streams.hpa.status import Conditions
 from tests.kit.hpa import (
     FAILED,
     MAX_INT32,

@@ -15,11 +15,11 @@ from schemas.entries import Body, LogRecord, PublicRecord
 from streams.ingest import convert as messageformats
 from streams.ingest import own as topickinds
 from streams.ingest.bodies import kind_of
+from streams.ingest.checks import is_object
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example
-from streams.ingest.values import is_object
 from tests import publishedschemas
 from tests.kit.published import checker
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.limits import Refusal
-from streams.ingest.values import MAX_MILLI, MIN_MILLI, check_time, nanos_to_ms, time_to_ms, to_milli
+from streams.ingest.checks import MAX_MILLI, MIN_MILLI, check_time, nanos_to_ms, time_to_ms, to_milli
 
 
 @pytest.mark.parametrize(
