@@ -240,7 +240,7 @@ def test_every_command_of_the_page_does_what_it_says(operator: Operator, heading
         AFTER[heading](operator)
 
 
-def test_every_command_stands_under_a_numbered_heading() -> None:
+def test_every_command_is_under_a_numbered_heading() -> None:
     numbered = set(_NUMBERED.findall((ROOT / PAGE).read_text(encoding="utf-8")))
     assert set(COMMANDS) <= numbered
     assert set(AFTER) <= set(COMMANDS)

@@ -59,7 +59,7 @@ async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, m
             await client.close()
 
 
-async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentials(tmp_path: Path) -> None:
+async def test_a_plugin_that_fails_is_reported_and_nobody_is_asked_without_credentials(tmp_path: Path) -> None:
     async with FaultyCluster("east") as sim:
         plugin = _plugin(tmp_path, "echo no session >&2; exit 1")
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
@@ -83,7 +83,7 @@ async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentia
         pytest.param("exit 3", "ended with 3: no message", id="a failure without a word"),
     ],
 )
-async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, says: str) -> None:
+async def test_a_plugin_that_gives_nothing_is_reported(tmp_path: Path, body: str, says: str) -> None:
     async with FaultyCluster("east") as sim:
         plugin = _plugin(tmp_path, body)
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
@@ -92,7 +92,7 @@ async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, sa
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Path, wanted: bool) -> None:
+async def test_a_plugin_is_given_the_cluster_if_it_wants_to_know(tmp_path: Path, wanted: bool) -> None:
     async with FaultyCluster("east") as sim:
         reported, token = tmp_path / "reported", tmp_path / "token"
         token.write_text("t")
@@ -126,7 +126,7 @@ async def test_a_plugin_does_not_see_kafkas_password(tmp_path: Path, monkeypatch
         assert "secret" not in seen.read_text()
 
 
-async def test_a_plugin_that_is_not_installed_is_told(tmp_path: Path) -> None:
+async def test_a_plugin_that_is_not_installed_is_reported(tmp_path: Path) -> None:
     async with FaultyCluster("east") as sim:
         plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
@@ -258,7 +258,7 @@ async def test_the_connection_of_a_watch_is_kept_alive_by_the_kernel(
             await client.close()
 
 
-async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
+async def test_troubles_are_reported_as_what_they_are(tmp_path: Path) -> None:
     async with FaultyCluster("east") as sim:
         client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
         try:

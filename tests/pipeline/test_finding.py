@@ -104,7 +104,7 @@ async def test_a_cluster_that_joins_brings_the_central_hpas_that_it_had_before(t
             await topics.until(lambda: topics.of(ScaleSet, "west"), "the scale of the HPA's target")
 
 
-async def test_a_file_that_is_half_written_changes_nothing_and_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_half_written_changes_nothing_and_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "clusters"
     folder.mkdir()
     async with rig(tmp_path) as made:

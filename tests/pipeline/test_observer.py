@@ -71,7 +71,7 @@ def answered(made: Rig, api: str) -> list[MetricAnswer]:
     return [unpacked(item) for body in made.topics.of(Answers) for item in body.items if item.api == api]
 
 
-async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) -> None:
+async def test_a_cluster_is_reported_whole_and_then_as_it_changes(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
@@ -111,7 +111,7 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
         assert len(sessions) == 1
 
 
-async def test_an_observer_that_stops_says_farewell_so_that_another_is_followed_at_once(tmp_path: Path) -> None:
+async def test_an_observer_that_stops_reports_it_so_that_another_is_followed_at_once(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         made.sims["east"].apply(hpa("web"))
         async with observed(made):
@@ -122,7 +122,7 @@ async def test_an_observer_that_stops_says_farewell_so_that_another_is_followed_
         assert last.session == made.topics.of(Heartbeat)[0].session
 
 
-async def test_a_target_that_is_not_there_is_told_in_the_servers_words_until_it_is(tmp_path: Path) -> None:
+async def test_a_target_that_is_not_there_is_reported_in_the_servers_words_until_it_is(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
         sim.apply(hpa("late"))
@@ -228,7 +228,7 @@ async def test_a_forbidden_namespace_is_a_visible_problem_and_the_others_go_on(t
             assert not fine.problems
 
 
-async def test_metrics_of_all_apis_are_asked_for_and_errors_told_in_the_servers_words(tmp_path: Path) -> None:
+async def test_metrics_of_all_apis_are_asked_for_and_errors_reported_in_the_servers_words(tmp_path: Path) -> None:
     simulation = "load: 100\nmetrics:\n  - {type: Pods, name: rps}\n  - {type: External, name: queue}"
     pods = {
         "type": "Pods",
@@ -290,7 +290,7 @@ async def test_of_targets_that_no_hpa_scales_any_more_nothing_is_kept(tmp_path: 
             await topics.until(lambda: len(answered(made, "resource")) > answers, "one that comes back does not wait")
 
 
-async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values_only_are_not_told(
+async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values_only_are_not_reported(
     tmp_path: Path,
 ) -> None:
     async with rig(tmp_path) as made:
@@ -420,7 +420,7 @@ async def test_settings_that_ingest_rejects_do_not_end_an_observer(tmp_path: Pat
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 
 
-async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_told_when_that_goes(tmp_path: Path) -> None:
+async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_reported_when_that_goes(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
@@ -450,7 +450,7 @@ async def write_public(made: Rig, topic: str, body: Body) -> None:
         await Publisher(producer).send(topic, "east", NAMESPACE, [body], 1)
 
 
-async def test_a_dead_cluster_does_not_keep_others_from_being_told(tmp_path: Path) -> None:
+async def test_a_dead_cluster_does_not_keep_others_from_being_reported(tmp_path: Path) -> None:
     async with rig(tmp_path, ("east", "west")) as made:
         for sim in made.sims.values():
             sim.apply(deployment("web", 2))

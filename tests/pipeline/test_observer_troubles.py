@@ -108,7 +108,7 @@ async def test_an_observer_that_crashed_is_superseded_by_its_next_start_which_se
 
 
 @pytest.mark.slow
-async def test_an_api_server_that_is_away_is_told_apart_from_a_metrics_api_that_fails(tmp_path: Path) -> None:
+async def test_an_api_server_that_is_away_is_distinguished_from_a_metrics_api_that_fails(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))

@@ -241,7 +241,7 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
         pytest.param("archive", ("get", "hpa", "-A", "--at", LATE), id="the past of the archive"),
     ],
 )
-def test_long_reading_is_told(
+def test_long_reading_is_reported(
     both: dict[str, Ask], source: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleethpa.frame.sources.EVERY_S", 0.0)

@@ -119,7 +119,7 @@ def taken(made: Rig) -> float:
 # --- one write -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_wanted_write_is_written_and_told(app: App) -> None:
+async def test_a_wanted_write_is_written_and_reported(app: App) -> None:
     reported = await app.ends()
     assert (reported.result, reported.spec_replicas, reported.attempts, reported.error) == ("applied", 5, 1, "")
     assert reported.resource_version
@@ -549,7 +549,7 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
     assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
 
 
-async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_up(tmp_path: Path) -> None:
+async def test_a_write_whose_partition_moves_while_it_runs_is_not_reported_as_given_up(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         sim.apply(deployment("web"))

@@ -83,7 +83,7 @@ async def test_an_agent_learns_settings_and_central_hpas_whole_and_as_they_chang
             assert not copied.knowledge.hpas
 
 
-async def test_an_agent_that_is_registered_while_the_router_runs_is_told_everything(tmp_path: Path) -> None:
+async def test_an_agent_that_is_registered_while_the_router_runs_gets_everything(tmp_path: Path) -> None:
     async with hub() as (made, copied), router(made):
         await made.decide(1)
         await made.register(EAST)

@@ -93,7 +93,7 @@ async def values(kafka: KafkaSettings, topic: str, wanted: int) -> list[bytes]:
     return found
 
 
-async def test_what_is_written_while_a_broker_stands_still_arrives(broker: StallingBroker) -> None:
+async def test_what_is_written_while_a_broker_hangs_arrives(broker: StallingBroker) -> None:
     async with hasty_producer(broker.kafka) as producer:
         publisher = Publisher(producer, waits_for_room=True)
         names = {f"session-{number}".ljust(300, "x") for number in range(RECORDS)}
@@ -108,7 +108,7 @@ async def test_what_is_written_while_a_broker_stands_still_arrives(broker: Stall
     assert sorted(sessions) == sorted(names | {"first"})
 
 
-async def test_the_log_waits_for_a_broker_that_stands_still_and_keeps_its_order(broker: StallingBroker) -> None:
+async def test_the_log_waits_for_a_broker_that_hangs_and_keeps_its_order(broker: StallingBroker) -> None:
     async with hasty_producer(broker.kafka) as producer:
         writer = LogWriter(producer, None)
         await writer.write([Batch(0, "*", 1, b"first", 0)], [])

@@ -30,7 +30,7 @@ def test_the_bench_of_the_core_runs_and_is_compared(
         pytest.param(6.0, 2_201, ["row"], id="more bytes"),
     ],
 )
-def test_only_what_is_much_dearer_is_told(cost: float, row: int, reported: list[str]) -> None:
+def test_only_what_is_much_dearer_is_reported(cost: float, row: int, reported: list[str]) -> None:
     then = {"partition": (6.0, "times"), "row": (2_000, "bytes")}
     lines = stored.much_dearer({"partition": (cost, "times"), "row": (row, "bytes"), "new": (1.0, "times")}, then)
     assert [line.partition(":")[0] for line in lines] == reported

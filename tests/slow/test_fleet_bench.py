@@ -32,7 +32,7 @@ def test_two_thousand_hpas_go_the_whole_way(tmp_path: Path, capsys: pytest.Captu
         pytest.param(0.5, 0.8, ["evaluated"], id="fewer are evaluated"),
     ],
 )
-def test_only_ratios_that_are_much_worse_are_told(decider: float, share: float, reported: list[str]) -> None:
+def test_only_ratios_that_are_much_worse_are_reported(decider: float, share: float, reported: list[str]) -> None:
     cpu_s = {"observer": 0.5, "ingest": 0.5, "decider": 0.5, "reconciler": 0.5, "fleet": 1.0}
     stored = {"cpu_s_per_1000": cpu_s, "share_evaluated": 1.0}
     # A machine that is twice as slow as a whole is no news.

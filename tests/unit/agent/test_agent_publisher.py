@@ -81,7 +81,7 @@ class SmallBroker(Broker):
         return await super().send(topic, value, key, partition)
 
 
-async def test_what_no_topic_takes_is_passed_over_and_said(
+async def test_what_no_topic_takes_is_passed_over_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = SmallBroker()

@@ -244,7 +244,7 @@ def test_a_run_gives_its_trips_as_they_happen() -> None:
         pytest.param({"actFrom": "2026-12-06T08:00:00Z"}, "rules[0].actFrom: it has no effect", id="without act"),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_said_with_its_place(changes: dict[str, Any], text: str) -> None:
+def test_what_is_wrong_with_a_rule_is_reported_with_its_place(changes: dict[str, Any], text: str) -> None:
     rule = {"name": "wave", "removedPercent": 25} | changes
     found = problems(
         msgspec.convert({"apiVersion": "fleethpa.io/v1", "kind": "Guardrails", "rules": [rule]}, Guardrails)

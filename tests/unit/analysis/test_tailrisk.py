@@ -72,7 +72,7 @@ def test_peaks_with_an_end_are_not_expected_to_rise_far_beyond_it() -> None:
 
 
 @pytest.mark.parametrize("alpha", [2.0, 4.0, 10.0])
-def test_the_next_recording_passes_it_about_as_often_as_is_said(alpha: float) -> None:
+def test_the_next_recording_passes_it_about_as_often_as_is_promised(alpha: float) -> None:
     """Peaks with a heavy tail, for which the estimate is made; chances above 1 % come from the tail being estimated."""
     dice = random.Random(1)
     passed = 0

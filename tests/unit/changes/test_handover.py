@@ -373,7 +373,7 @@ def _frozen(cluster: Cluster) -> None:
         (_frozen, "cluster east is frozen"),
     ],
 )
-def test_what_fleethpa_does_not_scale_is_released_only_where_that_is_said(
+def test_what_fleethpa_does_not_scale_is_released_only_where_the_command_asks_for_it(
     cluster: Cluster, hold: Callable[[Cluster], None], why: str
 ) -> None:
     cluster.add_central("web")
@@ -479,7 +479,7 @@ def test_policies_stay_with_an_hpa_over_release_and_adopt(cluster: Cluster) -> N
     assert adopted["metadata"]["annotations"] == policies
 
 
-def test_a_target_at_zero_is_told_to_be_there_by_scaling(cluster: Cluster) -> None:
+def test_a_target_at_zero_is_found_by_scaling(cluster: Cluster) -> None:
     zero = {
         "type": "ScaledToZero",
         "status": "True",

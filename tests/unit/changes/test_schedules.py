@@ -280,7 +280,7 @@ async def test_what_cannot_be_followed_is_reported_and_stops_no_other(fleet: Fle
     assert len(problems) == 2
 
 
-async def test_it_gets_ready_after_its_first_look_and_ends_when_told(
+async def test_it_gets_ready_after_its_first_look_and_ends_when_it_is_stopped(
     fleet: Fleet, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, ports = asyncio.Event(), list[int]()

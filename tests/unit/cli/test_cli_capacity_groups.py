@@ -84,7 +84,7 @@ def test_diff_compares_a_group_with_the_one_in_force(run: Cli, fleet: Fleet, bro
     assert (item["name"], item["what"]) == ("shop", "changed")
 
 
-def test_what_a_group_reaches_is_said_before_it_is_in_force(run: Cli, broker: Broker) -> None:
+def test_what_a_group_reaches_is_shown_before_it_is_in_force(run: Cli, broker: Broker) -> None:
     result = run("apply", "-f", "-", stdin=manifest())
     assert (result.exit_code, broker.written) == (2, [])
     assert "CapacityGroup shop bounds what 1 HPA may add, to 8 replicas; they have 3." in result.stderr

@@ -152,7 +152,7 @@ def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, 
         ),
     ],
 )
-def test_a_part_that_stands_still_is_found_by_what_it_alone_does(
+def test_a_part_that_hangs_is_found_by_what_it_alone_does(
     monkeypatch: pytest.MonkeyPatch, fleet: Running, stopped: tuple[str, ...], stated: dict[str, str]
 ) -> None:
     fleet.run(88, without=stopped)
@@ -255,7 +255,7 @@ def _timeless(text: str) -> str:
     return re.sub(r"since \S+", "since TIME", text)
 
 
-def test_the_trouble_of_an_api_server_is_not_told_again_for_each_of_its_apis(
+def test_the_trouble_of_an_api_server_is_not_reported_again_for_each_of_its_apis(
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:
     parts = ("apiServer", "pods", "autoscalers", "metrics.k8s.io")

@@ -136,7 +136,7 @@ def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--timeout 50ms" in result.stderr
 
 
-def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_without_traceback_unless_debug(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(source: str, config: Any, at_ms: int | None) -> None:
         raise RuntimeError("boom")
 
@@ -332,7 +332,7 @@ async def _answers_no_kafka(reader: asyncio.StreamReader, writer: asyncio.Stream
     writer.close()
 
 
-async def test_brokers_that_refuse_or_are_not_found_or_are_none_are_told_apart() -> None:
+async def test_brokers_that_refuse_or_are_not_found_or_are_none_are_distinguished() -> None:
     server = await asyncio.start_server(_answers_no_kafka, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     asked = {

@@ -187,7 +187,7 @@ def test_a_late_window_starts_from_a_snapshot(ask: Any) -> None:
     assert made["items"][0]["agreed"] == made["items"][0]["evaluations"]
 
 
-def test_the_report_stands_alone(ask: Any, tmp_path: Path) -> None:
+def test_the_report_needs_no_other_file(ask: Any, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     assert ask("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--html", str(target)).exit_code == 0
     page = target.read_text(encoding="utf-8")

@@ -131,7 +131,7 @@ def test_the_report_as_a_page_has_the_proposal_and_the_curve(ask: Any, tmp_path:
     assert (wrong.exit_code, "Its folder does not exist" in wrong.stderr) == (2, True)
 
 
-def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:
+def test_too_little_past_is_reported_and_is_no_error(ask: Any) -> None:
     made = ask("tune", APP, "--since", "5m")
     assert made.exit_code == 0, made.output
     assert "at least 120 are needed" in made.stdout

@@ -282,7 +282,7 @@ def test_shadow_report_says_what_it_needs(ask: Any, arguments: tuple[str, ...], 
     assert (made.exit_code, text in made.stderr) == (code, True), made.output
 
 
-def test_clusters_are_not_away_where_it_is_ingest_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_are_not_away_where_it_is_ingest_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WholeFleet({"east": 3, "west": 3})
     made.whole()
     made.period(LOAD)

@@ -164,7 +164,7 @@ ITEMS = fields(
 
 
 @given(body=fields(items=st.lists(odd(ITEMS), max_size=3), other=ANY_JSON))
-def test_whatever_a_metrics_api_answers_gives_usages_or_an_error_that_is_told(body: dict[str, Any]) -> None:
+def test_whatever_a_metrics_api_answers_gives_usages_or_an_error_that_is_reported(body: dict[str, Any]) -> None:
     try:
         answer = fill_usages(QUERY, read_as(PodMetricsList, encode(body), "GET /x"))
     except (ClusterError, ValueError, KeyError, TypeError, AttributeError):

@@ -197,7 +197,7 @@ def test_a_cluster_profile_adds_to_the_plugin_what_the_policies_allow(
         assert {each["name"]: each["value"] for each in made["env"]} == envs
 
 
-def test_a_plugin_is_told_of_the_cluster_as_client_go_tells_it() -> None:
+def test_a_plugin_is_given_the_cluster_as_client_go_gives_it() -> None:
     ca = base64.b64encode(b"ca").decode()
     made = foundclusters.from_cluster_profile(
         profile(offer("reader", (CONFIG, {"clusterName": "east"}), **{"certificate-authority-data": ca})), [READER]
@@ -287,13 +287,13 @@ def _read_file(text: str) -> list[Member]:
         pytest.param(_read_providers, '{"providers":[{"name":"x"}]}', "providers[0]: needs `name` and", id="no plugin"),
     ],
 )
-def test_a_mistake_is_told_with_its_object_and_field(read: Callable[[Any], Any], given: Any, says: str) -> None:
+def test_a_mistake_is_reported_with_its_object_and_field(read: Callable[[Any], Any], given: Any, says: str) -> None:
     with pytest.raises(FindingError) as reported:
         read(given)
     assert says in str(reported.value)
 
 
-def test_a_provider_with_an_unknown_policy_is_told() -> None:
+def test_a_provider_with_an_unknown_policy_is_reported() -> None:
     provider = AccessProvider("reader", PLUGIN, "Prepend")
     with pytest.raises(FindingError, match="profileSourcedCLIArgsPolicy 'Prepend': not known"):
         foundclusters.from_cluster_profile(profile(offer("reader", (ARGS, ["x"]))), [provider])
@@ -378,7 +378,7 @@ async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Pat
     assert list(unreadable) == ["east in folder"]
 
 
-def test_of_two_clusters_of_one_name_the_first_counts_and_the_other_is_told() -> None:
+def test_of_two_clusters_of_one_name_the_first_counts_and_the_other_is_reported() -> None:
     named = (("east", "Secret b"), ("east", "Secret a"), ("a/b", "c"))
     found = [Member(ClusterConfig(name), origin) for name, origin in named]
     clusters, problems = checked(found)

@@ -162,25 +162,25 @@ def shown(metric: int = 40, version: int = 1, **changes: Any) -> dict[str, Any]:
         pytest.param(shown(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"}), True, False, id="being deleted"),
     ],
 )
-def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_told(
+def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_reported(
     now: dict[str, Any], own: bool, same: bool
 ) -> None:
     before = kept_hpa(shown())
     assert hpa_reports_the_same(before, kept_hpa(now, before), own_status=own) is same
 
 
-def test_a_status_that_shows_a_refusal_is_told_whole_since_the_next_evaluation_starts_from_it() -> None:
+def test_a_status_that_shows_a_refusal_is_reported_whole_since_the_next_evaluation_starts_from_it() -> None:
     refused: dict[str, Any] = {"reason": REFUSAL_REASON}
     before, now = kept_hpa(shown(40, **refused)), kept_hpa(shown(41, **refused))
     assert not hpa_reports_the_same(before, now, own_status=True)
     assert hpa_reports_the_same(before, kept_hpa(shown(40, 2, **refused)), own_status=True)
 
 
-def test_an_hpa_that_was_not_reported_is_told() -> None:
+def test_an_hpa_that_was_not_reported_is_reported() -> None:
     assert not hpa_reports_the_same(None, kept_hpa(shown()), own_status=True)
 
 
-def test_another_who_writes_the_spec_is_told_although_the_spec_is_the_same() -> None:
+def test_another_who_writes_the_spec_is_reported_although_the_spec_is_the_same() -> None:
     fields = {"manager": "kubectl", "time": "2026-11-21T12:00:00Z", "fieldsV1": {"f:spec": {"f:maxReplicas": {}}}}
     now = kept_hpa(shown(metadata={"managedFields": [fields]}))
     assert now.manager == ("kubectl", 1_795_262_400_000)
@@ -290,7 +290,7 @@ def test_zero_replicas_are_zero() -> None:
     assert scale_of_answer(DEPLOYMENT, answer).spec_replicas == 0
 
 
-def test_no_manager_is_told_where_the_api_shows_none() -> None:
+def test_no_manager_is_reported_where_the_api_shows_none() -> None:
     assert replicas_manager({}) == ("", 0)
     assert spec_manager({}) == ("", 0)
 

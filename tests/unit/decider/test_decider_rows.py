@@ -79,7 +79,7 @@ async def test_recovery_takes_each_of_two_checkpoints_that_came_at_once_whole(st
     assert dict(store.data) == first
 
 
-def test_rows_are_told_apart_by_their_whole_partition_number() -> None:
+def test_rows_are_distinguished_by_their_whole_partition_number() -> None:
     rows = {b"1|p": b"a", b"11|p": b"b", b"1|h/x/y/z": b"c", b"2|p": b"d"}
     assert rows_by_partition(rows, [1, 3]) == {1: {b"1|p": b"a", b"1|h/x/y/z": b"c"}, 3: {}}
 

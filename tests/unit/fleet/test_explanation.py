@@ -221,7 +221,7 @@ def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyP
     assert all(unit == other for _, unit, _, other in compared), text
 
 
-def test_a_limit_without_which_the_answer_is_the_same_is_not_said_to_change_it() -> None:
+def test_a_limit_without_which_the_answer_is_the_same_is_not_named_as_its_cause() -> None:
     found = Counterfactuals(
         current=6,
         final=6,

@@ -50,7 +50,7 @@ def test_a_stack_is_ready_when_its_decisions_are_recorded() -> None:
     assert not asyncio.run(recorded(_past(decided_upto=-1)))
 
 
-def test_a_decision_that_is_not_recorded_yet_is_told_from_one_that_does_not_exist() -> None:
+def test_a_decision_that_is_not_recorded_yet_is_distinguished_from_one_that_does_not_exist() -> None:
     past = _past(decided_upto=-1)
     hpa = min(asyncio.run(_evaluated(past)))
     with pytest.raises(CommandError) as refused:

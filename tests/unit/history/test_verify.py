@@ -71,7 +71,7 @@ async def test_decisions_that_are_taken_as_recorded_are_found_as_where_each_is_c
     assert await verified(tmp_path) == found
 
 
-async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_change_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("fold", "partition"):
         monkeypatch.setattr(f"streams.state.{module}.ENGINE", 2)
     made = topics_of(SMALL)

@@ -67,7 +67,7 @@ def test_what_missing_pods_count_as_when_scaling_down(target: int, final: float)
         pytest.param(30_000_000, 1_000, False, id="it is the percentage that has to fit, not the usage"),
     ],
 )
-def test_a_percentage_that_leaves_int32_is_told(usage_milli: int, request_milli: int, wrapped: bool) -> None:
+def test_a_percentage_that_leaves_int32_is_reported(usage_milli: int, request_milli: int, wrapped: bool) -> None:
     pods, answer = world(Group(1, usage_milli, request_milli=request_milli))
 
     assert calculate(resource(percent=MAX_INT32), answer, current=1, pods=pods).wrapped is wrapped

@@ -102,7 +102,7 @@ def test_m6_an_unknown_type_is_a_fault_of_the_spec(metrics: Any, answers: Any, l
     assert ("Warning", "InvalidMetricSourceType", 'unknown metric source type "CheddarCheese"') in result.events
 
 
-def test_m9_zero_alone_is_told_as_below_target() -> None:
+def test_m9_zero_alone_is_reported_as_below_target() -> None:
     result = Controller(hpa([QUEUE]), recommendations=()).sync(5, wanting(0))
 
     assert result.events[-1][2] == "New size: 1; reason: All metrics below target"
@@ -136,7 +136,7 @@ def test_an_ambiguous_selector_names_two() -> None:
     assert result.metric_results == ()
 
 
-def test_an_ambiguous_selector_is_told_as_the_scale_has_it() -> None:
+def test_an_ambiguous_selector_is_reported_as_the_scale_has_it() -> None:
     controller = Controller(hpa([QUEUE]))
     text = "tier in (b, a), app=x"
 
@@ -349,7 +349,7 @@ def test_a_later_completion_carries_its_own_time() -> None:
     assert done.status["lastScaleTime"] == "2023-11-14T22:13:22Z"
 
 
-def test_the_metrics_are_told_with_everything_that_led_to_them() -> None:
+def test_the_metrics_are_reported_with_everything_that_led_to_them() -> None:
     pods, answer = world(Group(2, 200), Group(1, None), Group(1, 10, "unready"), Group(1, 5, "failed"))
 
     made = Controller(hpa([CPU])).evaluate(4, answer, pods=pods)

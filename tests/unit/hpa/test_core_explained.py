@@ -110,7 +110,7 @@ def test_what_holds_with_behavior_and_until_when(
     assert made.held_until_ms == (None if until_s is None else NOW_MS + until_s * SECOND)
 
 
-def test_what_each_policy_allows_is_told() -> None:
+def test_what_each_policy_allows_is_reported() -> None:
     rules = {"policies": [policy("Pods", 5, 60), policy("Percent", 50, 20)]}
     reported = {}
     for desired in (40, 1, 12):
@@ -171,7 +171,7 @@ def test_from_zero_only_what_is_below_min_is_raised(desired: int, raised: bool) 
     assert (made.raised_to_min, made.desired_replicas) == (raised, max(desired, 2))
 
 
-def test_pods_that_a_total_does_not_count_are_told() -> None:
+def test_pods_that_a_total_does_not_count_are_reported() -> None:
     made = calculate(external_metric(value=1000), ExternalSamples((5000,)), current=3, pods=replicas(3, 1))
 
     assert (made.used, made.not_ready, made.proposal) == (1, 2, 5)

@@ -493,7 +493,7 @@ def test_how_an_average_prints(metric: dict[str, object], usage: int, text: str)
         pytest.param(external_metric(value=1), "unable to get external metric shop/queue/nil: boom", id="external"),
     ],
 )
-def test_a_clients_error_is_told_with_the_metric(metric: dict[str, object], error: str) -> None:
+def test_a_clients_error_is_reported_with_the_metric(metric: dict[str, object], error: str) -> None:
     scale = Scale(1, 1, "app=x")
 
     made = evaluate_metric(spec_of(metric), MetricFailure("boom"), scale, TargetPods(()), (0.9, 1.1), SETTINGS, NOW_MS)

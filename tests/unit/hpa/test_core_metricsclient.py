@@ -168,7 +168,7 @@ def test_an_answer_without_items_is_an_error_not_zero(
     assert read(body) == MetricFailure(error)
 
 
-def test_a_refused_request_is_told_with_the_apis_name() -> None:
+def test_a_refused_request_is_reported_with_the_apis_name() -> None:
     assert fetch_failure("external", "boom").error == "unable to fetch metrics from external metrics API: boom"
 
 

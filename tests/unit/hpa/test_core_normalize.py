@@ -121,7 +121,7 @@ def test_stabilization(
     assert (made.stabilized, kept) == (stabilized, stored)
 
 
-def test_what_held_the_count_and_until_when_is_told() -> None:
+def test_what_held_the_count_and_until_when_is_reported() -> None:
     made, _ = normalized(windows(0, 300), 12, 2, recommendations=((10, 30), (10, 200), (4, 10)))
 
     assert made.stabilized == 10

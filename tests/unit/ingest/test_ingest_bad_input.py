@@ -228,7 +228,7 @@ def test_an_entry_that_does_not_fit_its_type_takes_no_other_with_it() -> None:
     assert bad_name.startswith("entries[4]: ")
 
 
-def test_reasons_are_told_once_and_a_great_many_are_counted() -> None:
+def test_reasons_are_reported_once_and_a_great_many_are_counted() -> None:
     points = [{"timeUnixNano": "1790000015000000000", "asDouble": f"{n}x"} for n in range(100)]
     found = read(otlp({"name": "depth", "gauge": {"dataPoints": points}}))
     assert found.reason().endswith("; and 80 more")

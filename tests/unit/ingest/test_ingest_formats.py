@@ -331,7 +331,7 @@ def test_own_record() -> None:
         ),
     ],
 )
-def test_formats_are_told_apart(value: bytes, headers: Headers, expected: str) -> None:
+def test_formats_are_distinguished(value: bytes, headers: Headers, expected: str) -> None:
     assert read(value, headers).format == expected
 
 

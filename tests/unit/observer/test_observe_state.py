@@ -178,7 +178,7 @@ def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_ans
 # --- takeover ---------------------------------------------------------------------------------------------------------
 
 
-def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() -> None:
+def test_another_session_is_reported_once_when_it_has_been_silent_for_long_enough() -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
     others.receive("east", Heartbeat(session="mine@4", watches=["pods"]), 0)
     others.receive("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
@@ -187,7 +187,7 @@ def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() 
     assert others.fallen_silent(10 * SILENCE_MS) == set()
 
 
-def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
+def test_a_session_that_ends_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
     others.receive("east", Heartbeat(session="theirs"), 5)
     assert others.fallen_silent(5) == {"east"}

@@ -40,7 +40,7 @@ OF_OLD = {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["o
 """No API server of today takes this value; one that an older one took stays."""
 
 
-async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() -> None:
+async def test_a_selector_that_nobody_can_read_is_reported_of_its_own_target_only() -> None:
     server, reported = Server(), dict[Target, ScaleSet]()
     both, listened = asyncio.Event(), asyncio.Event()
 

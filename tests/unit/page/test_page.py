@@ -499,7 +499,7 @@ def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tupl
         ("maxReplicas: 0", "spec.maxReplicas"),
     ],
 )
-async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, manifest: str, stated: str) -> None:
+async def test_what_is_wrong_with_a_manifest_is_shown_beside_it(fleet: Fleet, manifest: str, stated: str) -> None:
     async with browsing() as client:
         form = await (await client.get("/try?hpa=east/shop/checkout")).text()
         recorded = unescape(form.partition('spellcheck="false">')[2].partition("</textarea>")[0])
@@ -697,7 +697,7 @@ def test_everything_that_a_browser_loads_is_small_and_comes_from_here() -> None:
 # --- live -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_browser_is_told_that_something_is_new(fleet: Fleet) -> None:
+async def test_a_browser_learns_that_something_is_new(fleet: Fleet) -> None:
     async with browsing() as client:
         assert (await client.get("/")).status == 200
         answer = await client.get("/live")
@@ -709,7 +709,7 @@ async def test_a_browser_is_told_that_something_is_new(fleet: Fleet) -> None:
         answer.close()
 
 
-async def test_a_source_that_is_away_is_said_and_comes_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_is_away_is_reported_and_comes_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleethpa.page.livereader.RETRY_S", 0.01)
     monkeypatch.setattr("fleethpa.page.livereader.EVERY_S", 0.01)
     async with browsing() as client:

@@ -33,5 +33,5 @@ def test_every_cluster_has_topics_of_its_own(cluster: str, incarnation: int) -> 
     assert topics.reports != topics.orders
 
 
-def test_names_that_kafka_confuses_are_told() -> None:
+def test_names_that_kafka_confuses_are_reported() -> None:
     assert metric_name("a.b") == metric_name("a_b") != metric_name("a-b")

@@ -65,7 +65,7 @@ async def copy(made: Copies, agent: AgentSet, progress: OffsetProgress, offset: 
 
 
 @pytest.mark.parametrize("how", ["failing", "full"])
-async def test_what_a_topic_did_not_take_is_told_to_whoever_sent_it_and_is_not_committed(how: str) -> None:
+async def test_what_a_topic_did_not_take_is_reported_to_whoever_sent_it_and_is_not_committed(how: str) -> None:
     producer, progress, errors = Producer(), OffsetProgress(), list[str]()
     getattr(producer, how).add(EAST.topics.orders)
     made = copies(producer)

@@ -132,7 +132,7 @@ async def test_a_topic_is_missing_only_if_a_broker_says_so(monkeypatch: pytest.M
         assert started is again
 
 
-async def test_a_command_is_told_at_once_that_no_broker_can_be_reached() -> None:
+async def test_a_command_learns_at_once_that_no_broker_can_be_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(KafkaConnectionError):

@@ -7,7 +7,7 @@ import pytest
 from schemas.kubernetes.manifests import MAX_DEPTH, ManifestSyntaxError, load_manifests
 
 
-def test_documents_and_lists_are_told_apart_and_placed() -> None:
+def test_documents_and_lists_are_distinguished_and_placed() -> None:
     text = """# a comment
 kind: One
 ---

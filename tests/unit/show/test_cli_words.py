@@ -39,7 +39,7 @@ def test_a_rescale_names_its_numbers(value: int, shown: str) -> None:
     assert words.why(made) == shown
 
 
-def test_a_ratio_from_before_pods_were_filled_in_is_said_to_be_one() -> None:
+def test_a_ratio_from_before_pods_were_filled_in_is_marked_as_one() -> None:
     made = decision(
         {"note": "withinTolerance", "ratio": "1.67", "pods_missing": 1}, current_replicas=5, final_desired_replicas=5
     )

@@ -194,7 +194,7 @@ def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
     assert {each[:4] for each in in_force.guardrail_pauses(now_ms)} == recorded
 
 
-def test_a_pause_after_a_persons_word_stands_though_that_word_is_read_last() -> None:
+def test_a_pause_that_follows_a_command_holds_though_the_command_is_read_last() -> None:
     known: GuardrailPauses = after_breaker(after_person(after_breaker({}, WAITS, 10), ENDED), PAUSE, 30)
     in_force = InForce()
     for at_ms, body in ((10, WAITS), (30, PAUSE)):

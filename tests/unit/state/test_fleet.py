@@ -114,7 +114,7 @@ def test_a_part_above_the_limit_is_not_sent_and_shown(monkeypatch: pytest.Monkey
     assert namespace.held.refused[0][limits.FLEET_PART.what].name == NAME
 
 
-def test_a_fold_of_which_nobody_asks_what_is_said_to_other_partitions_keeps_no_more_than_one_record_says() -> None:
+def test_a_fold_of_which_nobody_asks_what_is_reported_to_other_partitions_keeps_no_more_than_one_record_says() -> None:
     """As in archivers, verification and replays, which fold for long."""
     run, partition, most = _begun(), Partition.empty(1), 0
     for _ in range(20):

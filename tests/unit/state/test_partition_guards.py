@@ -263,7 +263,7 @@ def test_the_native_controllers_writes_take_the_place_of_outcomes() -> None:
         pytest.param("SucceededGetScale", [(2, START_MS + 1_500, False)], id="the counts of a reconcile that failed"),
     ],
 )
-def test_two_native_writes_within_a_second_are_told_apart_by_their_counts(able: str, events: list[Any]) -> None:
+def test_two_native_writes_within_a_second_are_distinguished_by_their_counts(able: str, events: list[Any]) -> None:
     log = world(hpa=shadowed())
     log.add(native(2, 4, "2026-01-01T00:00:01Z"), after_ms=1_500)
     log.add(native(4, 7, "2026-01-01T00:00:01Z", able), after_ms=300)
@@ -271,7 +271,7 @@ def test_two_native_writes_within_a_second_are_told_apart_by_their_counts(able: 
     assert list(log.partition.state.hpas[HpaId("eu", "shop", "web")].row.history.scale_up_events) == events
 
 
-def test_another_hand_is_told_apart_and_leaves_no_scale_event() -> None:
+def test_another_hand_is_distinguished_and_leaves_no_scale_event() -> None:
     log = world(hpa=shadowed())
     evaluate(log, 100)
     log.add(scale(spec=3, manager="kubectl-scale", manager_time=START_MS + 1_900), after_ms=SECOND)

@@ -28,7 +28,7 @@ def _current(log: LogBuilder) -> int:
     return int(made[-1]["currentReplicas"])
 
 
-def test_a_scale_that_the_session_said_before_is_late_and_does_not_count() -> None:
+def test_a_scale_that_the_session_reported_before_is_late_and_does_not_count() -> None:
     log = _log()
     late = log.now_ms
     log.add(scale(spec=5, session="s"), after_ms=1_000)
@@ -43,7 +43,7 @@ def test_a_scale_of_another_session_counts_whatever_its_clock_says() -> None:
     assert _current(log) == 3
 
 
-def test_an_outcome_told_again_after_a_newer_scale_does_not_bring_its_replicas_back() -> None:
+def test_an_outcome_repeated_after_a_newer_scale_does_not_bring_its_replicas_back() -> None:
     log = _log()
     wanted = log.add(_answer(log, 100), after_ms=1_000)[-1]
     ended = Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4)
