@@ -129,12 +129,12 @@ class CapacityAllotment(EntryBody, frozen=True, kw_only=True, tag="capacityAllot
 class _LabelExpression(Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     operator: str
-    values: list[str] = []
+    values: list[str] | None = None
 
 
 class _LabelSelector(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[_LabelExpression] = []
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_LabelExpression] | None = None
 
 
 def _compiled(selector: Mapping[str, Any]) -> Selector:

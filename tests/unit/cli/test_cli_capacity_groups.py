@@ -71,6 +71,18 @@ def test_a_group_is_applied_listed_and_put_back(
     assert item["spec"]["limit"] == limit | ({"count": "1.5"} if "units" in limit else {})
 
 
+def test_a_null_in_a_selector_is_as_if_it_were_not_there_as_for_an_api_server(run: Cli, broker: Broker) -> None:
+    there = {"key": "app", "operator": "Exists", "values": None}
+    selectors: list[dict[str, Any]] = [
+        {"matchLabels": None, "matchExpressions": [there]},
+        {"matchLabels": {}, "matchExpressions": None},
+    ]
+    for selector in selectors:
+        result = run("apply", "-f", "-", "--yes", stdin=manifest(selector=selector))
+        assert (result.exit_code, result.stdout) == (0, "capacitygroup shop created\n"), result.output
+    assert applied_names(broker) == ["shop", "shop"]
+
+
 def test_diff_compares_a_group_with_the_one_in_force(run: Cli, fleet: Fleet, broker: Broker) -> None:
     run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east"]))
     applied(fleet, broker)
