@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
-from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import WholeCheckpoints, applied_offset, decode_row, encode_row, index_key, partition_key
+from streams.state.partitionrow import IndexRow, PartitionRow, index_key
+from streams.state.rowcodec import WholeCheckpoints, applied_offset, decode_row, encode_row, partition_key
 
 
 class NewestCheckpoint:

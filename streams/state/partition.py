@@ -23,9 +23,8 @@ from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
-from streams.state.partitionrow import IndexRow, PartitionRow
+from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows_of_namespace
-from streams.state.rowindex import check_written
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.samples import State
 
@@ -297,7 +296,7 @@ class Partition:
                     key = _part_key(row.number, namespace, part)
                     yield key, rowcodec.encode_row(written[key.decode()], its)
         for at, piece in enumerate(self.state.index.all_pieces()):
-            yield rowcodec.index_key(row.number, len(row.index), at), rowcodec.encode_row(row.index[at], piece)
+            yield index_key(row.number, len(row.index), at), rowcodec.encode_row(row.index[at], piece)
         yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
 
 
@@ -335,7 +334,7 @@ def _load_index(state: State, stored: Mapping[bytes, bytes]) -> None:
     """Read which rows count."""
     row = state.row
     parts = len(row.index)
-    named = {rowcodec.index_key(row.number, parts, at).decode(): written for at, written in enumerate(row.index)}
+    named = {index_key(row.number, parts, at).decode(): written for at, written in enumerate(row.index)}
     applied = {key.decode(): applied_offset(value) for key, value in stored.items()}
     check_written(named, applied)
     pieces = [_index_row(key.encode(), stored) for key in named]

@@ -28,7 +28,7 @@ from streams.state.namespacekeys import (
     spread_over,
     stored_part,
 )
-from streams.state.partitionrow import IndexRow, PartitionRow
+from streams.state.partitionrow import IndexRow, PartitionRow, index_key
 from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
 
 
@@ -303,11 +303,6 @@ def hpa_key(partition: int, hpa: HpaId) -> bytes:
 def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -> bytes:
     """Key of a part of a namespace."""
     return f"{partition}|n/{namespace_key(cluster, namespace)}#{part}".encode()
-
-
-def index_key(partition: int, pieces: int, piece: int) -> bytes:
-    """Key of one of so many pieces of the partition's index of rows."""
-    return f"{partition}|i/{pieces}.{piece}".encode()
 
 
 def partition_key(partition: int) -> bytes:

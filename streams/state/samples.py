@@ -18,8 +18,7 @@ from streams.state.inputs import Probe
 from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
-from streams.state.partitionrow import AgentRow, PartitionRow
-from streams.state.rowindex import RowIndex
+from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
 from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 

@@ -21,11 +21,11 @@ from schemas.observed import (
     Serving,
 )
 from streams.decider.metrics import ignored_samples
-from streams.state import rowcodec, rowindex
+from streams.state import partitionrow, rowcodec
 from streams.state.forgetting import LONG_MS, SWEEP_MS
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
-from streams.state.partitionrow import IndexRow
+from streams.state.partitionrow import IndexRow, index_key
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned
 from tests.kit.crashing import Crashing
@@ -190,7 +190,7 @@ def churn_log() -> list[Record]:
 @cache
 def churn_decisions() -> list[bytes]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowindex, "MOST_NAMES", 6)
+        patch.setattr(partitionrow, "MOST_NAMES", 6)
         return fold(churn_log())[1]
 
 
@@ -199,7 +199,7 @@ def churn_decisions() -> list[bytes]:
 def test_crashes_change_no_byte_while_names_come_and_go(crashes: int) -> None:
     records = churn_log()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowindex, "MOST_NAMES", 6)
+        patch.setattr(partitionrow, "MOST_NAMES", 6)
         assert Crashing(records, crashes).run() == churn_decisions()
 
 
@@ -213,7 +213,7 @@ def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: 
     whole = Partition.empty(0)
     topic = {record.offset: {made.id: made.value for made in whole.apply(*record)} for record in records[: at + 8]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowindex, "MOST_NAMES", 6)
+        patch.setattr(partitionrow, "MOST_NAMES", 6)
         for record in records[:at]:
             partition.apply(*record)
             if record.offset in (at - 1, at - 1 - gap, at - 1 - 2 * gap):
@@ -237,7 +237,7 @@ def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> No
     rows, older = Rows(), dict[bytes, list[bytes]]()
     partition = Partition.empty(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowindex, "MOST_NAMES", 6)
+        patch.setattr(partitionrow, "MOST_NAMES", 6)
         for record in churn_log()[: data.draw(st.integers(30, 60))]:
             partition.apply(*record)
             for key, value in partition.checkpoint():
@@ -258,11 +258,11 @@ def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> No
 def test_a_piece_of_the_index_that_was_left_over_and_is_written_again_is_not_deleted() -> None:
     log = LogBuilder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowindex, "MOST_NAMES", 6)
+        patch.setattr(partitionrow, "MOST_NAMES", 6)
         for index in range(4):
             log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
         rows = dict(log.partition.checkpoint())
-        rows |= {rowcodec.index_key(0, 2, at): rowcodec.encode_row(0, IndexRow()) for at in range(2)}
+        rows |= {index_key(0, 2, at): rowcodec.encode_row(0, IndexRow()) for at in range(2)}
         log.partition = Partition.restore(0, rows)
         for index in range(4, 8):
             log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
@@ -273,7 +273,7 @@ def test_a_piece_of_the_index_that_was_left_over_and_is_written_again_is_not_del
 
 def test_no_row_lists_all_rows() -> None:
     log = LogBuilder()
-    for index in range(3 * rowindex.MOST_NAMES):
+    for index in range(3 * partitionrow.MOST_NAMES):
         log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
     written = dict(log.partition.checkpoint())
     pieces = [key for key in written if b"|i/" in key]
