@@ -164,7 +164,7 @@ async def names_known(past: Past) -> list[HpaId]:
             unstored.append(number)
         for key, value in stored.items():
             row = decode_row(key, value) if row_kind(key)[0] == "h" else None
-            if isinstance(row, HpaRow) and not (row.gone or row.deleted):
+            if isinstance(row, HpaRow) and row.is_live:
                 found.append(row.id)
     return sorted([*found, *((await read_state(past, unstored)).hpas if unstored else ())])
 

@@ -211,8 +211,8 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         state.capacity_members |= {name: each.members for name, each in part.row.ceilings.items()}
         state.namespaces |= {(each.cluster, each.name): each for each in part.namespaces.values()}
     hpas = [(part, hpa) for part in partitions for hpa in part.hpas.values()]
-    state.forgotten |= {hpa.id for _, hpa in hpas if _is_gone(hpa)}
-    views = [_view(part, hpa, guardrails) for part, hpa in hpas if not _is_gone(hpa)]
+    state.forgotten |= {hpa.id for _, hpa in hpas if not hpa.row.is_live}
+    views = [_view(part, hpa, guardrails) for part, hpa in hpas if hpa.row.is_live]
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     state.scattered_groups = _scattered_groups(partitions)
     # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
@@ -246,10 +246,6 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
         for name, revision in revisions
         if any(name not in part.row.groups or part.row.groups[name].revision != revision for part in partitions)
     }
-
-
-def _is_gone(hpa: Hpa) -> bool:
-    return hpa.row.gone or hpa.row.deleted
 
 
 def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:

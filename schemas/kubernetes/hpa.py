@@ -122,7 +122,9 @@ def semantically_equal_spec(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def semantically_equal_status(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Compare two v2 statuses by what they mean; the controller writes a status only if this says no."""
+    """Compare two v2 statuses by what they mean: quantities by value, times by instant, null equal to empty. The
+    controller writes a status only if this says no.
+    """
     return STATUS.equal(a, b)
 
 

@@ -240,7 +240,7 @@ def _manager(body: Body, name: str) -> str:
 
 def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
     known = partition.state.hpas.get(hpa)
-    if known is None or known.row.gone or known.row.deleted:
+    if known is None or not known.row.is_live:
         return None
     row, state = known.row, partition.state
     asked = asked_mode(state.namespace(hpa.cluster, hpa.namespace), hpa.name, state.settings(hpa.cluster))

@@ -82,10 +82,6 @@ class BatchWriter:
         self._sent.append((largest, future))
         self.queued += held
 
-    async def written(self) -> None:
-        """Do what `all_written` does with this writer."""
-        await all_written([self])
-
 
 async def all_written(writers: Iterable[BatchWriter]) -> None:
     """Wait until the brokers have all that these writers have queued.
@@ -116,7 +112,7 @@ async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | 
     for value, key, headers in records:
         await writer.add(value, key, headers)
     await writer.flush()
-    await writer.written()
+    await all_written([writer])
 
 
 class OwnedPartition:

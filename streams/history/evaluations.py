@@ -99,7 +99,7 @@ def _inputs_before(partition: Partition, name: HpaId, record: PlainRecord) -> Ev
     """Say what an evaluation right before a record, at its time, would read; None: there is no such HPA in shadow."""
     state = partition.state
     hpa = state.hpas.get(name)
-    if hpa is None or hpa.row.gone or hpa.row.deleted:
+    if hpa is None or not hpa.row.is_live:
         return None
     namespace = state.namespace(name.cluster, name.namespace)
     inputs = inputs_now(state, namespace, hpa, state.settings(name.cluster))

@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa.autoscaler import MetricSpec
 
 Status = dict[str, Any]
@@ -33,15 +32,6 @@ def new_status(
     if conditions:
         status["conditions"] = conditions
     return status
-
-
-def same_status(old: Status, new: Status) -> bool:
-    """Tell whether a write would change nothing: quantities by value, times by instant, null equal to empty."""
-    if old == new:
-        return True
-    if old.get("desiredReplicas", 0) != new.get("desiredReplicas", 0):
-        return False
-    return semantically_equal_status(old, new)
 
 
 Event = tuple[str, str, str]
@@ -175,8 +165,6 @@ class ReconcileResult(Struct, frozen=True, kw_only=True, gc=False):
 
     status: dict[str, Any]
     """autoscaling/v2 status in JSON form, after this reconcile."""
-    before: dict[str, Any] | None
-    """The status before it; None: what upstream would write is not known, so that it counts as changed."""
     events: tuple[Event, ...] = ()
     events_after_write: tuple[Event, ...] = ()
     """Emitted after the status write (matters only for the order when that write fails)."""
@@ -190,11 +178,6 @@ class ReconcileResult(Struct, frozen=True, kw_only=True, gc=False):
     history: History
     final: bool = False
     """The reconcile ran to its end: a failed status write replaces its error."""
-
-    @property
-    def status_changed(self) -> bool:
-        """The status differs semantically from the one before, so it is to be written; otherwise nothing is."""
-        return self.before is None or not same_status(self.before, self.status)
 
 
 class Evaluation(Struct, frozen=True, kw_only=True, gc=False):

@@ -207,7 +207,6 @@ def _metrics_failed(case: _Case, error: str, combined: Combined, events: tuple[E
     shown = combined.statuses if case.settings.rules.failure_shows_metrics else case.status.get("currentMetrics")
     result = ReconcileResult(
         status=case.new_status(case.status.get("desiredReplicas", 0), shown),
-        before=case.status,
         events=events + combined.events,
         events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
         error="failed to compute desired number of replicas based on listed metrics for "
@@ -248,7 +247,6 @@ def _result(case: _Case, found: _Found) -> ReconcileResult:
     combined = found.combined
     return ReconcileResult(
         status=case.new_status(found.desired, combined.statuses),
-        before=case.status,
         events=combined.events,
         error=combined.error,
         error_label=combined.error_label,
@@ -294,7 +292,6 @@ def _no_scale(
     new = {"desiredReplicas": 0, "currentMetrics": None, **status, "conditions": conditions.items}
     result = ReconcileResult(
         status=new,
-        before=status,
         events=(("Warning", "FailedGetScale", error),),
         error=f"{prefix}: {error}",
         error_label="spec" if stage == "spec" else "internal",
@@ -351,7 +348,6 @@ def complete(
     rescaled = ("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {pending.reason}")
     return ReconcileResult(
         status=new,
-        before=status,
         events=(*pending.events, rescaled),
         error=pending.error,
         error_label=pending.error_label,
@@ -388,7 +384,6 @@ def _failed(
     text = f"New size: {pending.desired_replicas}; reason: {pending.reason}; error: {error}"
     return ReconcileResult(
         status=new,
-        before=status,
         events=(*pending.events, ("Warning", "FailedRescale", text)),
         error=f"failed to rescale {pending.reference}: {error}",
         error_label="internal",

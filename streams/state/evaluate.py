@@ -204,7 +204,7 @@ def _ignored(observed: Observed, history: History, generation: int) -> Evaluatio
     kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
     replicas = status.get("currentReplicas", 0) if current is None else current
     shown = new_status(generation, status.get("lastScaleTime"), replicas, replicas, None, kept)
-    result = ReconcileResult(status=shown, before=None, history=history)
+    result = ReconcileResult(status=shown, history=history)
     return Evaluation(path="ignored", history=history, current_replicas=current, reason=IGNORED_REASON, result=result)
 
 
@@ -268,7 +268,7 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
         conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
     conditions.set("AbleToScale", "False", reason, text)
     status = {**result.status, "conditions": conditions.items}
-    return structs.replace(result, status=status, before=None, events=(*result.events, ("Warning", reason, text)))
+    return structs.replace(result, status=status, events=(*result.events, ("Warning", reason, text)))
 
 
 # --- FleetHPAs --------------------------------------------------------------------------------------------------------

@@ -393,7 +393,7 @@ class EntryFold(Folding):
     def _take_over_from(self, cluster: str, native: LeftNative) -> None:
         namespace = self.state.namespaces.get(f"{cluster}/{native.namespace}")
         hpa = self.state.hpas.get(HpaId(cluster, native.namespace, native.name))
-        if namespace is None or hpa is None or hpa.row.gone or hpa.row.deleted or hpa.row.origin != "central":
+        if namespace is None or hpa is None or not hpa.row.is_live or hpa.row.origin != "central":
             return
         if hpa.row.status is not None:
             hpa.row.status = status_after(hpa.row.status, native)

@@ -200,17 +200,13 @@ def _add(
     if key.origin == "cluster" and not settings.native_absent:
         holders.setdefault(target, []).append(Holder(name, native=True))
     hpa = state.hpas.get(name)
-    if hpa is None or namespace.is_hidden(key) or not _is_live(hpa):
+    if hpa is None or namespace.is_hidden(key) or not hpa.row.is_live:
         return
     in_force = standing(namespace, hpa, settings)
     asked = asked_mode(namespace, key.name, settings)
     claims[name] = Claim(asked, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
     if in_force.mode == "enforce":
         holders.setdefault(target, []).append(Holder(name, native=False))
-
-
-def _is_live(hpa: Hpa) -> bool:
-    return not (hpa.row.gone or hpa.row.deleted)
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
@@ -249,7 +245,7 @@ def _replaced(namespace: Namespace, name: str) -> str:
 
 def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     hidden = hpa.row.hidden
-    if body.origin == "central" and hpa.row.origin == "cluster" and not (hpa.row.gone or hpa.row.deleted):
+    if body.origin == "central" and hpa.row.origin == "cluster" and hpa.row.is_live:
         hidden = orjson.dumps(hpa.row.hpa_object() | {"status": hpa.row.native_status})
     try:
         _change_hpa(fold, hpa, body)
@@ -263,7 +259,7 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
 
 
 def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
-    state, old_uid, was_live = fold.state, hpa.row.uid, not hpa.row.gone and not hpa.row.deleted
+    state, old_uid, was_live = fold.state, hpa.row.uid, hpa.row.is_live
     if was_live and hpa.row.revision and body.origin == "central" and not body.revision:
         return  # it belongs to a FleetHPA, and changes with that
     if hpa.row.gone:
@@ -294,7 +290,7 @@ def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
     """An HPA was deleted: it is removed when its next evaluation is due."""
     if body.origin == "cluster" and not fold.follows("autoscalers", body.session):
         return
-    _delete_hpa(fold, body.name, body.origin, body.uid)
+    delete_hpa(fold, body.name, body.origin, body.uid)
     if body.origin == "cluster" and body.uid and not body.session:
         _note_adoption(fold.namespace, body)
 
@@ -307,7 +303,8 @@ def _note_adoption(namespace: Namespace, body: AutoscalerDeleted) -> None:
         namespace.enter_hpa(key, structs.replace(central, replaced=body.uid))
 
 
-def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:
+def delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:
+    """Take an HPA out of its namespace, if it is the one of this uid (empty: whichever it is)."""
     namespace, key = fold.namespace, DirectoryKey(name, origin)
     known = namespace.directory.get(key)
     if known is None:
@@ -327,11 +324,6 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
     namespace.leave_hpa(key)
     if origin == "central" and namespace.shown(name) is None and name in namespace.commands:
         namespace.put_command(name, (None, {}))
-
-
-def forget_hpa(fold: Folding, name: str) -> None:
-    """Delete an HPA of a cluster that has not been reported for long."""
-    _delete_hpa(fold, name, "cluster")
 
 
 def _give_back(fold: Folding, hpa: Hpa) -> None:
@@ -390,7 +382,7 @@ def _remove_unlisted(fold: Folding, mark: str) -> None:
     directory = fold.namespace.directory
     stale = [key.name for key, known in directory.items() if key.origin == "cluster" and known.mark != mark]
     for name in sorted(stale):
-        _delete_hpa(fold, name, "cluster")
+        delete_hpa(fold, name, "cluster")
 
 
 def command(fold: Folding, body: Command) -> None:

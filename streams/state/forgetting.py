@@ -12,7 +12,7 @@ from schemas import limits
 from schemas.agents import agent_of_reports
 from streams.state.answers import REMEMBERED_MS
 from streams.state.budget import ENTRIES_KEPT_MS
-from streams.state.foldhpas import Folding, forget_hpa
+from streams.state.foldhpas import Folding, delete_hpa
 from streams.state.guards import in_force
 from streams.state.held import answer_size, encoded_size
 from streams.state.hpastate import Hpa
@@ -160,7 +160,7 @@ def _forget_native(fold: Folding, clusters: set[str]) -> None:
         fold.namespace = state.namespace(namespace.cluster, namespace.name)
         if namespace.listed.get("autoscalers"):
             for name in sorted(key.name for key in namespace.directory if key.origin == "cluster"):
-                forget_hpa(fold, name)
+                delete_hpa(fold, name, "cluster")
 
 
 def _forget_scales(state: State, namespace: Namespace) -> None:

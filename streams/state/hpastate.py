@@ -139,7 +139,7 @@ class Hpa:
         Raises ValueError: the spec cannot be compiled; nothing has changed then.
         """
         row, hpa = self.row, entry.hpa
-        born = row.gone or row.deleted or not row.uid
+        born = not row.is_live or not row.uid
         new_uid = uid if entry.origin == "central" and born else row.uid
         if entry.origin == "cluster":
             new_uid = str(hpa["metadata"].get("uid") or row.uid or uid)
@@ -253,10 +253,8 @@ def _labels(hpa: dict[str, Any]) -> Any:
     return hpa.get("metadata", {}).get("labels") or {}
 
 
-@lru_cache(maxsize=1024)
-def _source_header(cluster: str) -> tuple[str, bytes]:
-    """Give the header that all decisions of a cluster share."""
-    return source_header(cluster)
+_source_header = lru_cache(maxsize=1024)(source_header)
+"""Gives the same object for all HPAs of a cluster."""
 
 
 def spec_hash(spec: dict[str, Any]) -> str:

@@ -80,7 +80,7 @@ class Namespace:
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
         self.answers: dict[QueryKey, tuple[AnswerRow, ...]] = {}
-        """What is kept of the answers to a query (`rates.in_force`): of one that came whole, this one."""
+        """What is kept of the answers to a query (`answers.in_force`): of one that came whole, this one."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.pod_list = ListProgress()
@@ -107,7 +107,7 @@ class Namespace:
         self.watchers: dict[Any, Names[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
         self.questions: dict[bytes, QueryKey] = {}
-        """The JSON of a question (`log.question_in`) -> the query that it is, where that has been read."""
+        """The JSON of a question (`answers.question_in`) -> the query that it is, where that has been read."""
         self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check knows it."""
 

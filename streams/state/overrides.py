@@ -122,7 +122,6 @@ def without_write(pending: Pending, status: dict[str, Any], history: History) ->
     )
     return ReconcileResult(
         status=shown,
-        before=None,
         events=pending.events,
         error=pending.error,
         error_label=pending.error_label,

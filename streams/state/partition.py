@@ -364,17 +364,13 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
             continue  # the changelog has lost it (`history.checkpointrows.without`)
         namespace = state.namespace(cluster, name)
         load_namespace(namespace, parts)
-        state.count_loaded(namespace)
+        state.count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
 
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
     for key in sorted(stored):
-        kind, rest = rowcodec.row_kind(key)
-        if kind != "h":
-            continue
-        row = rowcodec.decode_row(key, stored[key])
+        row = rowcodec.decode_row(key, stored[key]) if rowcodec.row_kind(key)[0] == "h" else None
         if isinstance(row, HpaRow):
-            name: HpaId = rowcodec.hpa_of_key(rest)
-            state.add(name, Hpa(state.row.number, row))
+            state.add(row.id, Hpa(state.row.number, row))
     state.schedule.rebuild(state.hpas)
     state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])

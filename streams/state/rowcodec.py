@@ -12,7 +12,7 @@ import cramjam
 import msgspec
 
 from schemas import limits
-from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
+from schemas.keys import HpaId, namespace_key, split_namespace_key
 from schemas.packed import shared
 from streams.state.answers import asked
 from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
@@ -314,7 +314,7 @@ def encode_row(applied_offset: int, row: Row) -> bytes:
     body = _ENCODER.encode(row)
     if len(body) >= _PLAIN_BYTES:
         body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
-    return applied_offset.to_bytes(APPLIED_BYTES, "big", signed=True) + body
+    return applied_prefix(applied_offset) + body
 
 
 def decode_row(key: bytes, value: bytes) -> Row:
@@ -339,10 +339,6 @@ def row_kind(key: bytes) -> tuple[str, str]:
     """
     rest = key.partition(b"|")[2].decode()
     return rest[:1], rest[2:]
-
-
-def hpa_of_key(rest: str) -> HpaId:
-    return parse_hpa_id(rest)
 
 
 def namespace_of_key(rest: str) -> tuple[str, str, int]:

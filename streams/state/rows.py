@@ -183,6 +183,11 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
         return HpaId(self.cluster, self.namespace, self.name)
 
     @property
+    def is_live(self) -> bool:
+        """Whether the HPA is there."""
+        return not (self.gone or self.deleted)
+
+    @property
     def native_status(self) -> dict[str, Any]:
         """The status of the object in the cluster, as last seen."""
         return msgspec.json.decode(self.native, type=dict[str, Any])
@@ -294,7 +299,7 @@ class WatchRow(Struct, array_like=True, frozen=True, gc=False):
     reason: str = ""
     """Why, for a problem: `unreachable`, `forbidden` or `failing`; empty from an observer that does not say."""
     beat_ms: int = 0
-    """Newest heartbeat, be it with a problem or without; `heard_ms` stays where it was while there is one."""
+    """Newest heartbeat, be it with a problem or without; `reported_ms` stays where it was while there is one."""
 
 
 class ListProgress(Struct, array_like=True, frozen=True, gc=False):

@@ -152,7 +152,7 @@ class State:
             namespace = self.namespace(cluster, name)
             namespace.split(SPLIT_PARTS)
             namespace.born = self.offset
-            self._count_namespaces(namespace, 1)
+            self.count_namespaces(namespace, 1)
             return True
         return False
 
@@ -216,19 +216,16 @@ class State:
         known = self._row_bytes.get(limit.what)
         return sum([encoded_size(row) for row in rows.values()]) if known is None else known
 
-    def count_loaded(self, namespace: Namespace) -> None:
-        """Count a restored namespace in its cluster."""
-        self._count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
-
     def drop_namespace(self, namespace: Namespace) -> None:
         """Remove a namespace, and what it holds from the sums of its cluster."""
         held = namespace.held
         held.cluster.bytes -= held.bytes
         held.cluster.hpas -= held.hpas
-        self._count_namespaces(namespace, -1)
+        self.count_namespaces(namespace, -1)
         del self.namespaces[namespace.key]
 
-    def _count_namespaces(self, namespace: Namespace, more: int) -> None:
+    def count_namespaces(self, namespace: Namespace, more: int) -> None:
+        """Count so many namespaces more in the cluster of this one."""
         cluster = namespace.held.cluster
         self._clusters += bool(cluster.namespaces + more) - bool(cluster.namespaces)
         cluster.namespaces += more

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from schemas.kubernetes.hpa import semantically_equal_status
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa import autoscaler as kinds
@@ -178,7 +179,7 @@ class Replay:
 
     def _differences(self, sync: Json, derived: DerivedSync) -> list[AnswerDifference]:
         asked, recorded = asked_of(sync), self._recorded(sync)
-        ours = derived.result.status if derived.result.status_changed else None
+        ours = None if semantically_equal_status(derived.before, derived.result.status) else derived.result.status
         if asked == derived.asked and recorded == ours:
             return []
         return list(

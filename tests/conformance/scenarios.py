@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from schemas.kubernetes.hpa import semantically_equal_status
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, compile_autoscaler
@@ -177,11 +178,11 @@ class Scenario:
 
     def _write_status(self, result: ReconcileResult, given: Json) -> Json:
         out: Json = {}
-        error = given.get("statusUpdateError")
-        if result.status_changed and error is not None:
+        error, changed = given.get("statusUpdateError"), not semantically_equal_status(self.status, result.status)
+        if changed and error is not None:
             out["statusAttempt"] = result.status
             result = status_write_failed(result, self.metadata["name"], error)
-        elif result.status_changed:
+        elif changed:
             out["status"] = self.status = result.status
         out["action"], out["errorLabel"] = result.action, result.error_label
         events = [list(event) for event in (*result.events, *result.events_after_write)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa.evaluation import Calculation, Evaluation, Normalization, ReconcileResult
 from tests.conformance.scenarios import Scenario
 
@@ -20,7 +21,8 @@ DATA = Path(__file__).parent / "data"
 MIN_INT32 = -(2**31)
 MIN_INT64 = -(2**63)
 
-Step = tuple[Scenario, Evaluation, ReconcileResult]
+Step = tuple[Scenario, Evaluation, ReconcileResult, dict[str, Any]]
+"""What a tick made, and the status before it."""
 Rule = Callable[[Step], bool]
 
 
@@ -32,8 +34,9 @@ class Recorded(Scenario):
         self.steps: list[Step] = []
 
     def _write(self, evaluation: Evaluation, given: dict[str, Any], now_ms: int) -> tuple[list[int], ReconcileResult]:
+        before = self.status
         attempts, result = super()._write(evaluation, given, now_ms)
-        self.steps.append((self, evaluation, result))
+        self.steps.append((self, evaluation, result, before))
         return attempts, result
 
 
@@ -158,7 +161,7 @@ RULES: dict[str, Rule] = {
     "from zero: raised to minReplicas": lambda step: step[1].raised_to_min,
     "to zero": lambda step: step[1].pending is not None and step[1].pending.to_zero,
     "rescale without a reason": lambda step: step[1].pending is not None and not step[1].reason,
-    "nothing to write": lambda step: not step[2].status_changed,
+    "nothing to write": lambda step: semantically_equal_status(step[3], step[2].status),
 }
 
 

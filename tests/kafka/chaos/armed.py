@@ -16,7 +16,7 @@ from fleethpa.cli.main import main
 from runtime.groups import GroupMember
 from runtime.records import Publisher
 from schemas import topics
-from streams.decider.owned import BatchWriter
+from streams.decider.owned import BatchWriter, all_written
 from streams.decider.strict import StrictConsumer
 from streams.decider.takes import Takes
 from streams.ingest.logwriter import LogWriter
@@ -79,7 +79,7 @@ def arm_rows(owner: Any, point: CrashPoint, topic: str) -> None:
         self.rows_added = getattr(self, "rows_added", 0) + 1
         if point.is_due(f"checkpoint-row:{self.rows_added}"):
             await self.flush()
-            await self.written()
+            await all_written([self])
             crash()
 
     owner.add = wrapped

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from schemas.keys import parse_hpa_id
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.state.partition import Partition
-from streams.state.rowcodec import hpa_of_key, row_kind
+from streams.state.rowcodec import row_kind
 from tests.kit.questions import FLEET, TopicRecord, world
 
 Rows = list[tuple[bytes, bytes | None]]
@@ -151,5 +152,5 @@ def test_rows_that_the_topic_has_lost_are_named_and_the_rest_is_restored(records
         Partition.restore(1, _taken(rows, 1)),
         Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.lacking))),
     )
-    assert left.state.hpas.keys() == whole.state.hpas.keys() - {hpa_of_key(row_kind(hpa)[1])}
+    assert left.state.hpas.keys() == whole.state.hpas.keys() - {parse_hpa_id(row_kind(hpa)[1])}
     assert (left.applied_offset, left.seq, left.prev) == (whole.applied_offset, whole.seq, whole.prev)

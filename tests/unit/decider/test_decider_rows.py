@@ -16,7 +16,7 @@ from streams.decider import owned
 from streams.decider.app import RowStore, StateTable
 from streams.decider.assignment import DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.owned import BatchWriter, OwnedPartition, queue_checkpoint
+from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
 from streams.decider.takes import Takes
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
@@ -146,7 +146,7 @@ def owned_partition() -> OwnedPartition:
 async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True) -> int:
     writer = BatchWriter(producer, "c", 2)
     row_bytes = await queue_checkpoint(owned_partition(), writer, ours)
-    await writer.written()
+    await all_written([writer])
     return row_bytes
 
 
