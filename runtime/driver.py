@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import client as client_module
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
@@ -255,6 +255,16 @@ class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has 
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
         return await super().getmany(*partitions, **options)
+
+    def ends_seen(self) -> dict[TopicPartition, int]:
+        """The end of each assigned partition, as far as answers of the brokers have shown it.
+
+        The driver's `highwater` looks up each by itself, which for all costs ingest more than to read what they hold.
+        """
+        subscription = self._subscription.subscription
+        assignment = None if subscription is None else subscription.assignment
+        states = {} if assignment is None else assignment._tp_state
+        return {tp: state.highwater for tp, state in states.items() if state.highwater is not None}
 
 
 IDLE_FACTOR = 10

@@ -24,7 +24,7 @@ from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, Fle
 from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
 from runtime import ending, kafkaclients
-from runtime.driver import FreeMemory, stop_soon
+from runtime.driver import EndingConsumer, FreeMemory, stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.process import PartHealth
@@ -145,7 +145,7 @@ class Reconciler:
             stack.push_async_callback(stop_soon, self._consumer)
             await self._work(self._consumer, stop)
 
-    async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+    async def _work(self, consumer: EndingConsumer, stop: asyncio.Event) -> None:
         self._member = GroupMember(consumer, done=self._done, revoked=self.revoked, assigned=self.assigned)
         finder = ClusterFinder(self._config.sources, self.health.note)
         try:
@@ -231,7 +231,7 @@ class Reconciler:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def _read(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+    async def _read(self, consumer: EndingConsumer, stop: asyncio.Event) -> None:
         while not stop.is_set():
             batches = await consumer.getmany(timeout_ms=200, max_records=500)
             if consumer.assignment():
@@ -263,11 +263,10 @@ class Reconciler:
                 for record in records:
                     await self._take(number, record)
 
-    def _unread(self, consumer: AIOKafkaConsumer) -> int:
+    def _unread(self, consumer: EndingConsumer) -> int:
         """How many records wait on the brokers, as far as their last answers show."""
-        progress = {partition: self._progress.get(partition.partition) for partition in consumer.assignment()}
-        known = [(consumer.highwater(each) or 0, at.next) for each, at in progress.items() if at is not None]
-        return sum(max(0, end - at) for end, at in known)
+        ends = ((self._progress.get(partition.partition), end) for partition, end in consumer.ends_seen().items())
+        return sum(max(0, end - progress.next) for progress, end in ends if progress is not None)
 
     def went_back(self, partition: TopicPartition, end: int) -> None:
         """Handle that reading went back in a partition that ends at `end`.

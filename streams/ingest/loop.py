@@ -393,8 +393,9 @@ class Worker(SourceWorker):
 
     async def _look(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         """Bring up to date how far each partition is read and where it ends."""
+        ends = self._consumer.ends_seen()
         for tp, place in places.items():
-            end = self._consumer.highwater(tp)
+            end = ends.get(tp)
             # Once something came from the broker, there is a position; it stays where it is while there is no more.
             if end is not None and (end > place.end or place.next < place.end):
                 place.end = max(place.end, end)
@@ -406,7 +407,7 @@ class Worker(SourceWorker):
                 self._metrics.lag.labels(tp.topic, tp.partition).set(lag)
 
     def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        behind = {tp: place.is_behind for tp, place in places.items()}
+        behind = {tp: True for tp, place in places.items() if place.is_behind}
         missing = self._merge.missing(behind) if len(self._merge) else []
         if not missing:
             self._waiting_since = None

@@ -118,8 +118,8 @@ async def test_in_playback_no_time_passes_that_the_sources_do_not_have(monkeypat
 class Quiet:
     """A consumer to which nothing comes."""
 
-    def highwater(self, tp: TopicPartition) -> None:
-        return None
+    def ends_seen(self) -> dict[TopicPartition, int]:
+        return {}
 
 
 class Stood:
