@@ -178,6 +178,10 @@ def _in_row(what: str, kibibytes: int) -> Limit:
     return Limit(what, kibibytes * 1024, "bytes in one stored row", "fold", _SHOWN)
 
 
+def _in_partition(what: str, kibibytes: int, shown: str = _SHOWN, refused_by: str = "fold") -> Limit:
+    return Limit(what, kibibytes * 1024, "bytes stored in one log partition", refused_by, shown)
+
+
 # A stored row may have no more than 1 MiB. The first row of a namespace holds its HPAs, rivals and commands, the
 # second what is seen for partial views, each of the other 62 pods, answers, samples, scales and when they came.
 ROW_HPAS = _in_row("HPAs", 640)
@@ -191,9 +195,7 @@ ROW_ARRIVALS = _in_row("questions to metrics APIs", 40)
 ROW_SERIES_ARRIVALS = _in_row("pushed metrics", 24)
 ROW_VIEW = _in_row("what is seen for partial views", 768)
 
-CLUSTER_BYTES = Limit(
-    "everything of the cluster", 256 * 1024 * 1024, "bytes stored in one log partition", "fold", _SHOWN
-)
+CLUSTER_BYTES = _in_partition("everything of the cluster", 256 * 1024)
 CLUSTER_HPAS = Limit(
     "HPAs of the cluster", 10_000, "objects in one log partition, or the agent's `--max-hpas`", "fold", _SHOWN
 )
@@ -203,33 +205,19 @@ CLUSTER_NAMESPACES = Limit(
 UNKNOWN_NAMESPACES = Limit("samples of namespaces that no observer reports", 0, "entries", "fold", _SHOWN)
 UNUSABLE_HPA = Limit("HPAs that cannot be used", 0, "objects", "fold", _SHOWN)
 CLUSTERS = Limit("clusters", 5_000, "names in one log partition", "fold", _SHOWN)
-ALL_REPORTS = Limit(
-    "clusterReports of all observers",
-    256 * 1024,
-    "bytes stored in one log partition",
-    "fold",
-    "their errors are left out",
-)
-ALL_SETTINGS = Limit("settings of all clusters", 192 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
-ALL_PAUSES = Limit(
-    "pauses of all clusters", 48 * 1024, "bytes stored in one log partition", "fold", "reasons and authors are left out"
-)
-ALL_PROBLEMS = Limit(
-    "problems of all reconcilers", 96 * 1024, "bytes stored in one log partition", "fold", "the texts are cut"
-)
-ALL_HANDS = Limit(
-    "changes of hands", 96 * 1024, "bytes stored in one log partition", "fold", "the older changes are left out"
-)
-ALL_VERSIONS = Limit("versions of all clusters", 96 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
+ALL_REPORTS = _in_partition("clusterReports of all observers", 256, "their errors are left out")
+ALL_SETTINGS = _in_partition("settings of all clusters", 192)
+ALL_PAUSES = _in_partition("pauses of all clusters", 48, "reasons and authors are left out")
+ALL_PROBLEMS = _in_partition("problems of all reconcilers", 96, "the texts are cut")
+ALL_HANDS = _in_partition("changes of hands", 96, "the older changes are left out")
+ALL_VERSIONS = _in_partition("versions of all clusters", 96)
 VERSION = Limit("version and feature gates of a cluster", 160, "characters", "ingest", REJECTED)
 
 FLEET_CLUSTERS = Limit("clusters of a FleetHPA", 64, "clusters", "ingest; the command line", REJECTED)
 CAPACITY_SPEC = Limit("spec of a CapacityGroup", 16 * 1024, _JSON, "ingest; the command line", REJECTED)
 CAPACITY_PRIORITIES = Limit("priorities of a CapacityGroup", 64, "priorities", "ingest; the command line", REJECTED)
 CAPACITY_CLUSTERS = Limit("clusters of a CapacityGroup", 64, "names or globs", "ingest; the command line", REJECTED)
-ALL_GROUPS = Limit(
-    "specs of all CapacityGroups", 128 * 1024, "bytes stored in one log partition", "fold; the command line", _SHOWN
-)
+ALL_GROUPS = _in_partition("specs of all CapacityGroups", 128, refused_by="fold; the command line")
 CAPACITY_MEMBERS = Limit(
     "HPAs of a CapacityGroup", 2_000, "HPAs", "fold", "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN
 )
