@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES, MAX_TIME_MS, Positive
+from schemas.observed import EntryBody
 from schemas.settings import SettingsSet
 from schemas.topics import PREFIX
 
@@ -55,7 +56,7 @@ def metric_name(cluster: str) -> str:
     return cluster.replace(".", "_")
 
 
-class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="agent"):
+class AgentSet(EntryBody, frozen=True, kw_only=True, tag="agent"):
     """Cluster `cluster` has an agent from here on, which reports on the topic of this incarnation; ingest copies the
     entry into every partition.
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, field, structs
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
 from schemas.limits import GUARDRAIL_NAME, MOST_REPLICAS, Positive
-from schemas.observed import MetricType, Mode
+from schemas.observed import EntryBody, MetricType, Mode
 from schemas.topics import MAX_PARTITIONS
 
 OFF: Final = "off"
@@ -126,9 +126,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     price: str | None = None
 
 
-class SettingsSet(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="settings"
-):
+class SettingsSet(EntryBody, frozen=True, kw_only=True, tag="settings"):
     """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition.
 
     `unset`: names of settings, such as `maxStep`, to remove; they are removed before `settings` are
@@ -139,7 +137,7 @@ class SettingsSet(
     settings: ClusterSettings
     author: str = ""
     reason: str = ""
-    unset: list[str] = []
+    unset: list[str] = field(default_factory=list)
 
 
 SETTING_NAMES: Final = dict(
@@ -148,7 +146,7 @@ SETTING_NAMES: Final = dict(
 """Settings as `SettingsSet.unset` names them, and their fields."""
 
 
-class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):
+class EngineSet(EntryBody, frozen=True, kw_only=True, tag="engine"):
     """From here on this engine makes the decisions; `partitions` records the partition count, never changed later."""
 
     engine: Positive
@@ -157,9 +155,7 @@ class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     reason: str = ""
 
 
-class WatermarkReset(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="watermarkReset"
-):
+class WatermarkReset(EntryBody, frozen=True, kw_only=True):
     """The source topic was deleted and created again: forget which of its offsets have been seen."""
 
     topic: str
@@ -168,7 +164,7 @@ class WatermarkReset(
     reason: str = ""
 
 
-class Restart(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="restart"):
+class Restart(EntryBody, frozen=True, kw_only=True):
     """Memory was lost here: windows and scale events start empty, as after a restart of upstream's controller."""
 
     reason: str
@@ -277,8 +273,8 @@ def problems(guardrails: Guardrails) -> list[str]:
         elif len(rule.name) > GUARDRAIL_NAME.most or not rule.name.isprintable():
             found.append(f"{place}.name: {rule.name[:80]!r} must be at most {GUARDRAIL_NAME.most} printable characters")
         names.add(rule.name)
-        for field, text in (("window", rule.window), ("pause", rule.pause)):
-            found += _span_problem(f"{place}.{field}", text)
+        for length, text in (("window", rule.window), ("pause", rule.pause)):
+            found += _span_problem(f"{place}.{length}", text)
         if rule.act_from:
             found += _moment_problem(f"{place}.actFrom", rule)
     return found
