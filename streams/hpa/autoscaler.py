@@ -151,27 +151,18 @@ def compile_autoscaler(hpa: JsonView, rules: Rules = CURRENT) -> Autoscaler:
 
 def _metric(metric: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     is_of_namespace = metric.get("type") in ("Object", "External")
-    return _shared_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "", rules)
+    return _compile_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "", rules)
 
 
 def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
     if behavior is None:
         return None
-    return _shared_rules(msgspec.json.encode(behavior.get(direction) or {}), up=direction == "scaleUp")
+    return _compile_rules(msgspec.json.encode(behavior.get(direction) or {}), up=direction == "scaleUp")
 
 
 @lru_cache(maxsize=4096)
-def _shared_metric(metric: bytes, namespace: str, rules: Rules) -> MetricSpec:
-    """Compile a metric once for all HPAs that have it: the metrics of a large fleet are few."""
-    return _compile_metric(msgspec.json.decode(metric), namespace, rules)
-
-
-@lru_cache(maxsize=4096)
-def _shared_rules(rules: bytes, *, up: bool) -> ScalingRules:
-    return _compile_rules(msgspec.json.decode(rules), up=up)
-
-
-def _compile_rules(rules: JsonView, *, up: bool) -> ScalingRules:
+def _compile_rules(encoded: bytes, *, up: bool) -> ScalingRules:
+    rules: JsonView = msgspec.json.decode(encoded)
     window_s, tolerance = rules.get("stabilizationWindowSeconds"), rules.get("tolerance")
     policies = tuple(_compile_policy(policy, up=up) for policy in rules.get("policies") or ())
     return ScalingRules(
@@ -189,7 +180,10 @@ def _compile_policy(policy: JsonView, *, up: bool) -> ScalingPolicy:
     return ScalingPolicy(policy["type"], value, policy["periodSeconds"] * 1000, 1 + share if up else 1 - share)
 
 
-def _compile_metric(metric: JsonView, namespace: str, rules: Rules) -> MetricSpec:
+@lru_cache(maxsize=4096)
+def _compile_metric(encoded: bytes, namespace: str, rules: Rules) -> MetricSpec:
+    """Compile a metric once for all HPAs that have it: the metrics of a large fleet are few."""
+    metric: JsonView = msgspec.json.decode(encoded)
     match metric.get("type", ""):
         case "Resource":
             return _resource(metric["resource"], None, rules)

@@ -114,7 +114,16 @@ def object_value(
 
     Raises MetricError: the running and ready pods are needed and there is no pod.
     """
-    return _total(current, target_milli, usage_milli, pods, band, rules)
+    ratio = divide(float(usage_milli), float(target_milli))
+    if current == 0:
+        return Calculation(_ceil32(ratio, rules), usage_milli, ratio)
+    if band[0] <= ratio <= band[1]:
+        return Calculation(current, usage_milli, ratio, kept="withinTolerance")
+    if not len(pods):
+        raise MetricError(f"unable to calculate ready pods: {NO_PODS_ERROR}")
+    proposal = _ceil32(ratio * float(pods.running_ready), rules, rules.totals_saturate)
+    not_ready = len(pods) - pods.running_ready
+    return Calculation(proposal, usage_milli, ratio, None, None, pods.running_ready, not_ready)
 
 
 def external_value(
@@ -131,7 +140,7 @@ def external_value(
             break
         wrapped = wrapped or not MIN_INT64 <= usage + value <= MAX_INT64
         usage = wrap64(usage + value)
-    return _marked(wrapped, _total(current, target_milli, usage, pods, band, rules))
+    return _marked(wrapped, object_value(current, target_milli, usage, pods, band, rules))
 
 
 def object_per_pod(
@@ -250,21 +259,6 @@ def _calculation(
         groups.strays,
         kept,
     )
-
-
-def _total(
-    current: int, target_milli: int, usage_milli: int, pods: SeenPods, band: ToleranceBand, rules: Rules
-) -> Calculation:
-    ratio = divide(float(usage_milli), float(target_milli))
-    if current == 0:
-        return Calculation(_ceil32(ratio, rules), usage_milli, ratio)
-    if band[0] <= ratio <= band[1]:
-        return Calculation(current, usage_milli, ratio, kept="withinTolerance")
-    if not len(pods):
-        raise MetricError(f"unable to calculate ready pods: {NO_PODS_ERROR}")
-    proposal = _ceil32(ratio * float(pods.running_ready), rules, rules.totals_saturate)
-    not_ready = len(pods) - pods.running_ready
-    return Calculation(proposal, usage_milli, ratio, None, None, pods.running_ready, not_ready)
 
 
 def _per_pod(
