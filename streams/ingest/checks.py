@@ -15,7 +15,7 @@ from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, 
 from schemas.keys import FLEET
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
-from schemas.kubernetes.quantity import MAX_I64, QuantityError, parse_quantity
+from schemas.kubernetes.quantity import MAX_I64, MIN_I64, QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, NAME, POD_QUANTITY, Refusal
@@ -24,8 +24,6 @@ from schemas.packed import pod_names
 from streams.across.division import contradiction
 from streams.hpa.parts import PartError, read_part
 from streams.ingest.pieces import SourcePlace
-
-MAX_TEXT = NAME.most
 
 _CLUSTER = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 _MAX_NAME = 253
@@ -69,7 +67,7 @@ def check_object(name: str, field: str) -> str:
     return name
 
 
-def check_text(text: str, field: str, limit: int = MAX_TEXT) -> str:
+def check_text(text: str, field: str, limit: int = NAME.most) -> str:
     """Give a free text back that is not empty, not too long and printable, or raise `badName`."""
     if not text or len(text) > limit or not text.isprintable():
         raise Refusal("badName", f"{field} {_shown(text)} must be 1-{limit} printable characters")
@@ -79,9 +77,6 @@ def check_text(text: str, field: str, limit: int = MAX_TEXT) -> str:
 def _shown(name: str) -> str:
     return repr(name if len(name) <= 80 else name[:80] + "…")
 
-
-MAX_MILLI = 2**63 - 1
-MIN_MILLI = -(2**63)
 
 _MOST_SHIFT = 30
 """A number with more zeros than this at its end, in milli units, does not fit 64 bit."""
@@ -131,7 +126,7 @@ def _text_to_milli(text: str) -> int:
 
 
 def _in_range(milli: int, shown: object) -> int:
-    if not MIN_MILLI <= milli <= MAX_MILLI:
+    if not MIN_I64 <= milli <= MAX_I64:
         raise _out_of_range(shown)
     return milli
 
@@ -287,7 +282,7 @@ def _check_columns(api: str, columns: list[tuple[str, str, int, list[int]]], cou
     for container, resource, factor, values in columns:
         if len(values) != count:
             raise Refusal("invalid", f"{resource} of {container}: {len(values)} values for {count} pods")
-        if factor < 1 or max(values) * factor > MAX_I64 or min(values) * factor < -MAX_I64 - 1:
+        if factor < 1 or max(values) * factor > MAX_I64 or min(values) * factor < MIN_I64:
             raise Refusal("outOfRange", f"{resource} of {container}: factor below 1, or beyond 64 bit with it")
 
 
@@ -350,13 +345,8 @@ def check_group(body: CapacityGroupSet) -> None:
     limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
     if body.spec.limit.kind == "units":
         check_text(body.spec.limit.name, "spec.limit.name")
-    _read_selectors(body)
-
-
-def _read_selectors(body: CapacityGroupSet) -> None:
     try:
-        if body.spec is not None:
-            CapacityMatch(body.spec)
+        CapacityMatch(body.spec)
     except SelectorError as error:
         raise Refusal("invalid", f"CapacityGroup {body.name}: a selector cannot be read: {error}") from error
 

@@ -34,7 +34,10 @@ from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, Samp
 
 def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
     """Make the rows of these parts, in order."""
-    made = {part: _empty_row(namespace, part) for part in sorted(parts)}
+    made = {
+        part: NamespaceRow(cluster=namespace.cluster, namespace=namespace.name, part=part, parts=namespace.parts)
+        for part in sorted(parts)
+    }
     _spread(namespace, made)
     if 0 in made:
         for name in _OF_FIRST_ROW:
@@ -107,10 +110,6 @@ def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
             split.setdefault(spread_over(name), {})[name] = sample
         for part in split.keys() & made.keys():
             made[part].samples.append((key, split[part]))
-
-
-def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
-    return NamespaceRow(cluster=namespace.cluster, namespace=namespace.name, part=part, parts=namespace.parts)
 
 
 def load_namespace(namespace: Namespace, rows: Mapping[int, NamespaceRow]) -> None:
