@@ -5,6 +5,7 @@ All of it is in the slow tier: the stack is five processes, and one start of it 
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -13,12 +14,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fleethpa.frame.errors import ANSWER_IS_NO, OK
+from streams.analysis.tuning.recording import FEWEST
+from tests.kit.cli import Cli
+from tests.kit.documented import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -270,3 +277,53 @@ def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
 def _decisions(terminal: Terminal) -> list[dict[str, Any]]:
     text = terminal.ok("decisions", "-A", "--last", "100000", "-o", "jsonl")
     return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def recorded(terminal: Terminal) -> Path:
+    """An archive of the stack, once it holds enough evaluations of each HPA for `tune` to search."""
+
+    def enough() -> bool:
+        rows = csv.DictReader(terminal.ok("export", "decisions", "-A", "-o", "csv").splitlines())
+        named = (f"{row['cluster']}/{row['namespace']}/{row['name']}" for row in rows if row["raw_desired_replicas"])
+        counts = Counter(named)
+        return all(counts[hpa] > FEWEST for hpa in ALL)
+
+    until(enough, f"{FEWEST} evaluations of each HPA", 400)
+    archive = terminal.folder / "archive"
+    terminal.ok("archive", "--to", str(archive), "--once")
+    return archive
+
+
+@pytest.mark.parametrize("hpa", sorted(ALL))
+def test_every_analysis_of_each_hpa_has_an_answer(recorded: Path, monkeypatch: pytest.MonkeyPatch, hpa: str) -> None:
+    run = Cli(monkeypatch)
+    for analysis in (
+        "tune",
+        "backtest --set maxReplicas=30",
+        "what-if --set maxReplicas=30",
+        "regret --price 0.04/h",
+        "explain",
+        "describe",
+        "history",
+        "export decisions -o csv",
+    ):
+        done = run(*analysis.split(), hpa, "--from", str(recorded))
+        assert done.exit_code == 0, (analysis, done.output)
+        assert done.stdout, analysis
+        assert "are needed" not in done.stdout, (analysis, done.stdout)
+
+
+def test_every_analysis_of_the_whole_stack_has_an_answer(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Cli(monkeypatch)
+    for analysis in (
+        "tune -A",
+        "backtest -A --set maxReplicas=30",
+        "regret -A",
+        "shadow-report -A -C south",
+        f"guardrails test -f {ROOT / 'examples/guardrails.yaml'}",
+        "export decisions -A -o jsonl",
+    ):
+        done = run(*analysis.split(), "--from", str(recorded))
+        assert done.exit_code in (OK, ANSWER_IS_NO), (analysis, done.output)
+        assert done.stdout, analysis
