@@ -1,37 +1,24 @@
-"""`fleethpa decisions`, `audit` and `export`: the decisions of HPAs, listed, followed, verified and exported."""
+"""`fleethpa decisions` and `audit`: the decisions of HPAs, listed, followed and verified."""
 
 from __future__ import annotations
 
-import shutil
-from contextlib import aclosing
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import click
 
-from fleethpa.changes.specs import read_one
 from fleethpa.fleet import filters
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisions import DEFAULT_LAST, decision_listing, listed
 from fleethpa.fleet.decisions import follow as follow_on
-from fleethpa.fleet.filters import AskedPeriod, Filter, period_options, window
+from fleethpa.fleet.filters import Filter, window
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import look_for_trouble, read_state
-from fleethpa.frame.errors import OK, ImportedGroup, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import ImportedGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
-from fleethpa.show.times import rfc3339
-from schemas.keys import HpaId, partition_for
-from schemas.limits import OverLimitError
-from streams.history.bundle import Bundled, pack, write_bundle
 from streams.history.recorded import Recorded
-
-_MOST_NAMED: Final = 5
 
 
 class AuditGroup(ImportedGroup):
@@ -48,115 +35,6 @@ class AuditGroup(ImportedGroup):
 @click.group(cls=AuditGroup)
 def audit() -> None:
     """List decisions, check that none was altered, and create the key that signs checkpoints."""
-
-
-@click.group(cls=SuggestingGroup)
-def export() -> None:
-    """Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file."""
-
-
-@export.command("decisions")
-@selecting.options(labels=False)
-@click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet")
-@click.option("--since", metavar="30d|TIME", help="Start at this time.")
-@click.option("--until", metavar="2h|TIME", help="End at this time.")
-@click.option("--out", metavar="FILE|DIR", help="Where to write [default: stdout; for Parquet decisions.parquet].")
-@click.option(
-    "--partition-by", metavar="KEY,…", help="Write one folder for each cluster, namespace, date or hour below --out."
-)
-@command_options(reads=True)
-def export_decisions(
-    session: Session,
-    selection: selecting.Selection,
-    output: str,
-    since: str | None,
-    until: str | None,
-    out: str | None,
-    partition_by: str | None,
-) -> int:
-    """Write decisions as rows with all their fields; of all HPAs, unless some are named."""
-    times = window(since, until, session.now_ms())
-    given = click.get_current_context().params.get("namespace") or selection.refs
-    everything = selection if given else replace(selection, namespace=None)
-    keys = _keys(partition_by)
-    if keys and not out:
-        raise usage("--partition-by needs --out DIR")
-    path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
-    try:
-        with Export(output, path, keys) as made:
-            session.run(_write(session, Filter(everything, *times), made))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        where = f"--out {path}" if path else "stdout"
-        raise usage(f"{where} cannot be written: {error.strerror or error}") from error
-    session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
-    return session.failed(made.faults)
-
-
-def _keys(text: str | None) -> tuple[str, ...]:
-    keys = tuple(part for part in (text or "").split(",") if part)
-    if odd := [key for key in keys if key not in PARTITION_KEYS]:
-        raise usage(f"--partition-by {odd[0]!r} is unknown", cause=f"Known are {', '.join(PARTITION_KEYS)}.")
-    return keys
-
-
-async def _write(session: Session, wanted: Filter, made: Export) -> None:
-    async with session.past() as past:
-        await look_for_trouble(past)
-        for number in range(await past.partitions()):
-            async with aclosing(past.decisions(number, wanted.since_ms, wanted.until_ms)) as decisions:
-                async for recorded in decisions:
-                    if wanted.matches(recorded):
-                        made.add(recorded)
-        await check_known(past, wanted.selection, made.hpas)
-
-
-@export.command("bundle")
-@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
-@period_options("30m")
-@click.option("--out", metavar="FILE", help="Where to write [default: NAME-TIME.tar].")
-@command_options(reads=True)
-def export_bundle(session: Session, selection: Selection, period: AskedPeriod, out: str | None) -> int:
-    """Write what was recorded of an HPA in a time as one file, for an incident; --from FILE reads it.
-
-    It can be verified and replayed: it holds the log and the decisions of the HPA's whole log partition.
-    """
-    window = period.window(session.now_ms())
-    hpa, others, found, file = session.run(_bundle(session, selection, window, out))
-    session.out(str(file))
-    begin = f" from {rfc3339(found.begin_ms)}" if found.begin_ms else ""
-    held = f"{words.counted(found.decisions, 'decision')} of {words.counted(found.log_records, 'log record')}"
-    session.note(f"{held}{begin} to {rfc3339(window[1])}, {file.stat().st_size:,} bytes")
-    if others:
-        named = words.listed([str(each) for each in others], _MOST_NAMED)
-        session.note(f"Whoever gets it can read the HPAs of the same log partition, too: {named}")
-    session.note(f"Next: fleethpa explain {hpa} --from {file}")
-    return OK
-
-
-async def _bundle(
-    session: Session, selection: Selection, window: tuple[int, int], out: str | None
-) -> tuple[HpaId, list[HpaId], Bundled, Path]:
-    async with session.past() as past:
-        state, hpa = await read_one(past, selection)
-        number = partition_for(hpa.namespace_key, count := await past.partitions())
-        others = [each for each in state.hpas if each != hpa and partition_for(each.namespace_key, count) == number]
-        file = Path(out or f"{hpa.name}-{rfc3339(window[1])[:19].replace(':', '')}.tar")
-        with TemporaryDirectory(prefix="fleethpa-bundle-") as folder:
-            try:
-                found = await write_bundle(past, number, *window, Path(folder, "archive"))
-                if not found.decisions:
-                    cause = f"The log partition of {hpa} has no decision from {rfc3339(window[0])} on, up to then."
-                    raise not_found(f"nothing was decided up to {rfc3339(window[1])}", cause=cause)
-                pack(Path(folder, "archive"), Path(folder, "bundle"))
-                shutil.copyfile(Path(folder, "bundle"), file)
-            except OverLimitError as error:
-                cause = "It holds the records of all HPAs of the log partition."
-                raise usage(f"the bundle is too large: {error}", cause=cause, next_step="a shorter time") from error
-            except OSError as error:
-                raise usage(f"--out {file} cannot be written: {error.strerror or error}") from error
-    return hpa, others, found, file
 
 
 @click.command()

@@ -78,7 +78,7 @@ _GROUPS: Final = {
         "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
         "replay": ("cli.verify:audit_verify", "Re-derive recorded decisions; the same as `audit verify`."),
         "export": (
-            "cli.decisions:export",
+            "cli.export:export",
             "Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file.",
         ),
     },
