@@ -78,7 +78,7 @@ class TextSheet:
         if format_ == "csv":
             self._csv.writerow(name for name, _, _ in COLUMNS)
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[ExportedRow]) -> None:
         for row in rows:
             if self._format == "csv":
                 self._csv.writerow(row)
@@ -91,11 +91,11 @@ class TextSheet:
             self._file.close()
 
 
-Row = list[Any]
+ExportedRow = list[Any]
 """The cells of a decision as a sheet of a format takes them: CSV's texts, Parquet's values, or the one line of JSON."""
 
 
-def row_of(recorded: Recorded, format_: str) -> Row:
+def row_of(recorded: Recorded, format_: str) -> ExportedRow:
     """The row of a decision."""
     if format_ == "csv":
         return [csv_cell(str(_cell(kind, get(recorded)))) for _, kind, get in COLUMNS]
@@ -137,7 +137,7 @@ class ParquetSheet:
         self._schema = pa.schema([(name, kinds[kind]) for name, kind, _ in COLUMNS])
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[ExportedRow]) -> None:
         columns = {name: list(cells) for (name, _, _), cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
         self._writer.write_table(self._pa.table(columns, schema=self._schema))
 
@@ -158,7 +158,7 @@ class Export:
 
     def __init__(self, format_: str, out: Path | None, keys: tuple[str, ...]) -> None:
         self._format, self._out, self._keys = format_, out, keys
-        self._waiting: dict[tuple[str, ...], list[Row]] = {}
+        self._waiting: dict[tuple[str, ...], list[ExportedRow]] = {}
         self._sheets: dict[tuple[str, ...], Sheet] = {}
         self._begun: dict[tuple[str, ...], int] = {}
         self._unnamed: list[tuple[Path, Path]] = []
