@@ -137,7 +137,7 @@ GAP_MS: Final = 180_000
 
 
 class MetricLine(Struct, kw_only=True, rename="camel"):
-    """A metric: its values and targets at the chart's times, in `unit` (`%`, or empty: as the metric has it)."""
+    """A metric: its values and targets at the chart's times, in `unit` (`%`, `Mi`, `Gi`, or empty: as it has them)."""
 
     name: str
     unit: str
@@ -214,7 +214,7 @@ def _metric_lines(decisions: Sequence[DecisionOutline | None]) -> list[MetricLin
     found = []
     for name in dict.fromkeys(name for each in metrics for name in each):
         own = [each.get(name) for each in metrics]
-        unit = "%" if any(metric is not None and metric.target_utilization for metric in own) else ""
+        unit = _unit(name, [metric for metric in own if metric is not None])
         found.append(
             MetricLine(
                 name=name,
@@ -273,19 +273,36 @@ def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     return found
 
 
+_SIZES: Final = {"Mi": 2**20, "Gi": 2**30}
+"""Units of bytes in which a chart has numbers that fit beside its axis."""
+
+
+def _unit(name: str, metrics: Sequence[MetricOutline]) -> str:
+    if any(metric.target_utilization for metric in metrics):
+        return "%"
+    if name != "memory":
+        return ""
+    most = max((metric.target or 0 for metric in metrics), default=0) / 1000
+    return "Gi" if most >= 10 * _SIZES["Gi"] else "Mi"
+
+
 def _value(metric: MetricOutline, unit: str) -> Number:
     if metric.error:
         return None
     if unit == "%":
         return metric.utilization
     impossible = metric.value is None or metric.value <= words.SMALLEST_MILLI
-    return None if impossible else (metric.value or 0) / 1000
+    return None if impossible else _in(unit, metric.value or 0)
 
 
 def _target(metric: MetricOutline, unit: str) -> Number:
     if unit == "%":
         return metric.target_utilization
-    return None if metric.target is None else metric.target / 1000
+    return None if metric.target is None else _in(unit, metric.target)
+
+
+def _in(unit: str, milli: int) -> float:
+    return milli / 1000 / _SIZES.get(unit, 1)
 
 
 def charts(decisions: Sequence[Recorded], whole_ms: int = 0) -> ChartSeries:

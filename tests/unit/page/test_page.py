@@ -301,6 +301,19 @@ async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
     assert drawn["metrics"][0]["unit"] == "%"
 
 
+async def test_the_chart_of_memory_is_in_mebibytes(fleet: Fleet) -> None:
+    target = {"type": "AverageValue", "averageValue": "200Mi"}
+    changed = hpa(metrics=[{"type": "Resource", "resource": {"name": "memory", "target": target}}])
+    changed["metadata"]["generation"] = 2
+    fleet.append(AutoscalerList(list_id="c", hpas=[changed], session="s"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 500)
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    memory = next(each for each in drawn["metrics"] if each["name"] == "memory")
+    assert (memory["unit"], memory["targets"][-1]) == ("Mi", 200)
+
+
 async def test_changes_of_the_spec_and_pauses_that_hold_are_marked_in_the_charts(fleet: Fleet) -> None:
     changed = hpa(maxReplicas=12)
     changed["metadata"]["generation"] = 2
