@@ -11,12 +11,12 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -170,7 +170,7 @@ shows that ingest works, also where nothing is published.
 """
 BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 
-IDLE_S = 1.0
+IDLE_MS = 1_000
 STALLED_S = 30.0
 
 
@@ -256,11 +256,10 @@ class SourceWorker(ABC):
 
         Raises IngestError: a topic was deleted and created again. Raises KafkaError: a denial, or a write that failed.
         """
-        while not stop.is_set():
-            if not await self._collect(stop):
-                break
-            async with self.member.lock:
-                await self._cycle()
+        async with waiting(stop) as stopped:
+            while not stopped.done() and await unless(stopped, self._read()):
+                async with self.member.lock:
+                    await self._cycle()
         async with self.member.lock:
             await self.commit()
 
@@ -275,23 +274,9 @@ class SourceWorker(ABC):
             self._memory.give_back()
         self._cycled_at = time.monotonic()
 
-    async def _collect(self, stop: asyncio.Event) -> bool:
-        """Read for as long as one log record is collected; False when asked to stop."""
-        deadline: float | None = None
-        while True:
-            now = time.monotonic()
-            wait_s = IDLE_S if deadline is None else deadline - now
-            if wait_s <= 0:
-                return True
-            if not await unless(stop, self._read(int(wait_s * 1000))):
-                return False
-            if not len(self._merge):
-                return True
-            deadline = deadline or time.monotonic() + self._config.batch_ms / 1000
-
-    async def _read(self, timeout_ms: int) -> bool:
+    async def _read(self) -> bool:
         """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
-        self._hold(await self._consumer.getmany(timeout_ms=timeout_ms, max_records=MAX_READ))
+        self._hold(await self._consumer.getmany(timeout_ms=IDLE_MS, max_records=MAX_READ))
         return True
 
     def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:
@@ -429,14 +414,23 @@ class Worker(SourceWorker):
         )
 
 
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`, or None when `stop` is set first: a rebalance may keep a read waiting for long."""
-    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+@asynccontextmanager
+async def waiting(stop: asyncio.Event) -> AsyncIterator[asyncio.Task[Literal[True]]]:
+    """A task that ends when `stop` is set, for `unless`."""
+    task = asyncio.create_task(stop.wait())
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+async def unless(stopped: asyncio.Task[Any], work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None when `stopped` ends first: a rebalance may keep a read waiting for long."""
+    task = asyncio.create_task(work)
     try:
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for each in (task, stopped):
-            each.cancel()
-            with suppress(asyncio.CancelledError, KafkaError):
-                await each
+        task.cancel()
+        with suppress(asyncio.CancelledError, KafkaError):
+            await task

@@ -37,10 +37,6 @@ class IngestConfig(PartConfig):
     sample_topics: tuple[str, ...] = ()
     timestamp: Literal["append", "source"] = "append"
     member: str = ""
-    batch_ms: int = 5
-    """How long entries are collected for one log record after the first have come; the price is that much latency. Most
-    come together: there is a pause between two fetches (`runtime.kafkaclients.FETCH_MAX_WAIT_MS`).
-    """
     commit_ms: int = 1_000
     """How often offsets are committed; what was read since is read again after a crash, and dropped by the fold."""
     hold_ms: int = 5_000

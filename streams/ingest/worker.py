@@ -28,7 +28,7 @@ from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETT
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, Worker, unless
+from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, Worker
 from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
 
@@ -135,7 +135,7 @@ class Agents:
                 await self._serve(stop)
                 await asyncio.sleep(CHANGES_S)  # batching, not synchronisation: changes that come together
             else:
-                await unless(stop, self._changed.wait())
+                await first_of(stop.wait(), self._changed.wait())
                 self._changed.clear()
 
     async def _serve(self, stop: asyncio.Event) -> None:

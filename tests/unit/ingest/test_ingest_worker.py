@@ -53,7 +53,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_ends_ingest_with_the_next_s
 
 async def test_a_backlog_is_read_in_parts_between_which_heartbeats_can_be_sent(worker: loop.Worker) -> None:
     for number in range(2):
-        assert await worker._read(0)
+        assert await worker._read()
         assert len(worker._merge) == (number + 1) * loop.MAX_READ
         worker._read_to.clear()
 
