@@ -41,7 +41,7 @@ from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest, Model
 from streams.analysis.measures import Measures
 from streams.history.evaluations import HpaEvent
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 
 
 @click.command()

@@ -20,8 +20,7 @@ from fleethpa.show.words import counted
 from schemas.settings import Guardrails
 from streams.analysis.guardrailruns import GuardedEvent, Trip, guarded_events, run_guardrails
 from streams.archive.layout import DECISIONS
-from streams.history.faults import Faults
-from streams.history.parallel import DecisionsTask
+from streams.history.parallel import DecisionsTask, Faults
 
 
 @click.group(cls=SuggestingGroup)

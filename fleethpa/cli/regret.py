@@ -32,7 +32,7 @@ from streams.analysis.regret import (
     rounded,
 )
 from streams.history.evaluations import readers_by_hpa
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 
 
 @click.command()

@@ -26,7 +26,7 @@ from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
 from streams.analysis.wholes import WholeShadowReport
 from streams.history.evaluations import events_by_hpa
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 
 _SHOWN: Final = 10
 

@@ -30,8 +30,7 @@ from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 from streams.analysis.tuning.recording import WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
-from streams.history.faults import Faults
-from streams.history.parallel import cores
+from streams.history.parallel import Faults, cores
 
 
 @click.command()

@@ -30,7 +30,7 @@ from schemas.codec import whole_number
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Writer
     from schemas.keys import HpaId
-    from streams.history.faults import Faults
+    from streams.history.parallel import Faults
     from streams.history.past import Past
 
 P = ParamSpec("P")

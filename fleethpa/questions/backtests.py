@@ -24,7 +24,7 @@ from streams.analysis.closedloop import start_up
 from streams.analysis.revisions import differences
 from streams.archive.layout import LOG
 from streams.history.evaluations import Evaluated, HpaEvent, events_by_hpa
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 from streams.history.past import Past
 
 NO_POLICY: Final = TimedPolicy()

@@ -15,7 +15,7 @@ import msgspec
 from fleethpa.show.formats import csv_cell, to_json_line
 from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 from streams.history.recorded import Recorded
 
 BATCH: Final = 5_000

@@ -19,7 +19,7 @@ from streams.analysis.backtest import Condensed
 from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
 from streams.analysis.tuning.search import tune as search
 from streams.history.evaluations import readers_by_hpa
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 from streams.history.past import Past
 
 _FIELDS: Final = {

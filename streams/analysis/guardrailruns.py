@@ -16,8 +16,7 @@ from schemas.entries import BreakerCommand
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import SHORTEST_MS, Guardrail
-from streams.history.faults import Faults
-from streams.history.parallel import DecisionsTask, SeenDecision, full_evaluation, read_decisions
+from streams.history.parallel import DecisionsTask, Faults, SeenDecision, full_evaluation, read_decisions
 
 LEAST_CLUSTERS = 3
 """Clusters that must remove replicas for a rule of the fleet to count."""

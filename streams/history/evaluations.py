@@ -15,7 +15,7 @@ from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from streams.archive.segments import PlainRecord
-from streams.history.faults import Faults
+from streams.history.parallel import Faults
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale

@@ -1,20 +1,25 @@
 """Work on all partitions with all cores: partitions are independent, each is one task of a pool of processes. One
 such task reads a partition's decisions for what a few of their fields say.
+
+An analysis of many HPAs continues over a fault of fleethpa with one of them, and names those that it lacks.
 """
 
 import asyncio
 import gc
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from schemas.codec import WireError
+from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.history.past import Past
 
@@ -149,3 +154,29 @@ async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> 
                 reported(0, read - counted)
                 counted = read
     return read
+
+
+class Fault(NamedTuple):
+    """What went wrong: the exception as text, and its traceback."""
+
+    error: str
+    trace: str
+
+
+class Faults(dict[HpaId, Fault]):
+    """The first fault of each HPA that an analysis has no result for."""
+
+    @contextmanager
+    def of(self, hpa: HpaId) -> Iterator[None]:
+        """Do something for one HPA; a fault in it is kept instead of raised.
+
+        Raises WireError: a record cannot be read, which is no fault of the analysis.
+        """
+        try:
+            yield
+        except WireError:
+            raise
+        # Broad on purpose: whatever it is, it concerns this HPA only, and the command names it and fails at its end.
+        except Exception as error:
+            if hpa not in self:
+                self[hpa] = Fault(f"{type(error).__name__}: {error}", traceback.format_exc())
