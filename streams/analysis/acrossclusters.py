@@ -24,10 +24,8 @@ from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, joined, summed, within
 from streams.hpa.reconcile import decide
+from streams.state.fleet import AWAY_PERIODS
 from streams.state.inputs import EvaluationInputs
-
-AWAY_PERIODS = 2
-"""A cluster without an evaluation for so many sync periods is away."""
 
 
 class FleetTried(Struct, frozen=True):

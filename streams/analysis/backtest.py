@@ -6,7 +6,7 @@ condensed to what both read: time, scale, pods, settings, guards and the load of
 condensed evaluation as for the whole one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -18,7 +18,7 @@ from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start
 from streams.analysis.load import load_samples, need, serving_at
 from streams.analysis.measures import Measures, Moment, Scores, measure, scores
 from streams.history.evaluations import Evaluated, HpaEvent
-from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, PodSamples, Scale, TargetPods
@@ -120,48 +120,28 @@ def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.
     """
-    memory = Memory(tried.on if tried is not None else lambda inputs: inputs)
-    return [memory.evaluate(event.inputs) for event in events if memory.takes(event) and isinstance(event, Evaluated)]
-
-
-class Memory:
-    """The recommendations and scale events of whoever sees the recording through `change`."""
-
-    def __init__(self, change: Callable[[EvaluationInputs], EvaluationInputs]) -> None:
-        self.change = change
-        self.history: History | None = None
-        self.newest: EvaluationInputs | None = None
-
-    def takes(self, event: HpaEvent) -> bool:
-        """Note the end of a write; tell whether the event is an evaluation."""
-        if isinstance(event, WriteEnded):
-            if self.history is not None:
-                self.history = EMPTY_HISTORY if event.restart else self.history
-                if event.applied:
-                    self._moved(event.desired_replicas - event.current_replicas, event.evaluated_ms)
-            return False
-        return True
-
-    def evaluate(self, inputs: EvaluationInputs) -> Compared:
-        """Ask the candidate what it would do."""
-        recorded = answer(inputs)
-        changed = self.change(inputs)
-        self.newest = changed
-        if self.history is None:
-            self.history = inputs.history
-        elif inputs.history.recommended is None:
-            # A restart or a new beginning: what was remembered is gone for both.
-            self.history = inputs.history
-        else:
-            for before, after, at_ms in inputs.native_moves:
-                self._moved(after - before, at_ms)
-        made = answer(structs.replace(changed, history=self.history))
-        self.history = made.evaluation.history
-        return Compared(inputs, recorded, made)
-
-    def _moved(self, change: int, at_ms: int) -> None:
-        if self.newest is not None and self.history is not None:
-            self.history = with_rescale(self.history, self.newest.autoscaler, change, at_ms)
+    found: list[Compared] = []
+    history, autoscaler = EMPTY_HISTORY, None
+    for event in events:
+        if isinstance(event, WriteEnded) and autoscaler is not None:
+            history = EMPTY_HISTORY if event.restart else history
+            if event.applied:
+                change = event.desired_replicas - event.current_replicas
+                history = with_rescale(history, autoscaler, change, event.evaluated_ms)
+        elif isinstance(event, Evaluated):
+            inputs = event.inputs
+            changed, is_first = inputs if tried is None else tried.on(inputs), autoscaler is None
+            autoscaler = changed.autoscaler
+            if is_first or inputs.history.recommended is None:
+                # The beginning, or a restart: what was remembered is gone for both.
+                history = inputs.history
+            else:
+                for before, after, at_ms in inputs.native_moves:
+                    history = with_rescale(history, autoscaler, after - before, at_ms)
+            made = answer(structs.replace(changed, history=history))
+            found.append(Compared(inputs, answer(inputs), made))
+            history = made.evaluation.history
+    return found
 
 
 Model = Literal["open", "closed"]
