@@ -164,12 +164,6 @@ class RevisionReader:
         return [*found, *_commands(entries, now_ms, offset, hpa, before)]
 
 
-def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
-    """Note every change of one HPA that some records bring; as `RevisionReader`."""
-    reader = RevisionReader(partition, hpa)
-    return [revision for record in records for revision in reader.take(record)]
-
-
 def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: int) -> Revision | None:
     if after is None:
         if before is None:

@@ -107,14 +107,6 @@ def _name(key: bytes | None, headers: Headers) -> str:
     return (subject or key or b"no key").decode(errors="replace")
 
 
-async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> None:
-    """Write records (value, key, headers) and wait for the brokers."""
-    for value, key, headers in records:
-        await writer.add(value, key, headers)
-    await writer.flush()
-    await all_written([writer])
-
-
 class OwnedPartition:
     """A partition between its assignment and its revocation; dropped as a whole, never passed on."""
 

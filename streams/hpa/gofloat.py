@@ -52,13 +52,6 @@ def int32(value: float) -> int:
     return MIN_INT32
 
 
-def int64(value: float) -> int:
-    """Convert toward zero; what does not fit, Inf and NaN give MinInt64."""
-    if -_TWO_TO_63 <= value < _TWO_TO_63:
-        return int(value)
-    return MIN_INT64
-
-
 def ceil32(value: float) -> int:
     """int32(ceil(value)); what does not fit, Inf and NaN give MinInt32."""
     if -2147483649.0 < value <= 2147483647.0:

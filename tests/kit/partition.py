@@ -1,7 +1,7 @@
 """Logs in which everything happens: writes and outcomes, edits, deletions, pauses, restarts, silent observers."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from schemas.entries import (
     Outcome,
     Source,
 )
+from schemas.keys import HpaId
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -37,6 +38,8 @@ from schemas.observed import (
     Target,
 )
 from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
+from streams.analysis.revisions import Revision, RevisionReader
+from streams.archive.segments import PlainRecord
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 
@@ -349,3 +352,9 @@ def disturbed_log(seed: int, records: int = 120, braking: ClusterSettings | None
     `braking`: settings of brakes; None: none.
     """
     return _Disturbed(seed, records, braking).log
+
+
+def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
+    """Note every change of one HPA that some records bring; as `RevisionReader`."""
+    reader = RevisionReader(partition, hpa)
+    return [revision for record in records for revision in reader.take(record)]

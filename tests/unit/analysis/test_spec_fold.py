@@ -10,12 +10,12 @@ from schemas.codec import encode
 from schemas.entries import VERSION, LogRecord
 from schemas.keys import HpaId
 from streams.analysis import revisions
-from streams.analysis.revisions import Revision, history
+from streams.analysis.revisions import Revision
 from streams.archive.segments import PlainRecord
 from streams.state.ledger import LogError
 from streams.state.partition import Partition
 from tests.kit.central import central_log
-from tests.kit.partition import LogBuilder, disturbed_log
+from tests.kit.partition import LogBuilder, disturbed_log, history
 from tests.laws import one_of
 
 

@@ -23,12 +23,12 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.analysis.revisions import history
 from streams.hpa.rules import RULES
 from streams.state.foldhpas import ownership
 from streams.state.guards import pause_in_force
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.partition import history
 from tests.laws import one_of
 
 Json = dict[str, Any]

@@ -1,6 +1,7 @@
 """Records of a partition in whole batches: their order and their number."""
 
 import asyncio
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafkaclients import LZ4_LEVEL, ZSTD_LEVEL, compress_quickly
-from streams.decider.owned import BATCH_BYTES, BatchWriter, new_batch, write_all
+from schemas.topics import Headers
+from streams.decider.owned import BATCH_BYTES, BatchWriter, all_written, new_batch
 
 HEADER_BYTES = 61
 """Of a batch, before its records."""
@@ -38,6 +40,13 @@ class Broker:
         while (found := records.next_batch()) is not None:
             self.values += [record.value for record in found]
         return future
+
+
+async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> None:
+    for value, key, headers in records:
+        await writer.add(value, key, headers)
+    await writer.flush()
+    await all_written([writer])
 
 
 @given(SIZES)

@@ -15,7 +15,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quanti
 from schemas.limits import UNUSABLE_HPA
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
-from streams.hpa.gofloat import ceil32, int64
+from streams.hpa.gofloat import ceil32, ceil64
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 from tests.kit.pushed import Pushed
 
@@ -229,7 +229,7 @@ def test_differs_early() -> None:
 
 def test_differs_amd64() -> None:
     assert [ceil32(value) for value in (3e9, -3e9, float("inf"), float("nan"))] == [-(2**31)] * 4
-    assert int64(1e19) == -(2**63)
+    assert ceil64(1e19) == -(2**63)
 
 
 # --- hostile input ----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings
 from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
-from streams.decider.owned import BatchWriter, RecordTooLargeError, write_all
+from streams.decider.owned import BatchWriter, RecordTooLargeError, all_written
 from streams.decider.tail import Exit
 from tests.kit.cli import Cli, Fleet
 from tests.kit.cli import hpa as checkout
@@ -479,8 +479,11 @@ async def test_the_exit_for_a_record_that_no_topic_takes_names_it_and_advises_no
     headers: list[tuple[str, bytes]], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = BatchWriter(TooSmall(), "fleethpa.decisions", 3)
+    await writer.add(b"x" * 9, b"small")
+    await writer.add(text(1_100_000).encode(), b"0|h/eu/shop/web", headers)
+    await writer.flush()
     with pytest.raises(RecordTooLargeError, match=r"1,100,000 bytes. A restart does not help") as found:
-        await write_all(writer, [(b"x" * 9, b"small", ()), (text(1_100_000).encode(), b"0|h/eu/shop/web", headers)])
+        await all_written([writer])
     ends: list[tuple[Exit, str]] = []
 
     def die(code: Exit, reason: str, *, error: BaseException | None = None) -> None:

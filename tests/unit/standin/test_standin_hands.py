@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import structs
 
 from schemas.entries import Entry, HandsChanged, LeftNative
-from streams.analysis.revisions import history
 from streams.state.partition import Partition
 from streams.state.partitionrow import KEPT_CHANGES, HandsRow, hands_after, status_after
 from streams.state.rows import NOTHING_APPLIED
 from tests.kit.central import ABSENT, WEB, central, evaluate, mode, native, world
+from tests.kit.partition import history
 
 
 def change(holder: str, generation: int, time: int = 0) -> HandsChanged:

@@ -8,14 +8,13 @@ import pytest
 from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Rival, Target
-from streams.analysis.revisions import history
 from streams.analysis.shadowreport import shadow_report
 from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, events
 from streams.state.foldhpas import ownership
 from streams.state.partition import Partition
 from streams.state.rows import DirectoryKey
 from tests.kit.central import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
-from tests.kit.partition import KEY, LogBuilder
+from tests.kit.partition import KEY, LogBuilder, history
 
 CLUSTERS = DirectoryKey("web", "cluster")
 CENTRAL = DirectoryKey("web", "central")

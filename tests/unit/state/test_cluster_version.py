@@ -10,11 +10,10 @@ from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, Heartbeat, PodList
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.analysis.revisions import history
 from streams.hpa.rules import rules_of
 from streams.state.clustersettings import effective
 from streams.state.partition import Partition
-from tests.kit.partition import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
+from tests.kit.partition import LogBuilder, cpu_answer, fold, history, make_hpa, make_pod, scale
 
 TEN_PERCENT_ABOVE = {f"web-{index}": 55 for index in range(2)}
 """Usage of pods that request 100m: 55 % of a target of 50 %, which up to 1.32 scales up, and from 1.33 on does not."""
