@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fleethpa.changes.handover import Place, Plan, owner_of
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError
-from reconciler.core.hpaobjects import bears_own_label, target_of
+from reconciler.core.objects import bears_own_label, target_of
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json

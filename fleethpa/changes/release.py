@@ -13,7 +13,7 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
-from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager, target_of
+from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager, target_of
 from reconciler.standin.effective import POLICY as STAND_IN_POLICY
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec

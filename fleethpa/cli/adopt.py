@@ -31,7 +31,7 @@ from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
-from reconciler.core.hpaobjects import target_of
+from reconciler.core.objects import target_of
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json

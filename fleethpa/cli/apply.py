@@ -17,7 +17,7 @@ from fleethpa.changes.capacitygroups import (
 )
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of, unknown_member
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present
-from fleethpa.changes.lintrules import fixed_replicas
+from fleethpa.changes.lintrules import fixed_replicas, rules_in, version_errors, version_warnings
 from fleethpa.changes.manifests import (
     FieldValidation,
     Input,
@@ -28,7 +28,6 @@ from fleethpa.changes.manifests import (
     validate_option,
 )
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.versions import rules_in, version_errors, version_warnings
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, deleted_record, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group

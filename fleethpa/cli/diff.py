@@ -9,11 +9,10 @@ import click
 
 from fleethpa.changes.capacitygroups import CapacityGroup, capacity_groups
 from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
-from fleethpa.changes.lintrules import Finding
+from fleethpa.changes.lintrules import Finding, version_named
 from fleethpa.changes.lintrules import lint as check
 from fleethpa.changes.manifests import FieldValidation, FileManifest, Input, read_hpas, valid_hpa, validate_option
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.versions import version_named
 from fleethpa.fleet.capacity import CAPACITY_KIND, manifest_spec
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs

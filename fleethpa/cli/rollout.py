@@ -15,10 +15,10 @@ from typing import Final
 import click
 
 from fleethpa.changes import rolloutdrive as drive
+from fleethpa.changes.lintrules import rules_in, version_errors
 from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
 from fleethpa.changes.rollouts import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
-from fleethpa.changes.versions import rules_in, version_errors
 from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from fleethpa.changes.versions import version_named
+from fleethpa.changes.lintrules import version_named
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen, not_evaluated

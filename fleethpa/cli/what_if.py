@@ -1,4 +1,4 @@
-"""`fleethpa what-if`: one evaluation again, with another spec or other metric values."""
+"""`fleethpa what-if`: one evaluation again, with another spec, other metric values or without one of its clusters."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import click
+import msgspec
 
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid_hpa, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.decisionfinding import asked_id, find_decision, name_and_moment
 from fleethpa.fleet.state import look_for_trouble, read_state
+from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.questions.awayreport import away_report
 from fleethpa.show import words
-from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import UNKNOWN
-from fleethpa.show.words import one_line
+from fleethpa.show.words import counted, one_line
+from schemas.decisions import Decision
 from schemas.keys import FLEET
+from schemas.observed import FleetSpec
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.wholes import shares, with_spec
+from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_cluster
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -259,3 +262,74 @@ def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:
             for metric in evaluation.metrics
         ],
     }
+
+
+# --- a FleetHPA without one of its clusters ---------------------------------------------------------------------------
+
+
+_UNKNOWN = (
+    "whether the load of the cluster goes to the others: that is for whoever routes it",
+    "how long pods take to start where replicas are added",
+)
+
+
+def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) -> QuestionReport:
+    """Say what the others could have, by the newest decision of the whole. `away`: one of its clusters."""
+    clusters: dict[str, dict[str, Any]] = decision.observed.get("clusters", {})
+    had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
+    needed = decision.final_desired_replicas
+    maximum: int = view.spec["maxReplicas"]
+
+    def without(*, is_spilled: bool) -> WithoutCluster:
+        gone = {
+            name: 0 if is_spilled else int(each.get("allotted", had[name]))
+            for name, each in clusters.items()
+            if each.get("away") and name != away
+        }
+        caps = {name: int(each["room"]) for name, each in clusters.items() if "room" in each}
+        return without_cluster(fleet, away, maximum, needed, had, is_spilled=is_spilled, caps=caps, gone=gone)
+
+    keep, spill = without(is_spilled=False), without(is_spilled=True)
+    policy = "Spill" if fleet.away_spill_after_ms else "Keep"
+    document = {
+        "namespace": view.id.namespace,
+        "name": view.id.name,
+        "decision": decision.id,
+        "away": away,
+        "policy": policy,
+        "maxReplicas": maximum,
+        "replicas": had,
+        "keep": msgspec.to_builtins(keep),
+        "spill": msgspec.to_builtins(spill),
+    }
+    kept, spilled = ("KEEP", "SPILL") if policy == "Keep" else ("AT FIRST", "SPILLED")
+    rows = [
+        ("CLUSTER", "NOW", kept, spilled),
+        *[(name, *(str(found.get(name, "away")) for found in (had, keep.shares, spill.shares))) for name in had],
+    ]
+    return QuestionReport(
+        "What if a cluster is away",
+        "ClusterAway",
+        document,
+        [
+            verdict(_verdict(away, maximum, keep, spill, fleet)),
+            Section(str(view.id), f"decision {decision.id}", [Grid(rows, numbers=True)]),
+        ],
+        [],
+        [Notes("This cannot know:", _UNKNOWN)],
+    )
+
+
+def _verdict(away: str, maximum: int, keep: WithoutCluster, spill: WithoutCluster, fleet: FleetSpec) -> str:
+    """The answer in words."""
+    reached = sum(keep.shares.values())
+    begin = f"The load of all clusters takes {counted(keep.needed, 'replica')} now; without {away} the others "
+    if not keep.missing:
+        return f"{begin}have room for all of them."
+    why = f"maxReplicas {maximum} counts what {away} had" if spill.missing < keep.missing else f"maxReplicas {maximum}"
+    text = f"{begin}could have {reached}: {keep.missing} are missing ({why})."
+    after_s = fleet.away_spill_after_ms // 1000
+    when = f"After {after_s}s (whenAway Spill)" if after_s else "With whenAway Spill"
+    if spill.missing == keep.missing:
+        return f"{text} {when} that stays so."
+    return f"{text} {when} they could have {sum(spill.shares.values())}."

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.simulator.load import LoadCurve
-from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
 from fleethpa.simulator.nativecontroller import MANAGER, NativeRule
 from schemas import observed
 from schemas.answers import Answers, MetricAnswer, PodUsage

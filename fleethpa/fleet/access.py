@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.manifests import custom_rules, enforcing_rules, observing_rules, rule_lines
-from reconciler.core.hpaobjects import target_of
-from reconciler.core.objectbodies import DERIVED_KINDS
+from reconciler.core.objects import DERIVED_KINDS, target_of
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient, ClusterConfig

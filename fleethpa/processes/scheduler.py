@@ -68,7 +68,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set. Brokers that are away are waited for."""
-        from runtime.signsoflife import keep_signing
+        from runtime.groups import keep_signing
 
         async with self.health.served(self._config), task_group() as group:
             group.create_task(keep_signing(self._config.config.kafka(), "scheduler", self._config.clock, stop))

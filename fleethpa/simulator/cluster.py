@@ -25,10 +25,10 @@ from cryptography.x509.oid import NameOID
 
 from fleethpa.simulator import resources
 from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.metricsapi import MetricsFault, SimulatedMetricsApi
+from fleethpa.simulator.model import LoadCurve
 from fleethpa.simulator.nativecontroller import NativeController
-from fleethpa.simulator.patching import FieldWriter
+from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.server import SimulatedApiServer
 from fleethpa.simulator.store import Store
 from fleethpa.simulator.writes import Writes, key_of

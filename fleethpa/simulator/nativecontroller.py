@@ -11,14 +11,12 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fleethpa.simulator.metricsapi import SimulatedMetricsApi, plural
-from fleethpa.simulator.patching import FieldWriter
-from fleethpa.simulator.requests import label_matcher, parse
+from fleethpa.simulator.requests import FieldWriter, StatusError, label_matcher, not_served, parse
 from fleethpa.simulator.resources import RESOURCES, ResourceType, by_kind
-from fleethpa.simulator.statuses import StatusError, not_served
 from fleethpa.simulator.store import Store
 from fleethpa.simulator.writes import Writes, scale_of
 from reconciler.core.metricanswers import custom_path, external_path, failed, fill, resource_path
-from reconciler.core.objectbodies import pod_body
+from reconciler.core.objects import pod_body
 from schemas.answers import Query, metric_query
 from schemas.kubernetes.shape import Json, JsonView
 from streams.hpa.autoscaler import INVALID, Autoscaler, ControllerSettings, MetricSpec, compile_autoscaler

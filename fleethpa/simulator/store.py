@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from fleethpa.simulator.requests import Ask, Matcher
+from fleethpa.simulator.requests import Ask, Matcher, StatusError, expired
 from fleethpa.simulator.resources import ResourceType
-from fleethpa.simulator.statuses import StatusError, expired
 from schemas.kubernetes.shape import Json
 
 Key = tuple[str, str, str]

@@ -24,9 +24,9 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator.cluster import SimulatedCluster, listener_on, write_kubeconfig
-from fleethpa.simulator.load import parse_load
 from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.statuses import StatusError
+from fleethpa.simulator.model import parse_load
+from fleethpa.simulator.requests import StatusError
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import ControllerSettings
 

@@ -7,9 +7,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fleethpa.simulator.kubelet import selector_of
-from fleethpa.simulator.patching import FieldWriter, changed_fields, patched, record
+from fleethpa.simulator.requests import (
+    FieldWriter,
+    StatusError,
+    already_exists,
+    changed_fields,
+    conflict,
+    invalid,
+    not_found,
+    patched,
+    record,
+)
 from fleethpa.simulator.resources import ResourceType
-from fleethpa.simulator.statuses import StatusError, already_exists, conflict, invalid, not_found
 from fleethpa.simulator.store import Key, Store
 from schemas.kubernetes import fielderrors
 from schemas.kubernetes.gotimes import rfc3339_seconds

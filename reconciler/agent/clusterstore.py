@@ -7,11 +7,11 @@ from urllib.parse import quote
 from reconciler.agent.election import now_text
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.clusters.discovery import Discovery
 from reconciler.clusters.nativehpas import NativeHpas
-from reconciler.clusters.session import APPLY_PATCH
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.hpaobjects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
+from reconciler.core.objects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,

@@ -16,9 +16,9 @@ from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import boot_s
 from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.core.hpaobjects import STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.lease import SeenLease
+from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
 from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported

@@ -34,8 +34,15 @@ from reconciler.clusters.answers import (
     status_body,
     watch_event,
 )
-from reconciler.clusters.credentials import Credentials, clusters_of, identity
-from reconciler.clusters.session import JSON, MERGE_PATCH, ContentType, ServerSession
+from reconciler.clusters.credentials import (
+    JSON,
+    MERGE_PATCH,
+    ContentType,
+    Credentials,
+    ServerSession,
+    clusters_of,
+    identity,
+)
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.codec import whole_number

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.objectbodies import DERIVED_KINDS
+from reconciler.core.objects import DERIVED_KINDS
 
 log = logging.getLogger(__name__)
 

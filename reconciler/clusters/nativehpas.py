@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 from reconciler.clusters.answers import ClusterError, UnreachableError, reading
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
-from reconciler.core.hpaobjects import HPA_HEAD
 from reconciler.core.livehpas import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
+from reconciler.core.objects import HPA_HEAD
 from schemas.kubernetes.shape import Json, JsonView
 
 _PAGE = 500

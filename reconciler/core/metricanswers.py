@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from reconciler.core.hpaobjects import Asking
+from reconciler.core.objects import Asking
 from schemas.answers import (
     MetricAnswer,
     PackedPods,

@@ -10,7 +10,8 @@ from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery, Resource
 from reconciler.clusters.nativehpas import hpa_path
-from reconciler.core.hpaobjects import (
+from reconciler.core.metricanswers import queries, until_report_ms
+from reconciler.core.objects import (
     FIELD_MANAGER,
     SCALED_OBJECT,
     KeptHpa,
@@ -20,15 +21,20 @@ from reconciler.core.hpaobjects import (
     is_own,
     is_status_of,
     kept_hpa,
+    pod_body,
     reported_hpa,
 )
-from reconciler.core.metricanswers import queries, until_report_ms
-from reconciler.core.objectbodies import pod_body
 from reconciler.core.promrules import ObjectResource
-from reconciler.observer.clusterversion import ClusterVersion
 from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
-from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
+from reconciler.observer.native import (
+    Canary,
+    ClusterVersion,
+    NativeWatch,
+    NoteCanary,
+    ObserverConfig,
+    native_status_write,
+)
 from reconciler.observer.ownechoes import OwnEchoes
 from reconciler.observer.prometheuspolls import PrometheusPoller
 from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists

@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.core.hpaobjects import Asking, KeptHpa, rival
-from reconciler.core.objectbodies import reports_the_same
+from reconciler.core.objects import Asking, KeptHpa, reports_the_same, rival
 from runtime.log import Clock, wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from reconciler.clusters.answers import UnreachableError, watch_event
-from reconciler.core.hpaobjects import FIELD_MANAGER, Echo, KeptHpa, shows_refusal
+from reconciler.core.objects import FIELD_MANAGER, Echo, KeptHpa, shows_refusal
 from reconciler.observer.clusterview import ClusterState
 from schemas.kubernetes.shape import Json
 

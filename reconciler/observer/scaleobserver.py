@@ -9,7 +9,7 @@ from typing import NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery
 from reconciler.clusters.manifests import rule_lines
-from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
+from reconciler.core.objects import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, ReadProblem, problem_of, scales_watch
 from reconciler.observer.reflector import Listener, Watching
 from runtime.process import WorkerPool

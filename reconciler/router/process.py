@@ -26,11 +26,10 @@ from reconciler.router.lateagents import FleetNews, LateAgents
 from runtime import ending, kafkaclients
 from runtime.driver import stop_soon
 from runtime.ending import first_of
-from runtime.groups import GroupMember, begin_of, group_consumer
+from runtime.groups import GroupMember, begin_of, group_consumer, keep_signing
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from runtime.records import follow_topic, follow_topics
-from runtime.signsoflife import keep_signing
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings

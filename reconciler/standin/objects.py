@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from reconciler.core.hpaobjects import HPA_HEAD, STAND_IN_LABEL, target_of
 from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
+from reconciler.core.objects import HPA_HEAD, STAND_IN_LABEL, target_of
 from reconciler.standin.effective import (
     BOTH_DIRECTIONS,
     KeptSpec,

@@ -16,10 +16,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
+from runtime.groups import SIGN_EVERY_S, last_signs
 from runtime.kafkaclients import FOLLOWED_BYTES, OffsetBounds
 from runtime.log import wall_clock_ms
 from runtime.sifting import read_sifted
-from runtime.signsoflife import SIGN_EVERY_S, last_signs
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.decisions import links_of

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.load import LoadCurve, RampLoad, SineLoad, SpikeLoad, StepLoad
-from fleethpa.simulator.model import PodProfile, SimulatedWorkload
+from fleethpa.simulator.model import LoadCurve, PodProfile, RampLoad, SimulatedWorkload, SineLoad, SpikeLoad, StepLoad
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import Candidate, candidate
 from streams.history.evaluations import Evaluated

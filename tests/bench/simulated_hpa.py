@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.load import LoadCurve
-from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate
 from streams.hpa.autoscaler import ControllerSettings

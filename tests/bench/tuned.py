@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fleethpa.simulator.load import LoadCurve
-from fleethpa.simulator.model import PodProfile, SimulatedWorkload
+from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError, Tuning
 from streams.analysis.tuning.search import tune

@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator.load import ConstantLoad, LoadCurve
+from fleethpa.simulator.model import ConstantLoad, LoadCurve
 from fleethpa.simulator.switches import Fleet
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings

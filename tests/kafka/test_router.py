@@ -14,8 +14,8 @@ from aiokafka.errors import KafkaTimeoutError
 
 from reconciler.router import copies, lateagents
 from reconciler.router.process import Router
+from runtime.groups import marks
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
-from runtime.signsoflife import marks
 from runtime.topicadmin import ACLS, Acl, TopicAdmin, WantedTopic, wanted
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings

@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 
 from reconciler.clusters.manifests import AGENT, AgentPlace, agent_manifests
-from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.objects import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from tests.kubernetes import binaries
 from tests.kubernetes.access import granted, refused, used

@@ -17,7 +17,7 @@ import yaml
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from reconciler.clusters.manifests import AgentPlace, agent_manifests
-from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.objects import LEASE
 from schemas.agents import AgentSet, AgentTopics
 from tests.kafka.fleet import Part

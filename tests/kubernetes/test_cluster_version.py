@@ -13,10 +13,10 @@ from msgspec import structs
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.manifests import gates_manifests
 from reconciler.clusters.nativehpas import NativeHpas, hpa_path
-from reconciler.core.hpaobjects import FIELD_MANAGER, is_status_of, kept_hpa
 from reconciler.core.livehpas import LiveHpa
-from reconciler.observer.clusterversion import ClusterVersion
+from reconciler.core.objects import FIELD_MANAGER, is_status_of, kept_hpa
 from reconciler.observer.clusterview import ClusterState
+from reconciler.observer.native import ClusterVersion
 from reconciler.observer.ownechoes import OwnEchoes
 from schemas.codec import encode
 from schemas.observed import HPA_GATES

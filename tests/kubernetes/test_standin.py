@@ -12,7 +12,7 @@ import pytest
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.session import APPLY_PATCH
+from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import LEASE, native_body
 from reconciler.standin.protocol import HpaKey

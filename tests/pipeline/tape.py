@@ -10,8 +10,15 @@ import orjson
 from msgspec import structs
 
 from reconciler.core import metricanswers as metric_answers
-from reconciler.core.hpaobjects import hpa_body, kept_hpa, target_of
-from reconciler.core.objectbodies import DERIVED_KINDS, pod_body, scale_failure, scale_of_parent
+from reconciler.core.objects import (
+    DERIVED_KINDS,
+    hpa_body,
+    kept_hpa,
+    pod_body,
+    scale_failure,
+    scale_of_parent,
+    target_of,
+)
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from schemas import topics
 from schemas.answers import Answers, MetricAnswer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.simulator.patching import FieldWriter
+from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from runtime.log import wall_clock_ms
 from schemas.agents import CentralHpa

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from fleethpa.processes.parts import Child, Supervisor
 from fleethpa.simulator.broker import EmbeddedBroker
 from fleethpa.simulator.cluster import write_kubeconfig
-from fleethpa.simulator.load import ConstantLoad
+from fleethpa.simulator.model import ConstantLoad
 from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader
 from runtime.records import Publisher

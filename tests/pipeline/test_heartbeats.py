@@ -11,7 +11,7 @@ from aiokafka.errors import GroupAuthorizationFailedError
 
 from fleethpa.fleet.backlogs import Unread, unread
 from fleethpa.simulator.broker import EmbeddedBroker
-from runtime.signsoflife import keep_signing, last_signs
+from runtime.groups import keep_signing, last_signs
 from schemas.connection import KafkaSettings
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 from streams.history.kafkapast import KafkaPast

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.patching import FieldWriter
+from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import clusterobserver
 from reconciler.observer.native import ObserverConfig

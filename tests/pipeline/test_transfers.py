@@ -22,7 +22,7 @@ from reconciler.clusters import client as clusterclient
 from reconciler.clusters import credentials
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.session import APPLY_PATCH
+from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.clusters.transfers import transfers_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

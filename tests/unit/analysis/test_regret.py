@@ -9,7 +9,7 @@ from msgspec import structs
 
 from fleethpa.cli.regret import cost, fleet, printed
 from fleethpa.frame.options import parse_price
-from fleethpa.simulator.load import LoadCurve, StepLoad
+from fleethpa.simulator.model import LoadCurve, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.answer import answer
 from streams.analysis.candidate import candidate

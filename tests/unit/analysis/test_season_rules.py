@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleethpa.changes.schedules import SEASONS, forecast_rules, made, parse_rule, spec_at, spec_under, with_schedule
-from fleethpa.simulator.load import SineLoad
+from fleethpa.simulator.model import SineLoad
 from schemas.codec import Weekly, parse_weekly
 from streams.analysis.candidate import MOST_RULES, Forecast, Scheduled, TimedRule, candidate, season_rules
 from streams.analysis.closedloop import ClosedLoop

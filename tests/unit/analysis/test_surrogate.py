@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleethpa.simulator.load import SineLoad
+from fleethpa.simulator.model import SineLoad
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.measures import spans_ms

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fleethpa.cli.tune import headline, relief_hint
-from fleethpa.simulator.load import ConstantLoad, LoadCurve, SineLoad, StepLoad
-from fleethpa.simulator.model import PodProfile
+from fleethpa.simulator.model import ConstantLoad, LoadCurve, PodProfile, SineLoad, StepLoad
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
 from streams.analysis.load import cycle_ms

@@ -17,7 +17,7 @@ from fleethpa.changes.handover import Place, place_of
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.answers import ApiError
-from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.objects import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand
 from schemas.keys import HpaId

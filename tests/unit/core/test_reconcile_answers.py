@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.clusters.answers import error_text
 from reconciler.core import metricanswers
-from reconciler.core.hpaobjects import Asking, asking_of
+from reconciler.core.objects import Asking, asking_of
 from schemas.answers import MetricAnswer
 from schemas.codec import encode
 from schemas.kubernetes.selectors import Selector, parse_selector

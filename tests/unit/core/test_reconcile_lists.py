@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.hpaobjects import (
+from reconciler.core.metricanswers import next_poll_ms, phase_ms, until_report_ms
+from reconciler.core.objects import (
     STAND_IN_LABEL,
     bears_own_label,
     hpa_body,
@@ -15,12 +16,15 @@ from reconciler.core.hpaobjects import (
     is_own,
     is_status_of,
     kept_hpa,
+    pod_body,
+    replicas_manager,
     reported_hpa,
+    reports_the_same,
+    scale_of_answer,
+    scale_of_parent,
     spec_manager,
     target_of,
 )
-from reconciler.core.metricanswers import next_poll_ms, phase_ms, until_report_ms
-from reconciler.core.objectbodies import pod_body, replicas_manager, reports_the_same, scale_of_answer, scale_of_parent
 from reconciler.observer import publisher as chunks
 from schemas.answers import MetricAnswer, PodUsage
 from schemas.codec import encode

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
+from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
 from reconciler.observer.topicreaders import MOST_SESSIONS, SILENCE_MS, OtherSessions

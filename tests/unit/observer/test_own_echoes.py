@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.clusters.answers import UnreachableError, watch_event
-from reconciler.core.hpaobjects import FIELD_MANAGER, hpa_reports_the_same, is_status_of, kept_hpa, reported_hpa
+from reconciler.core.objects import FIELD_MANAGER, hpa_reports_the_same, is_status_of, kept_hpa, reported_hpa
 from reconciler.observer.clusterview import ClusterState
 from reconciler.observer.ownechoes import OwnEchoes, cut
 from schemas.decisions import REFUSAL_REASON

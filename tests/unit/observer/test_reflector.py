@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, ClusterError, ListPage, UnreachableError
-from reconciler.core.objectbodies import pod_body
+from reconciler.core.objects import pod_body
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
 from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Watching, WatchLimits
 

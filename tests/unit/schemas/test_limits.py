@@ -17,8 +17,8 @@ from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.handover import Place, Plan
 from fleethpa.fleet.state import read_state
 from reconciler.clusters.answers import ApiError
-from reconciler.core.hpaobjects import kept_hpa
 from reconciler.core.knowledge import FleetKnowledge
+from reconciler.core.objects import kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher, autoscaler_lists
 from schemas import limits, topics

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from reconciler.core.objectbodies import pod_body
+from reconciler.core.objects import pod_body
 from schemas.observed import Container, Pod
 from schemas.packed import shared
 

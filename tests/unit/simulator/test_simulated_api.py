@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.model import parse_simulation
-from fleethpa.simulator.patching import MERGE_PATCH, PATCHES, patched
-from fleethpa.simulator.requests import field_matcher, label_matcher
-from fleethpa.simulator.statuses import StatusError
+from fleethpa.simulator.requests import MERGE_PATCH, PATCHES, StatusError, field_matcher, label_matcher, patched
 
 Json = dict[str, Any]
 

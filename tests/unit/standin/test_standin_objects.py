@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.core.hpaobjects import STAND_IN_LABEL
 from reconciler.core.lease import PROTOCOL
+from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, Keeper, KeptSpec, Policy, effective_spec, floor_now, policy_of
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.objects import (

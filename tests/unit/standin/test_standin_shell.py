@@ -15,8 +15,8 @@ from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.nativework import AT_ONCE, PER_LOOK
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.clusters.answers import ApiError, UnreachableError
-from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
+from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
 from reconciler.standin.objects import (

@@ -7,7 +7,7 @@ import pytest
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election
 from reconciler.clusters.answers import ApiError, UnreadableError
-from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
 from reconciler.standin.protocol import CreateNative, HpaKey, SetHolder
