@@ -21,9 +21,9 @@ FIRST_VERSION = 7
 """Of the fetch request that has sessions."""
 _NO_SESSION, _FIRST_EPOCH, _LAST_EPOCH = 0, 0, 2**31 - 1
 
-Place = tuple[int, int, int]
+FetchPlace = tuple[int, int, int]
 """Of a partition its number, from which offset on it is fetched, and at most how many bytes."""
-Places = dict[str, list[Place]]
+Places = dict[str, list[FetchPlace]]
 """Topic -> its partitions."""
 Topics = list[tuple[str, list[Any]]]
 Send = Callable[[FetchRequest], Awaitable[Any]]
@@ -32,7 +32,7 @@ Send = Callable[[FetchRequest], Awaitable[Any]]
 class _Part(Struct):
     tp: TopicPartition
     state: Any
-    place: Place = (-1, -1, 0)
+    place: FetchPlace = (-1, -1, 0)
 
 
 class FetchPlan:
