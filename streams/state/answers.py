@@ -20,7 +20,7 @@ from schemas.codec import encode
 from schemas.entries import PlainBody, Source
 from schemas.fitting import fitted_answer
 from schemas.limits import ERROR
-from schemas.observed import Point
+from schemas.observed import EntryBody, Point
 from streams.hpa.gofloat import trunc_div, wrap64
 from streams.state.ledger import LogError
 from streams.state.rows import AnswerRow, SampleRow, SeriesKey
@@ -38,10 +38,8 @@ class AnswerHead(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="ca
     error: str | None = None
 
 
-class FoldedAnswers(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"
-):
-    """`schemas.observed.Answers` whose items are still JSON."""
+class FoldedAnswers(EntryBody, frozen=True, gc=False, kw_only=True, tag="answers"):
+    """`schemas.answers.Answers` whose items are still JSON."""
 
     items: list[Raw]
     session: str = ""
