@@ -1,25 +1,29 @@
-"""The division of a total: tables for the rules, laws for everything else; and members whose pods find no node: when they
-are capped, tried again, and what the others get.
+"""The division of a total: tables for the rules, laws for everything else; and members whose pods find no node: when
+they are capped, tried again, and what the others get.
 """
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schemas.observed import FleetCluster, FleetSpec
-from streams.across.division import UNLIMITED, Divided, Strategy, divide, largest_remainder, next_division, settle
-from itertools import pairwise
 from msgspec import structs
+
+from schemas.observed import FleetCluster, FleetSpec
 from streams.across.division import (
     RETRY_MS,
     ROOM,
+    UNLIMITED,
     Divided,
     MemberRoom,
     Strategy,
     capped,
     caps_of,
     divide,
+    largest_remainder,
     next_division,
     next_room,
+    settle,
 )
 
 

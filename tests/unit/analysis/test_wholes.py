@@ -1,4 +1,4 @@
-"""Questions to a FleetHPA: its past in shadow against the HPAs of its clusters, and what the others have without one."""
+"""Questions to a FleetHPA: its past in shadow against the HPAs of its clusters, and what is left without one."""
 
 import pytest
 
