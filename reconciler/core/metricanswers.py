@@ -34,11 +34,16 @@ from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.observed import Target
 from schemas.packed import PackedNames, columns_of, pack, pack_names, pack_values
 
+TOGETHER_MS = 500
+"""Phases are this far apart. What is asked at one moment shares wake-ups, records and fetches all the way to the
+decision; where it is spread evenly, each process wakes up for little at a time.
+"""
+
 
 @lru_cache(maxsize=65_536)  # asked for each namespace in each period, and for each kind of work
 def phase_ms(key: str, period_ms: int) -> int:
-    """Offset of a `cluster/namespace` within the period, in [0, period)."""
-    return murmur2(key.encode()) % period_ms
+    """Offset of a `cluster/namespace` within the period, in [0, period); what is on one phase comes together."""
+    return murmur2(key.encode()) % period_ms // TOGETHER_MS * TOGETHER_MS
 
 
 def next_poll_ms(key: str, period_ms: int, now_ms: int) -> int:

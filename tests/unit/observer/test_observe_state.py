@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.metricanswers import TOGETHER_MS, phase_ms
 from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
@@ -273,26 +274,28 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
     assert task.cancelled()
 
 
-async def test_namespaces_have_phases_of_their_own() -> None:
+async def test_namespaces_are_due_on_their_phases() -> None:
     now_ms, done = 0, dict[str, int]()
 
     async def work(namespace: str) -> None:
         done.setdefault(namespace, now_ms)
 
     table = Timetable("east", lambda: now_ms)
-    table.add_kind("poll", work, lambda: 1_000)
+    table.add_kind("poll", work, lambda: 15_000)
     names = [f"ns-{number}" for number in range(8)]
     for name in names:
         table.add(name)
     task = asyncio.create_task(table.run())
     while not done.keys() >= set(names):
-        now_ms += 1
+        now_ms += TOGETHER_MS
         table.add(f"wakes-{now_ms}")
         for _ in range(3):
             await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert len({done[name] for name in names}) == len(names)
+    due = {name: done[name] % 15_000 for name in names}
+    assert due == {name: phase_ms(f"east/{name}", 15_000) for name in names}
+    assert len(set(due.values())) > 4
 
 
 async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_for_an_hour() -> None:
