@@ -42,6 +42,24 @@ READS = (
     ("decisions", "-A", "--last", "1"),
 )
 
+FURTHER_READS = (
+    ("get", "capacitygroups"),
+    ("describe", "east/shop/checkout"),
+    ("what-if", "east/shop/checkout", "--set", "maxReplicas=30"),
+    ("history", "east/shop/checkout"),
+    ("settings", "north"),
+    ("schedule", "list"),
+    ("rollout", "status"),
+    ("regret", "-A", "--since", "1m"),
+    ("backtest", "-A", "--set", "maxReplicas=30", "--since", "1m"),
+    ("tune", "east/shop/checkout"),
+    ("shadow-report", "-A", "--since", "1m"),
+    ("guardrails", "test", "-f", "examples/guardrails.yaml", "--since", "1m"),
+    ("export", "decisions", "-A", "--since", "1m", "-o", "csv"),
+    ("audit", "list", "-A", "--last", "1"),
+)
+"""What else is asked of a fleet: all verbs read its state in one way, so that one process that hangs shows it."""
+
 
 class _Separate(Stack):
     """The stack with a child for each part."""
@@ -126,7 +144,9 @@ async def test_a_process_that_hangs_is_named_by_every_read_verb_and_the_page(vie
             assert re.match(f"warning: {LINES[name]}", stated), (arguments, stated)
             assert stated.count("hangs or does not run") == 1, (arguments, stated)
             assert f"fleethpa run {name}" in stated.splitlines()[0], stated
-        for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout"):
+        for arguments in FURTHER_READS if name == "decider" else ():
+            assert re.match(f"warning: {LINES[name]}", await viewer.stderr_of(*arguments)), arguments
+        for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout", "/rollouts", "/audit", "/try"):
             shown = await viewer.page(path, LINES[name])
             # The lists of an HPA's changes have what was recorded: outcomes that did not come are facts there.
             assert NO_OUTCOME not in shown or path not in ("/", "/clusters"), path
