@@ -93,7 +93,7 @@ class Stack:
     def __init__(self, plan: StackPlan, report: Callable[[str], None] = lambda text: None) -> None:
         self._plan, self._report = plan, report
         self._exit = AsyncExitStack()
-        self.supervisor = Supervisor(self._ended)
+        self.supervisor = Supervisor(self._ended, lambda _: self._publish())
         self.config = Config()
         self.children: dict[str, Child] = {}
 
@@ -129,6 +129,7 @@ class Stack:
             author=AUTHOR,
         )
         await self._write_settings()
+        self._exit.callback(devruntime.withdraw, self._running(), self._plan.environ)
         self._exit.push_async_callback(self.supervisor.stop)
         await asyncio.gather(*(self._child(name, arguments) for name, arguments in self._commands().items()))
         self._publish()
@@ -181,15 +182,17 @@ class Stack:
         self._report(f"{child.name} ended (code {child.last_exit}) and is started again; its log: {child.log}")
 
     def _publish(self) -> None:
-        stack = DevStack(
+        """Write where other terminals find the stack; a part that was started again is another process."""
+        devruntime.publish(self._running(), self._plan.environ)
+
+    def _running(self) -> DevStack:
+        return DevStack(
             pid=os.getpid(),
             brokers=self.config.brokers,
             kubeconfig=self.config.kubeconfig,
             contexts=self.clusters,
             processes={name: child.pid for name, child in self.children.items()},
         )
-        devruntime.publish(stack, self._plan.environ)
-        self._exit.callback(devruntime.withdraw, stack, self._plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
         """Wait until every cluster has reported and the decider has recorded an evaluation of so many HPAs.

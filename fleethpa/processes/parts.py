@@ -159,13 +159,18 @@ class Child:
 
 
 class Supervisor:
-    """Starts children, starts them again when they end, and ends them all."""
+    """Starts children, starts them again when they end, and ends them all.
 
-    def __init__(self, on_exit: Callable[[Child], None] | None = None) -> None:
+    `on_exit` and `on_restart`: are called with a child that has ended, and that was started again.
+    """
+
+    def __init__(
+        self, on_exit: Callable[[Child], None] | None = None, on_restart: Callable[[Child], None] | None = None
+    ) -> None:
         self.children: list[Child] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._ending = False
-        self._on_exit = on_exit
+        self._on_exit, self._on_restart = on_exit, on_restart
 
     async def start(self, child: Child) -> None:
         """Start a child and keep it running."""
@@ -207,6 +212,8 @@ class Supervisor:
             await asyncio.sleep(pause_s)
             child.restarts += 1
             await self._spawn(child)
+            if self._on_restart:
+                self._on_restart(child)
 
     async def _end(self, child: Child) -> None:
         process = child.process
