@@ -60,6 +60,8 @@ def export_decisions(
     keys = _keys(partition_by)
     if keys and not out:
         raise usage("--partition-by needs --out DIR")
+    if (output, out) == ("parquet", "-"):
+        raise usage("Parquet is not written to stdout", next_step="--out FILE, or -o csv or jsonl")
     path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
     try:
         with Export(output, path, keys) as made:

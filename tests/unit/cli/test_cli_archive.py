@@ -366,6 +366,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
         pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
         pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),
+        pytest.param(["export", "decisions", "--out", "-"], 2, "not written to stdout", id="Parquet to stdout"),
     ],
 )
 def test_wrong_input_has_its_exit_code_and_a_clear_message(
