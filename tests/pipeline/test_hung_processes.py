@@ -35,14 +35,14 @@ LINES = {
     "breaker": "the breaker hangs or does not run",
     "scheduler": "the scheduler hangs or does not run",
 }
-READS = (
+READS: tuple[tuple[str, ...], ...] = (
     ("get", "hpa", "-A"),
     ("get", "clusters"),
     ("explain", "east/shop/checkout"),
     ("decisions", "-A", "--last", "1"),
 )
 
-FURTHER_READS = (
+FURTHER_READS: tuple[tuple[str, ...], ...] = (
     ("get", "capacitygroups"),
     ("describe", "east/shop/checkout"),
     ("what-if", "east/shop/checkout", "--set", "maxReplicas=30"),
