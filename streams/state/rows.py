@@ -177,6 +177,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Of a FleetHPA."""
     claims: dict[str, ClaimRow] = {}
     """CapacityGroup -> what the HPA has of it."""
+    late_writes: int = 0
+    """How many of the newest wanted writes in a row were not made in time, as far as that counts (`write_ttl_ms`)."""
 
     @property
     def id(self) -> HpaId:
