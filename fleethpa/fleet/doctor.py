@@ -63,7 +63,7 @@ def listing(found: list[CheckResult]) -> Listing[CheckResult]:
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
 """What is looked at, in order; `access` asks the member clusters of the kubeconfig."""
 BEHIND_MS: Final = 60_000
-"""The decider writes a checkpoint every 15 s of log time; ingest takes records within a second."""
+"""The decider writes a checkpoint every 30 s of log time; ingest takes records within a second."""
 SHOWN: Final = 20
 
 
