@@ -88,7 +88,7 @@ def _why_not_applied(state: State, hpa: Hpa, write: PendingWrite, outcome: Outco
     if outcome is None:
         if not _is_served(state, hpa):
             return f"no reconciler serves cluster {hpa.id.cluster}", False
-        return f"{NO_OUTCOME} within {(ttl_ms + OUTCOME_WAIT_MS) // 1000}s", True
+        return f"{NO_OUTCOME} within {(ttl_ms + OUTCOME_WAIT_MS) // 1000}s", bool(state.row.served)
     if outcome.result == "stale":
         return outcome.error or f"it was not made within {ttl_ms // 1000}s", True
     return outcome.error or _OUTCOME_TEXTS.get(outcome.result, ""), False
