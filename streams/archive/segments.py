@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import cramjam
 import msgspec
 
+from schemas.limits import Int64
 from schemas.topics import Sieve
 
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
@@ -57,8 +58,8 @@ class ArchivedRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     only.
     """
 
-    offset: int
-    timestamp_ms: int
+    offset: Int64
+    timestamp_ms: Int64
     key: bytes
     packed_headers: msgspec.Raw
     value: bytes

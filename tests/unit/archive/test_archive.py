@@ -309,3 +309,12 @@ def test_a_frame_without_records_is_read_with_a_sieve_as_without(tmp_path: Path)
     plain, sifted = (list(read_frames(segment, torn_end_ok=False, sieve=sieve)) for sieve in (None, _All()))
     assert [records for _, records in plain] == [[], []]
     assert sifted == plain
+
+
+@pytest.mark.parametrize(("offset", "timestamp_ms"), [(2**63, 0), (0, 2**63)], ids=["offset", "time"])
+def test_a_number_beyond_64_bits_is_damage_and_no_crash(tmp_path: Path, offset: int, timestamp_ms: int) -> None:
+    segment = tmp_path / "segment"
+    segment.write_bytes(frame([ArchivedRecord(offset, timestamp_ms, b"", Raw(b"\x90"), b"")]))
+    for sieve in (None, _All()):
+        with pytest.raises(ArchiveError, match="the frame at byte 0 cannot be read"):
+            list(read_frames(segment, torn_end_ok=False, sieve=sieve))
