@@ -34,7 +34,7 @@ from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.observed import Target
 from schemas.packed import PackedNames, columns_of, pack, pack_names, pack_values
 
-TOGETHER_MS = 500
+TOGETHER_MS = 100
 """Phases are this far apart. What is asked at one moment shares wake-ups, records and fetches all the way to the
 decision; where it is spread evenly, each process wakes up for little at a time.
 """
