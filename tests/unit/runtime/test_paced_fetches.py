@@ -225,3 +225,68 @@ async def test_a_plan_follows_positions_and_leaders(monkeypatch: pytest.MonkeyPa
     assert asked() == [(1, [("samples", [(0, 6, 5)])])]
     found._client.cluster._partitions = {"samples": {0: SimpleNamespace(leader=2)}}
     assert asked() == [(2, [("samples", [(0, 6, 5)])])]
+
+
+def asked_of(found: Any, assignment: Assignment) -> dict[int, Any]:
+    return {node: dict(request.topics) for node, request in found._get_actions_per_node(assignment)[0]}
+
+
+async def test_a_paused_partition_is_left_out_and_the_fetcher_wakes_up_when_it_is_resumed() -> None:
+    found, assignment = fetcher_of(
+        [Known(1, 4, paused=False, left_s=None), Known(1, 5, paused=False, left_s=None)], set()
+    )
+    state = assignment.state_value(TopicPartition("samples", 1))
+    assert asked_of(found, assignment) == {1: {"samples": [(0, 4, 5), (1, 5, 5)]}}
+    state.pause()
+    fetches, _, _, _, resumed = found._get_actions_per_node(assignment)
+    assert [request.topics for _, request in fetches] == [[("samples", [(0, 4, 5)])]]
+    assert resumed == [state.resume_fut]
+    state.resume()
+    assert asked_of(found, assignment) == {1: {"samples": [(0, 4, 5), (1, 5, 5)]}}
+
+
+async def test_an_offset_out_of_range_is_reset_at_the_leader_and_then_fetched_from_there() -> None:
+    found, assignment = fetcher_of(
+        [Known(1, 4, paused=False, left_s=None), Known(2, 5, paused=False, left_s=None)], set()
+    )
+    tp = TopicPartition("samples", 0)
+    assert asked_of(found, assignment).keys() == {1, 2}
+    assignment.state_value(tp).await_reset(fetcher.OffsetResetStrategy.EARLIEST)
+    fetches, resets, _, invalid, _ = found._get_actions_per_node(assignment)
+    assert ([node for node, _ in fetches], dict(resets), invalid) == ([2], {1: [tp]}, False)
+    assignment.state_value(tp).reset_to(9)
+    assert asked_of(found, assignment)[1] == {"samples": [(0, 9, 5)]}
+
+
+async def test_a_partition_that_loses_its_leader_asks_for_metadata_and_is_fetched_from_the_next_one() -> None:
+    found, assignment = fetcher_of([Known(1, 4, paused=False, left_s=None)], set())
+    cluster = found._client.cluster
+    assert asked_of(found, assignment).keys() == {1}
+    for leader in (-1, None):
+        cluster._partitions = {} if leader is None else {"samples": {0: SimpleNamespace(leader=leader)}}
+        cluster.leader_for_partition = lambda _, leader=leader: leader
+        fetches, resets, _, invalid, _ = found._get_actions_per_node(assignment)
+        assert (fetches, dict(resets), invalid) == ([], {}, True)
+    cluster._partitions = {"samples": {0: SimpleNamespace(leader=3)}}
+    assert asked_of(found, assignment) == {3: {"samples": [(0, 4, 5)]}}
+
+
+async def test_a_new_assignment_has_a_plan_of_its_own() -> None:
+    found, before = fetcher_of([Known(1, 4, paused=False, left_s=None), Known(1, 5, paused=False, left_s=None)], set())
+    assert asked_of(found, before) == {1: {"samples": [(0, 4, 5), (1, 5, 5)]}}
+    kept = TopicPartition("samples", 1)
+    after = Assignment([kept])
+    after.state_value(kept).seek(8)
+    assert asked_of(found, after) == {1: {"samples": [(1, 8, 5)]}}
+
+
+async def test_a_preferred_replica_is_fetched_from_until_it_expires() -> None:
+    found, assignment = fetcher_of([Known(1, 4, paused=False, left_s=None)], set())
+    tp = TopicPartition("samples", 0)
+    found._client.cluster.broker_metadata = lambda node_id: node_id
+    found._client.cluster.leader_for_partition = lambda _: 1
+    found._preferred_read_replica[tp] = (2, time.monotonic() + 3_600)
+    assert asked_of(found, assignment) == {2: {"samples": [(0, 4, 5)]}}
+    found._preferred_read_replica[tp] = (2, time.monotonic() - 1)
+    assert asked_of(found, assignment) == {1: {"samples": [(0, 4, 5)]}}
+    assert found._preferred_read_replica == {}
