@@ -10,7 +10,7 @@ from schemas.decisions import TOLERANCE, Decision, Step
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult
 from streams.state import fleet, records
 from streams.state.budget import Way
-from streams.state.hpastate import Hpa, write_ttl_ms
+from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft
 from streams.state.observe import Observed, Subject
 from streams.state.samples import State
@@ -115,7 +115,7 @@ def _decision(
         steps=records.with_replaced(steps, decided.replaced, evaluation),
         constraints_applied=limits_.constraints,
         wants=facts.wants,
-        expires=None if wanted is None else state.now_ms + write_ttl_ms(row),
+        expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
         observed=records.with_version(shown, version),
         status=limits_.result.status if wanted is None else None,
         events=facts.events,

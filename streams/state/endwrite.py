@@ -24,7 +24,7 @@ from streams.state.fleet import fleet_turn
 from streams.state.foldhpas import SILENCE_MS
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
-from streams.state.hpastate import MOST_LATE_WRITES, OUTCOME_WAIT_MS, Hpa
+from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.inputs import WriteEnded
 from streams.state.ledger import Draft
 from streams.state.moves import with_write
@@ -35,7 +35,13 @@ from streams.state.rows import PendingWrite
 from streams.state.samples import State
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
 
-_OUTCOME_TEXTS = {"superseded": "a newer decision took its place", "refused": "it was refused", "failed": "it failed"}
+_OUTCOME_TEXTS = {
+    "superseded": "a newer decision took its place",
+    "stale": f"it was not made within {WRITE_TTL_MS // 1000}s",
+    "refused": "it was refused",
+    "failed": "it failed",
+}
+_LATE_TEXT = f"{NO_OUTCOME} within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) // 1000}s"
 
 
 def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
@@ -48,12 +54,11 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     applied = outcome is not None and outcome.result == "applied"
     if state.probe is not None:
         state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
-    error, is_late = _why_not_applied(state, hpa, write, outcome)
+    error = _why_missing(state, hpa) if outcome is None else outcome.error or _OUTCOME_TEXTS.get(outcome.result, "")
     end = ScaleApplied() if applied else ScaleFailed(error)
     rules = rules_named(write.rules or CURRENT_TEXT)
     result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms, rules)
     row.history, row.pending = result.history, None
-    row.late_writes = min(row.late_writes + 1, MOST_LATE_WRITES) if is_late else 0
     if write.uid == row.uid:
         row.status = result.status
     if applied:
@@ -82,22 +87,15 @@ def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, res
     )
 
 
-def _why_not_applied(state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | None) -> tuple[str, bool]:
-    """Say why a write was not made, empty if it was, and whether there was too little time for it."""
-    ttl_ms = write.expires_ms - write.wanted_ms
-    if outcome is None:
-        if not _is_served(state, hpa):
-            return f"no reconciler serves cluster {hpa.id.cluster}", False
-        return f"{NO_OUTCOME} within {(ttl_ms + OUTCOME_WAIT_MS) // 1000}s", bool(state.row.served)
-    if outcome.result == "stale":
-        return outcome.error or f"it was not made within {ttl_ms // 1000}s", True
-    return outcome.error or _OUTCOME_TEXTS.get(outcome.result, ""), False
-
-
-def _is_served(state: State, hpa: Hpa) -> bool:
-    """Whether a reconciler serves the cluster. A log in which none ever reported its clusters does not show it."""
+def _why_missing(state: State, hpa: Hpa) -> str:
+    """Say why no outcome arrived: no reconciler serves the cluster, or it was too slow."""
+    if not state.row.served:
+        # A log in which no reconciler ever reported its clusters does not say who serves what.
+        return _LATE_TEXT
     served = state.row.served.get(hpa.id.cluster)
-    return not state.row.served or (served is not None and state.now_ms - served.reported_ms <= SILENCE_MS)
+    if served is None or state.now_ms - served.reported_ms > SILENCE_MS:
+        return f"no reconciler serves cluster {hpa.id.cluster}"
+    return _LATE_TEXT
 
 
 def _completion(

@@ -36,7 +36,7 @@ from streams.state.brakes import budget_left, count_size, guards_of, limited, re
 from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
-from streams.state.hpastate import Hpa, write_ttl_ms
+from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.inputs import EvaluationInputs, FleetInputs
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
@@ -362,7 +362,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     if recorded.digest is not None:
         row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
     if wanted is not None:
-        current, expires_ms = evaluation.current_replicas or 0, state.now_ms + write_ttl_ms(row)
+        current, expires_ms = evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
         rules, evaluated_ms = subject.settings.rules, subject.evaluated_ms
         row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, evaluated_ms, rules)
 

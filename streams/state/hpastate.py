@@ -272,18 +272,7 @@ OUTCOME_WAIT_MS = 5_000
 """Log time after a write's time to live at which it counts as failed."""
 WRITE_TTL_MS = 10_000
 """How long a wanted write may be made."""
-MOST_LATE_WRITES = 2
-"""More writes in a row that were not made in time make the time to live no longer."""
 NEVER = 2**62
-
-
-def write_ttl_ms(row: HpaRow) -> int:
-    """Give how long the next wanted write of an HPA may be made: twice as long after one that was not made in time, at
-    most 40 s. A hub that is behind by more than the time to live would make no write at all, and each one that is
-    wanted again keeps it behind. What an HPA has of a FleetHPA or a CapacityGroup ends sooner, and so do its writes.
-    """
-    is_shared = row.claims or row.share is not None
-    return WRITE_TTL_MS if is_shared else WRITE_TTL_MS << row.late_writes
 
 
 class Schedule:

@@ -28,7 +28,7 @@ PARTS = 64
 TargetName = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
 QueryKey = tuple[str, str, str, str, str, str]
-"""What a metrics API was asked (`schemas.observed.query_of`), selectors in canonical form."""
+"""What a metrics API was asked (`schemas.answers.query_of`), selectors in canonical form."""
 SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 MetricKey = tuple[str, ...]
@@ -177,8 +177,6 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Of a FleetHPA."""
     claims: dict[str, ClaimRow] = {}
     """CapacityGroup -> what the HPA has of it."""
-    late_writes: int = 0
-    """How many of the newest wanted writes in a row were not made in time, as far as that counts (`write_ttl_ms`)."""
 
     @property
     def id(self) -> HpaId:

@@ -220,32 +220,6 @@ def test_without_an_outcome_the_write_fails_five_seconds_after_its_time_to_live(
     assert failed["status"]["desiredReplicas"] == 0
 
 
-def test_after_a_write_that_came_too_late_the_next_has_more_time_until_one_is_made() -> None:
-    """A hub that is behind by more than the time to live makes no write at all, and wants each of them again."""
-    log = ready_log(Serving(session="r", clusters=[CLUSTER]), settings=ENFORCING)
-    wanted, times = only(log.add(answers(log, 100), after_ms=SECOND)), []
-    for result in ("stale", "timeout", "stale", "applied", "failed"):
-        times.append(wanted["expires"] - log.now_ms)
-        if result == "timeout":
-            log.add(Serving(session="r", clusters=[CLUSTER]), after_ms=times[-1] - SECOND)
-            failed, wanted = log.add(after_ms=6_000)
-            assert failed["outcome"]["error"] == f"no outcome came back within {times[-1] // 1_000 + 5}s"
-        else:
-            log.add(outcome(wanted, result, error="no" if result == "failed" else ""), after_ms=SECOND)
-            wanted = only(log.add(answers(log, 100), after_ms=15_000))
-    assert times == [10_000, 20_000, 40_000, 40_000, 10_000]
-    assert wanted["expires"] == log.now_ms + 10_000
-
-
-@pytest.mark.parametrize("known", [[], [Serving(session="r", clusters=["other"])]], ids=["not known", "other clusters"])
-def test_a_write_in_a_cluster_that_nobody_serves_gets_no_more_time(known: list[Body]) -> None:
-    log = ready_log(*known, settings=ENFORCING)
-    wanted = only(log.add(answers(log, 100), after_ms=SECOND))
-    log.add(after_ms=15_000)
-    wanted = only(log.add(answers(log, 100), after_ms=15_000))
-    assert wanted["expires"] == log.now_ms + 10_000
-
-
 @pytest.mark.parametrize(
     ("clusters", "before_ms", "text"),
     [
