@@ -76,8 +76,13 @@ WEB = {
 }
 
 
-async def statuses_seen(config: ClusterConfig, edit: Callable[[], object]) -> list[str]:
-    """The types of the events that an observer reads of four statuses of fleethpa's, and an edit before the last."""
+STATUSES = 6
+
+
+async def statuses_seen(config: ClusterConfig, edit: Callable[[], object]) -> tuple[list[str], list[str]]:
+    """The types of the events that an observer reads of fleethpa's statuses: of the first, and of those after an edit
+    (the edit's own event included).
+    """
     client, state = ClusterClient(config), ClusterState()
     hpas, echoes, seen = NativeHpas(client), OwnEchoes(state), list[str]()
 
@@ -92,26 +97,34 @@ async def statuses_seen(config: ClusterConfig, edit: Callable[[], object]) -> li
         watched = client.watch(
             f"{hpa_path('default')}?watch=true&resourceVersion={live.version}", silence_s=30, read=echoes.read
         )
-        for usage in (40, 41, 42):
+        for usage in range(STATUSES):
             live = await show(live, usage)
         await asyncio.to_thread(edit)
-        await show(await hpas.live("default", "web"), 43)
+        live = await hpas.live("default", "web")
+        for usage in range(STATUSES, 2 * STATUSES):
+            live = await show(live, usage)
         async for event in watched:
             seen.append(event["type"])
             if event["type"] == "MODIFIED":
                 item = event["object"]
                 own = is_status_of(item, FIELD_MANAGER)
                 state.namespace("default").hpas["web"] = echoes.known(item, kept_hpa(item), own_status=own)
-            if len(seen) == 5:
+            if len(seen) == 2 * STATUSES + 1:
                 break
-        return seen
+        return seen[:STATUSES], seen[STATUSES:]
     finally:
         await client.close()
 
 
 def test_of_the_statuses_of_fleethpas_own_only_the_first_after_a_change_is_read(binaries: Path, tmp_path: Path) -> None:
+    """One more is read when the clock's second changes: the API server lists who manages fields by the second and,
+    within it, by name, so that fleethpa's entry moves to the end once.
+    """
     with ControlPlane("echoing", tmp_path, binaries, native=False) as plane:
         plane.apply([WEB])
         config = ClusterConfig(plane.name, str(plane.kubeconfig), plane.name)
         label = partial(plane.kubectl, "label", "hpa", "web", "team=b", "--overwrite")
-        assert asyncio.run(statuses_seen(config, label)) == ["MODIFIED", "BOOKMARK", "BOOKMARK", "MODIFIED", "BOOKMARK"]
+        for seen in asyncio.run(statuses_seen(config, label)):
+            assert seen[0] == "MODIFIED"
+            assert seen.count("MODIFIED") <= 2
+            assert seen.count("BOOKMARK") >= STATUSES - 2
