@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -14,19 +14,15 @@ from fleethpa.fleet.members import prometheus_connections, prometheus_option
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, unreachable, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.table import layout
-from reconciler.clusters.prometheus import PromClient
+from reconciler.clusters.answers import ClusterError
 from reconciler.core import promanswers
 from reconciler.core.promanswers import PromResult
-from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource
+from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, RulesError
 from reconciler.core.promsettings import PromConnection
-from reconciler.observer.prometheuspolls import SeriesNames
 from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer, Query
 from schemas.kubernetes.quantity import format_milli
 from schemas.kubernetes.selectors import Selector, SelectorError, parse_selector
-
-if TYPE_CHECKING:
-    from reconciler.core.promsettings import PromConnection
 
 
 @click.group(cls=SuggestingGroup)
@@ -89,9 +85,6 @@ def try_(
 async def _tried(
     connection: PromConnection, what: str, namespace: str, described: str, selector: Selector, expression: bool
 ) -> list[MetricTrial]:
-    from reconciler.clusters.answers import ClusterError
-    from reconciler.core.promrules import RulesError
-
     trials = Trials(connection, namespace)
     try:
         if expression or not is_metric(what):
@@ -149,6 +142,9 @@ class Trials:
     """
 
     def __init__(self, connection: PromConnection, namespace: str) -> None:
+        from reconciler.clusters.prometheus import PromClient
+        from reconciler.observer.prometheuspolls import SeriesNames
+
         self._rules, self._namespace = connection.rules, namespace
         self._client = PromClient(connection)
         self._names = SeriesNames(self._client, wall_clock_ms)
