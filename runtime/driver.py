@@ -317,8 +317,8 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
             return None
         pauses_s: dict[int, float] = {}
         for tp, held in self._records.items():
-            if left_s := held.calculate_backoff():
-                node_id = plan.node_of[tp]
+            node_id = plan.node_of.get(tp)
+            if node_id is not None and (left_s := held.calculate_backoff()):
                 pauses_s[node_id] = max(pauses_s.get(node_id, 0.0), left_s)
         requests = []
         for node_id in plan.nodes:

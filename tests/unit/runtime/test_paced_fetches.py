@@ -212,6 +212,14 @@ async def test_what_is_fetched_is_what_the_driver_would_fetch(parts: list[Known]
     )
 
 
+async def test_records_of_a_partition_that_is_not_assigned_any_more_hold_nothing_up() -> None:
+    found, assignment = fetcher_of([Known(1, 4, paused=False, left_s=None)], set())
+    found._records[TopicPartition("pods", 7)] = SimpleNamespace(calculate_backoff=lambda: 0.05)
+    assert plain(found._get_actions_per_node(assignment)) == plain(
+        fetcher.Fetcher._get_actions_per_node(found, assignment)
+    )
+
+
 async def test_a_plan_follows_positions_and_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher.Fetcher, "_get_actions_per_node", lambda *_: pytest.fail("the driver was asked"))
     found, assignment = fetcher_of([Known(1, 4, paused=False, left_s=None)], set())
