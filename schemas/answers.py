@@ -16,6 +16,8 @@ from schemas.limits import Count, Int64, PartCount, TimeMs, WindowMs
 from schemas.observed import EntryBody
 
 MetricsApiName = Literal["resource", "pods", "object", "external"]
+DEFAULT_WINDOW_MS: Final = 60_000
+"""The window of a value that comes without one. Source: `metricServerDefaultMetricWindow` of the same file."""
 
 
 class PodUsage(Struct, frozen=True, gc=False, array_like=True):
@@ -35,7 +37,7 @@ class PodValue(Struct, frozen=True, gc=False, array_like=True):
     pod: str
     milli: Int64
     time: TimeMs
-    window_ms: WindowMs = 60_000
+    window_ms: WindowMs = DEFAULT_WINDOW_MS
 
 
 class PackedPods(Struct, frozen=True, gc=False, array_like=True):

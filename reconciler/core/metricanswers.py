@@ -17,6 +17,7 @@ from msgspec import Raw, Struct, structs
 
 from reconciler.core.objects import Asking
 from schemas.answers import (
+    DEFAULT_WINDOW_MS,
     MetricAnswer,
     PackedPods,
     PodUsage,
@@ -58,9 +59,6 @@ def until_report_ms(process: str, period_ms: int, now_ms: int) -> int:
     """
     wait_ms = next_poll_ms(process, period_ms, now_ms) - now_ms
     return wait_ms if 10 * wait_ms >= period_ms else wait_ms + period_ms
-
-
-_DEFAULT_WINDOW_MS = 60_000
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -382,7 +380,7 @@ def _pod_value(item: JsonView) -> PodValue:
         pod=item["describedObject"]["name"],
         milli=json_milli(item["value"]),
         time=_time_ms(item.get("timestamp")),
-        window_ms=_DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
+        window_ms=DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from schemas.answers import AnswerIdentity, MetricAnswer
+from schemas.answers import DEFAULT_WINDOW_MS, AnswerIdentity, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import PlainBody, Source
 from schemas.fitting import fitted_answer
@@ -158,7 +158,6 @@ def joined(parts: Sequence[AnswerRow]) -> MetricAnswer:
     )
 
 
-_DEFAULT_WINDOW_MS = 60_000
 REMEMBERED_MS = 3_600_000
 """Answers and samples older than this (log time) are as if they had never come, so they may be dropped at any time."""
 
@@ -184,7 +183,7 @@ def fold_point(old: SampleRow | None, point: Point, source: str, now_ms: int) ->
     if old is not None and point.time <= old.time_ms:
         return None
     if point.temporality == "gauge":
-        return SampleRow(point.milli, point.time, _DEFAULT_WINDOW_MS, source, point.utilization)
+        return SampleRow(point.milli, point.time, DEFAULT_WINDOW_MS, source, point.utilization)
     if point.temporality == "delta":
         since_ms = point.start_time or (old.time_ms if old is not None else 0)
         return _rate(point, point.milli, since_ms, source, None)
@@ -193,7 +192,7 @@ def fold_point(old: SampleRow | None, point: Point, source: str, now_ms: int) ->
 
 def _of_counter(old: SampleRow | None, point: Point, source: str) -> SampleRow:
     if old is None or old.last_milli is None:
-        return SampleRow(None, point.time, _DEFAULT_WINDOW_MS, source, point.utilization, point.milli, point.start_time)
+        return SampleRow(None, point.time, DEFAULT_WINDOW_MS, source, point.utilization, point.milli, point.start_time)
     restarted = point.milli < old.last_milli or (point.start_time and old.start_ms and point.start_time > old.start_ms)
     if not restarted:
         return _rate(point, point.milli - old.last_milli, old.time_ms, source, point.milli)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from schemas.answers import MetricAnswer
+from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin, Pod, Rival
@@ -283,7 +283,7 @@ class SampleRow(Struct, array_like=True, frozen=True, gc=False):
 
     milli: int | None
     time_ms: int
-    window_ms: int = 60_000
+    window_ms: int = DEFAULT_WINDOW_MS
     source: str = ""
     utilization: bool = False
     last_milli: int | None = None
