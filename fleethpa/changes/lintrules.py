@@ -38,6 +38,12 @@ from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
 from streams.state.overrides import FALLBACK_ANNOTATION, parse_fallback
 
+DEFAULT_TOLERANCE: Final = "0.1"
+"""Upstream's --horizontal-pod-autoscaler-tolerance."""
+
+
+# --- what a version of Kubernetes refuses or leaves without effect ----------------------------------------------------
+
 
 class VersionRules(NamedTuple):
     """The rules of a controller, and their name for people."""
@@ -86,11 +92,7 @@ def version_warnings(spec: Json, version: VersionRules) -> Iterator[str]:
         yield f"{names} {verb} no effect by the rules of {version.name}: an HPA's own tolerance is obeyed since {since}"
 
 
-# --- what a version of Kubernetes refuses or leaves without effect ----------------------------------------------------
-
-
-DEFAULT_TOLERANCE: Final = "0.1"
-"""Upstream's --horizontal-pod-autoscaler-tolerance."""
+# --- the check of an input --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
