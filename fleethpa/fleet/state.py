@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 
 LIVE_GAP_MS: Final = 15_000
-"""Log that is being written ends this close to the present: ingest appends a record a second to every partition."""
+"""Log that is being written ends this close to the present: ingest appends a record to every partition in 5 s at most
+(`INGEST_EVERY_MS`).
+"""
 
 
 async def fleet_now(session: Session) -> FleetState:

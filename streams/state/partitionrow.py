@@ -142,7 +142,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     restart_offset: int = NOTHING_APPLIED
     restart_reason: str = ""
     index: list[int] = []
-    """The pieces of the index of rows (`rowcodec.py`): the applied offset with which each was last written."""
+    """The pieces of the index of rows (`RowIndex`): the applied offset with which each was last written."""
     duplicates: int = 0
     checkpoint_ms: int = 0
     reports: dict[str, ReportRow] = {}
