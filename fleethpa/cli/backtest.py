@@ -34,7 +34,6 @@ from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
-from fleethpa.show.report import QuestionReport
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
@@ -117,9 +116,9 @@ def backtest(
     faults = Faults()
     if fleets or any(ref.cluster == FLEET for ref in selection.refs):
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
-        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price))
+        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price, faults))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        made: QuestionReport | None = fleet_report(whole, failed, prices, settings, is_there=not fleets)
+        made = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
         found, used, coming = session.run(_run(session, tried, window, model, price, zone, faults))
@@ -229,9 +228,10 @@ async def _run_fleets(
     settings: tuple[str, ...],
     window: tuple[int, int],
     price: Decimal | None,
+    faults: Faults,
 ) -> tuple[list[FleetBacktest], dict[str, Decimal | None]]:
     """Try FleetHPAs, of manifests or those that are named; and give the price of a replica-hour in each of their
-    clusters (`price`: in all).
+    clusters (`price`: in all). `faults`: takes those of fleethpa.
     """
     fleets = [fleet_manifest(each, selection.namespace or "default") for each in manifests]
     async with session.past() as past:
@@ -240,7 +240,7 @@ async def _run_fleets(
         fleets += [present_manifest(view, view.fleet, settings) for view in named if view.fleet is not None]
         clusters = {member.name for each in fleets for member in each.fleet.clusters}
         prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
-        return await run_fleets(past, [tried(each, state) for each in fleets], window), prices
+        return await run_fleets(past, [tried(each, state) for each in fleets], window, faults), prices
 
 
 def _failed(name: object, recorded: Measures, candidate: Measures, gates: list[FailIf]) -> list[str]:

@@ -45,9 +45,9 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     Of a FleetHPA in shadow (@fleet/NAMESPACE/NAME), total and division are compared with the HPAs of its clusters.
     """
     window = period.window(session.now_ms())
-    if any(ref.cluster == FLEET for ref in selection.refs):
-        return _of_wholes(session, selection, window, output)
     faults = Faults()
+    if any(ref.cluster == FLEET for ref in selection.refs):
+        return _of_wholes(session, selection, window, output, faults)
     found = session.run(_reports(session, selection, window, faults))
     if output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
@@ -56,7 +56,7 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
 
 
-def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str) -> int:
+def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
     """Report on FleetHPAs. Raises CommandError: others are named beside them, or a format that has no rows for them."""
     if any(ref.cluster != FLEET for ref in selection.refs):
         raise usage("a FleetHPA is compared by itself", next_step=f"fleethpa shadow-report {FLEET}/NAMESPACE/NAME")
@@ -66,11 +66,12 @@ def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], 
     async def work() -> list[tuple[HpaId, WholeShadowReport]]:
         async with session.past() as past:
             state = await read_state(past)
-            return await whole_reports(past, state, chosen(state, selection), window)
+            return await whole_reports(past, state, chosen(state, selection), window, faults)
 
     found = session.run(work())
-    session.publish(whole_report(found), output)
-    return OK if all(report.ready for _, report in found) else ANSWER_IS_NO
+    if found:
+        session.publish(whole_report(found), output)
+    return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
 
 
 async def _reports(

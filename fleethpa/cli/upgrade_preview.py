@@ -25,6 +25,7 @@ from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.analysis.upgrade import SEVERAL, Preview, PreviewTask, previews
+from streams.history.parallel import Faults
 from streams.history.past import Past
 from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
 
@@ -58,21 +59,25 @@ def upgrade_preview(
     rules, name = version_named("--to", to, gates)
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = period.window(session.now_ms())
-    found = session.run(_previews(session, selection, window, rules))
-    session.publish(report(found, name), output, html=html)
+    found, faults = session.run(_previews(session, selection, window, rules))
+    if found:
+        session.publish(report(found, name), output, html=html)
     nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(found))
-    return ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK
+    return session.failed(faults) or (ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK)
 
 
-async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
+async def _previews(
+    session: Session, selection: Selection, window: tuple[int, int], rules: Rules
+) -> tuple[list[Preview], Faults]:
     async with session.past() as past:
         views = alone(chosen(await read_state(past), selection), "upgrade-preview", session.note)
         parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
-        made = {hpa: preview for part in parts for hpa, preview in part.items()}
-    found = [each for view in views if (each := made[view.id]).evaluations]
-    if not found:
+    made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
+    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    found = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
+    if not found and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
-    return found
+    return found, faults
 
 
 def _tasks(past: Past, views: Sequence[HpaView], window: tuple[int, int], rules: Rules) -> list[PreviewTask]:

@@ -12,7 +12,7 @@ import msgspec
 from fleethpa.changes.fleetmanifests import FleetManifest
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
@@ -21,6 +21,7 @@ from schemas.keys import HpaId
 from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import readers_by_hpa
+from streams.history.parallel import Faults
 from streams.history.past import Past
 
 _UNKNOWN: Final = (
@@ -78,24 +79,41 @@ def _is_target(given: dict[str, Any], target: dict[str, Any]) -> bool:
     return (given.get("kind"), given.get("name")) == (target["kind"], target["name"])
 
 
-async def run_fleets(past: Past, fleets: Sequence[FleetTried], window: tuple[int, int]) -> list[FleetBacktest]:
-    """Try each FleetHPA on the recordings of its members.
+async def run_fleets(
+    past: Past, fleets: Sequence[FleetTried], window: tuple[int, int], faults: Faults
+) -> list[FleetBacktest]:
+    """Try each FleetHPA on the recordings of its members. `faults`: takes those of fleethpa.
 
     Raises CommandError: it cannot be tried on them (exit 2), or nothing was recorded (exit 4).
     """
-    return [await _run(past, each, window) for each in fleets]
+    made = []
+    for each in fleets:
+        unread = Faults()
+        recordings = await _recordings(past, each, window, unread)
+        if unread:
+            faults[each.hpa] = next(iter(unread.values()))
+        else:
+            with faults.of(each.hpa, CommandError):
+                made.append(_run(each, recordings))
+    return made
 
 
-async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetBacktest:
+async def _recordings(
+    past: Past, fleet: FleetTried, window: tuple[int, int], faults: Faults
+) -> dict[str, MemberRecording]:
     by_hpa = {each.hpa: (name, each) for name, each in fleet.candidates.items()}
 
     def reader(hpa: HpaId) -> MemberRecording:
         return MemberRecording(by_hpa[hpa][1])
 
     recordings: dict[str, MemberRecording] = {}
-    async with aclosing(readers_by_hpa(past, set(by_hpa), window, reader)) as parts:
+    async with aclosing(readers_by_hpa(past, set(by_hpa), window, reader, faults=faults)) as parts:
         async for part in parts:
             recordings |= {by_hpa[hpa][0]: read for hpa, read in part.items()}
+    return recordings
+
+
+def _run(fleet: FleetTried, recordings: Mapping[str, MemberRecording]) -> FleetBacktest:
     for name, each in recordings.items():
         if not each.seen:
             hpa = fleet.candidates[name].hpa

@@ -10,26 +10,36 @@ import msgspec
 
 from fleethpa.fleet.state import has_own
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import not_found
+from fleethpa.frame.errors import CommandError, not_found
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.analysis.wholes import WholeSeen, WholeShadowReport, seen_of, whole_shadow
+from streams.history.parallel import Faults
 from streams.history.past import Past
 
 
 async def whole_reports(
-    past: Past, state: FleetState, views: Sequence[HpaView], window: tuple[int, int]
+    past: Past, state: FleetState, views: Sequence[HpaView], window: tuple[int, int], faults: Faults
 ) -> list[tuple[HpaId, WholeShadowReport]]:
-    """Compare FleetHPAs with the HPAs that their clusters have. Raises CommandError: one was not in shadow (exit 4)."""
+    """Compare FleetHPAs with the HPAs that their clusters have. `faults`: takes those of fleethpa.
+
+    Raises CommandError: one was not in shadow (exit 4).
+    """
     seen: dict[HpaId, list[WholeSeen]] = {view.id: [] for view in views}
     for number in sorted({view.partition for view in views}):
         async with aclosing(past.decisions(number, *window, seen.__contains__)) as decisions:
             async for recorded in decisions:
-                if (each := seen_of(recorded)) is not None:
-                    seen[recorded.hpa].append(each)
-    return [(view.id, _report(state, view, seen[view.id])) for view in views]
+                with faults.of(recorded.hpa):
+                    if (each := seen_of(recorded)) is not None:
+                        seen[recorded.hpa].append(each)
+    made = []
+    for view in views:
+        if view.id not in faults:
+            with faults.of(view.id, CommandError):
+                made.append((view.id, _report(state, view, seen[view.id])))
+    return made
 
 
 def _report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -> WholeShadowReport:

@@ -10,7 +10,7 @@ from math import isfinite
 
 from msgspec import Struct
 
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
 from streams.across.division import ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
@@ -29,11 +29,20 @@ from streams.state.inputs import EvaluationInputs
 
 
 class FleetTried(Struct, frozen=True):
-    """What is tried. `candidates`: the spec of the whole for the recorded HPA of each member."""
+    """What is tried.
+
+    `name`: `namespace/name`. `candidates`: the spec of the whole for the recorded HPA of each member.
+    """
 
     name: str
     fleet: FleetSpec
     candidates: dict[str, Candidate]
+
+    @property
+    def hpa(self) -> HpaId:
+        """The identity of the whole."""
+        namespace, _, name = self.name.partition("/")
+        return HpaId(FLEET, namespace, name)
 
     @property
     def autoscaler(self) -> Autoscaler:

@@ -15,7 +15,7 @@ from msgspec import structs
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
-from streams.history.parallel import reported
+from streams.history.parallel import Faults, reported
 from streams.history.past import Past
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
@@ -118,14 +118,17 @@ class PreviewTask(NamedTuple):
     target: Rules
 
 
-async def previews(task: PreviewTask) -> dict[HpaId, Preview]:
+async def previews(task: PreviewTask) -> tuple[dict[HpaId, Preview], Faults]:
     """Read a partition and compare. Raises LogGoneError: the log does not reach back."""
-    made: dict[HpaId, Preview] = {}
+    made, faults = dict[HpaId, Preview](), Faults()
     reader = partial(UpgradeReader, target=task.target)
-    async with aclosing(readers_by_hpa(task.past, set(task.hpas), task.window, reader, MOST_COUNTED)) as parts:
+    reading = readers_by_hpa(task.past, set(task.hpas), task.window, reader, MOST_COUNTED, faults)
+    async with aclosing(reading) as parts:
         async for readers in parts:
-            made |= {hpa: found.preview() for hpa, found in readers.items()}
-    return made
+            for hpa in readers.keys() - faults.keys():
+                with faults.of(hpa):
+                    made[hpa] = readers[hpa].preview()
+    return made, faults
 
 
 def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:

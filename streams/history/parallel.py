@@ -167,16 +167,17 @@ class Faults(dict[HpaId, Fault]):
     """The first fault of each HPA that an analysis has no result for."""
 
     @contextmanager
-    def of(self, hpa: HpaId) -> Iterator[None]:
+    def of(self, hpa: HpaId, *refusals: type[Exception]) -> Iterator[None]:
         """Do something for one HPA; a fault in it is kept instead of raised.
 
-        Raises WireError: a record cannot be read, which is no fault of the analysis.
+        Raises WireError: a record cannot be read, which is no fault of the analysis; and `refusals`, by which it
+        rejects what it was asked.
         """
         try:
             yield
-        except WireError:
-            raise
         # Broad on purpose: whatever it is, it concerns this HPA only, and the command names it and fails at its end.
         except Exception as error:
+            if isinstance(error, (WireError, *refusals)):
+                raise
             if hpa not in self:
                 self[hpa] = Fault(f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -39,38 +39,39 @@ class WholeFleet(Fleet):
     def whole(
         self,
         *names: str,
+        name: str = "checkout",
         beside: bool = False,
         mode: Mode = "enforce",
         maximum: int = 12,
         minimum: int = 4,
         **fleet: Any,
     ) -> None:
-        """Apply the FleetHPA, as the verb does.
+        """Apply a FleetHPA, as the verb does.
 
-        `names`: of its clusters; none: all. `beside`: the clusters keep their own HPAs.
+        `names`: of its clusters; none: all. `name`: its own. `beside`: the clusters keep their own HPAs.
         """
         self.revision += 1
         names = names or tuple(self.replicas)
-        clusters = [FleetCluster(name=name, max_replicas=maximum) for name in names]
+        clusters = [FleetCluster(name=cluster, max_replicas=maximum) for cluster in names]
         spec = FleetSpec(clusters=clusters, **fleet)
         body = AutoscalerSet(
-            hpa=hpa(maxReplicas=maximum, minReplicas=minimum),
+            hpa=hpa(name, maxReplicas=maximum, minReplicas=minimum),
             origin="central",
             mode=mode,
             fleet=spec,
             revision=self.revision,
         )
         self.append(body, key=f"{FLEET}/shop")
-        for name in names:
+        for cluster in names:
             if not beside:
-                gone = AutoscalerDeleted(name="checkout", origin="cluster", uid=f"uid-{name}")
-                self.append(gone, key=f"{name}/shop")
-            member = hpa(maxReplicas=maximum, minReplicas=1)
+                gone = AutoscalerDeleted(name=name, origin="cluster", uid=f"uid-{cluster}")
+                self.append(gone, key=f"{cluster}/shop")
+            member = hpa(name, maxReplicas=maximum, minReplicas=1)
             self.append(
                 AutoscalerSet(
                     hpa=member, origin="central", mode="shadow" if beside else "enforce", revision=self.revision
                 ),
-                key=f"{name}/shop",
+                key=f"{cluster}/shop",
             )
 
     def period(self, usage_milli: Mapping[str, int]) -> None:

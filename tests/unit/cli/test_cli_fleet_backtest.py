@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from fleethpa.frame.errors import INTERNAL
 from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.keys import FLEET, HpaId
 from schemas.settings import ClusterSettings, SettingsSet
+from tests.kit.broken import break_for
 from tests.kit.cli import Cli, Fleet
 from tests.kit.published import fits
 
@@ -77,6 +81,32 @@ def test_one_autoscaler_over_two_clusters_is_compared_with_the_separate_ones(ask
     totals = [each["candidate"] for each in item["series"]]
     assert sorted(totals) == [6] * (len(totals) - 1) + [7]
     assert [each["moves"] for each in item["members"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("place", "victim", "whose"),
+    [
+        ("fleethpa.questions.fleetbacktests.fleet_backtest", FLEET, lambda fleet, recordings: fleet.hpa),
+        ("streams.analysis.acrossclusters.MemberRecording.check", "west", lambda read: read._candidate.hpa),
+        ("streams.analysis.acrossclusters.MemberRecording.add", "west", lambda read, inputs: inputs.hpa),
+    ],
+)
+def test_a_fault_with_one_fleet_hpa_leaves_the_backtest_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleet: Fleet, place: str, victim: str, whose: Callable[..., HpaId]
+) -> None:
+    break_for(monkeypatch, HpaId(victim, "shop", "checkout"), place, whose)
+    both, east = _manifest(), _manifest(clusters=[{"name": "east"}])
+    east["metadata"] = {"namespace": "shop", "name": "east-only"}
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump(both))
+    (tmp_path / "east.yaml").write_text(yaml.safe_dump(east))
+    run = Cli(monkeypatch, fleet)
+    done = run("backtest", "-f", str(tmp_path), *SINCE)
+    assert done.exit_code == INTERNAL, done.output
+    assert f"Error: {FLEET}/shop/checkout: internal error: BrokenError: here\n" in done.stderr, done.stderr
+    assert "Next: run it again with --debug" in done.stderr
+    assert ("FleetHPA shop/east-only" in done.stdout, "FleetHPA shop/checkout" in done.stdout) == (True, False)
+    alone = run("backtest", "-f", str(tmp_path / "both.yaml"), *SINCE)
+    assert (alone.exit_code, alone.stdout) == (INTERNAL, "")
 
 
 def test_the_report_says_what_was_compared_and_what_the_model_cannot_know(ask: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from fleethpa.frame.errors import INTERNAL
+from schemas.keys import FLEET, HpaId
+from tests.kit.broken import break_for
 from tests.kit.cli import Cli
 from tests.kit.published import fits
 from tests.kit.whole import WHOLE, WholeFleet
@@ -253,6 +257,32 @@ def test_a_whole_in_shadow_that_wants_fewer_than_the_separate_hpas_is_not_ready(
     document = fits("WholeShadowReportList", ask("shadow-report", WHOLE, *SINCE, "-o", "json").stdout)
     (item,) = document["items"]
     assert (item["ready"], item["mostBelow"] > 1, item["members"][0]["nativeNow"]) == (False, True, 6)
+
+
+@pytest.mark.parametrize(
+    ("place", "whose"),
+    [
+        ("fleethpa.questions.wholeshadow.seen_of", lambda recorded: recorded.hpa),
+        ("fleethpa.questions.wholeshadow._report", lambda state, view, seen: view.id),
+    ],
+)
+def test_a_fault_with_one_whole_leaves_the_shadow_report_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, place: str, whose: Callable[..., HpaId]
+) -> None:
+    fleet = _in_shadow(3)
+    fleet.whole(name="search", beside=True, mode="shadow")
+    for _ in range(45):
+        fleet.period(LOAD)
+    fleet.checkpoint()
+    break_for(monkeypatch, HpaId(FLEET, "shop", "search"), place, whose)
+    ask = Cli(monkeypatch, fleet)
+    done = ask("shadow-report", WHOLE, f"{FLEET}/shop/search", *SINCE)
+    assert done.exit_code == INTERNAL, done.output
+    assert done.stderr.startswith(f"Error: {FLEET}/shop/search: internal error: BrokenError: here\n"), done.stderr
+    assert "Next: run it again with --debug" in done.stderr
+    assert (f"READY: the total of {WHOLE}" in done.stdout, "search" in done.stdout) == (True, False)
+    alone = ask("shadow-report", f"{FLEET}/shop/search", *SINCE)
+    assert (alone.exit_code, alone.stdout) == (INTERNAL, "")
 
 
 def test_a_whole_that_is_new_or_has_nothing_beside_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

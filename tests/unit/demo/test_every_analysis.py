@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.history.evaluations import hpa_of
+from tests.kit.broken import BrokenError, break_for
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
 
@@ -154,21 +154,6 @@ def test_guardrails_and_the_shadow_report_answer(ask: Ask, size: Size) -> None:
     assert [name for name in names(size, "north") if name.rpartition("/")[2] not in done.stdout] == []
 
 
-class BrokenError(Exception):
-    """A fault in an analysis."""
-
-
-def broken_for(victim: HpaId, hpa_of: Callable[..., HpaId], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with a fault for one HPA; `hpa_of`: whose arguments they are."""
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        if hpa_of(*arguments, **options) == victim:
-            raise BrokenError("here")
-        return function(*arguments, **options)
-
-    return called
-
-
 FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ("regret -A", "fleethpa.cli.regret.RegretReader.add", lambda reader, inputs: inputs.hpa),
     ("regret -A", "fleethpa.cli.regret.RegretReader.regret", lambda reader: reader.hpa),
@@ -183,6 +168,16 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ),
     ("tune -A", "fleethpa.questions.tunings.search", lambda hpa, *_: hpa),
     ("tune -A", "fleethpa.questions.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
+    (
+        "upgrade-preview -A --to 1.36 -o json",
+        "streams.analysis.upgrade.UpgradeReader.add",
+        lambda _, inputs: inputs.hpa,
+    ),
+    (
+        "upgrade-preview -A --to 1.36 -o json",
+        "streams.analysis.upgrade.UpgradeReader.preview",
+        lambda reader: reader._hpa,
+    ),
 )
 
 
@@ -202,8 +197,7 @@ def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
     words = [*command.split(), "--from", str(archive)]
     if not (lists_trips := command.startswith("guardrails")):
         words += ["-C", cluster]
-    owner, _, name = place.rpartition(".")
-    monkeypatch.setattr(place, broken_for(victim, whose, getattr(pkgutil.resolve_name(owner), name)))
+    break_for(monkeypatch, victim, place, whose)
     done = run(*words)
     assert done.exit_code == INTERNAL, done.output
     assert f"Error: {victim}: internal error: BrokenError: here" in done.stderr
