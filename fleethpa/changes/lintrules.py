@@ -36,7 +36,7 @@ from streams.hpa.rules import (
 )
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
-from streams.state.overrides import FALLBACK_ANNOTATION, parse_fallback
+from streams.state.inputs import FALLBACK_ANNOTATION, parse_fallback
 
 DEFAULT_TOLERANCE: Final = "0.1"
 """Upstream's --horizontal-pod-autoscaler-tolerance."""

@@ -25,7 +25,7 @@ from streams.analysis.upgrade import differing
 from streams.hpa.rules import RULES
 from streams.state.brakes import EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
-from streams.state.overrides import FALLBACK_ANNOTATION as FALLBACK_POLICY
+from streams.state.inputs import FALLBACK_ANNOTATION as FALLBACK_POLICY
 
 MARK: Final = "being released"
 """How the reason of that pause begins: the next run knows it by this."""

@@ -29,10 +29,10 @@ from streams.archive.segments import ArchiveError
 from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa
+from streams.state.inputs import override_in_force
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
 from streams.state.rows import DirectoryKey, HpaRow, Pause

@@ -18,9 +18,9 @@ from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.capacity import CapacityMember
 from streams.state.clustersettings import effective
+from streams.state.inputs import Override
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
-from streams.state.overrides import Override
 from streams.state.partitionrow import GroupRow, PartitionRow
 
 if TYPE_CHECKING:

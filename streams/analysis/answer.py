@@ -11,9 +11,8 @@ from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
 from streams.hpa.reconcile import decide
 from streams.state.brakes import limited
-from streams.state.inputs import EvaluationInputs, Guards
-from streams.state.overrides import CONSTRAINT as OVERRIDDEN
-from streams.state.overrides import FALLBACK, with_fallback, with_override
+from streams.state.inputs import CONSTRAINT as OVERRIDDEN
+from streams.state.inputs import FALLBACK, EvaluationInputs, Guards, with_fallback, with_override
 from streams.state.records import constraints
 
 

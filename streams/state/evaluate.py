@@ -37,15 +37,12 @@ from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.inputs import EvaluationInputs, FleetInputs
-from streams.state.ledger import Draft, StateError
-from streams.state.memo import Memo
-from streams.state.namespace import Namespace
-from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
-from streams.state.overrides import CONSTRAINT as OVERRIDDEN
-from streams.state.overrides import (
+from streams.state.inputs import CONSTRAINT as OVERRIDDEN
+from streams.state.inputs import (
     FALLBACK,
     FALLBACK_ANNOTATION,
+    EvaluationInputs,
+    FleetInputs,
     Override,
     is_lost,
     override_in_force,
@@ -54,6 +51,10 @@ from streams.state.overrides import (
     with_override,
     without_write,
 )
+from streams.state.ledger import Draft, StateError
+from streams.state.memo import Memo
+from streams.state.namespace import Namespace
+from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.rows import HpaRow, PendingWrite
 from streams.state.samples import State
 

@@ -51,10 +51,10 @@ from streams.state import fleet, records
 from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_prometheus, is_silent, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
+from streams.state.inputs import override_in_force
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, is_alone, restart_since, sharing_pods
-from streams.state.overrides import override_in_force
 from streams.state.rows import HpaRow
 from streams.state.samples import State
 from streams.state.timing import as_of

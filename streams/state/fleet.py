@@ -43,8 +43,8 @@ from streams.hpa.parts import (
     within,
     written_part,
 )
+from streams.state.inputs import replaced_by
 from streams.state.namespace import Namespace
-from streams.state.overrides import replaced_by
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
 
