@@ -33,8 +33,8 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import FIGHT_TURNS, fight_now
 from streams.state.namespace import Namespace
-from streams.state.observe import own_status
 from streams.state.partition import Partition
+from streams.state.steps import own_status
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -15,10 +15,10 @@ from streams.state.capacity import capacity_left
 from streams.state.guards import overflow, pause_in_force
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Guards
-from streams.state.observe import Observed, Subject
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
 from streams.state.rows import BudgetEntry, PendingWrite
 from streams.state.samples import State
+from streams.state.steps import Observed, Subject
 
 EXEMPT_ANNOTATION = "fleethpa.io/budget"
 EXEMPT = "exempt"

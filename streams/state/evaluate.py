@@ -34,7 +34,6 @@ from streams.hpa.reconcile import complete
 from streams.state import capacity, fastpath, fleet, records
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
-from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.inputs import CONSTRAINT as OVERRIDDEN
@@ -54,9 +53,21 @@ from streams.state.inputs import (
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
-from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.rows import HpaRow, PendingWrite
 from streams.state.samples import State
+from streams.state.steps import (
+    Decided,
+    DraftRecord,
+    Limited,
+    Observed,
+    Subject,
+    decision_id,
+    observe,
+    record,
+    register,
+    subject_of,
+    take_restart,
+)
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""

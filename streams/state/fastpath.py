@@ -54,9 +54,9 @@ from streams.state.hpastate import Hpa
 from streams.state.inputs import override_in_force
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
 from streams.state.namespace import Namespace
-from streams.state.observe import Observed, Subject, is_alone, restart_since, sharing_pods
 from streams.state.rows import HpaRow
 from streams.state.samples import State
+from streams.state.steps import Observed, Subject, is_alone, restart_since, sharing_pods
 from streams.state.timing import as_of
 
 

@@ -1,8 +1,8 @@
-"""What one evaluation reads, all of it as a value, and what takes the place of its metrics: an override or the fallback.
+"""What one evaluation reads, as a value, and what takes the place of its metrics: an override or the fallback.
 
-A person's override gives the replicas for a while. It is kept with the pauses of the HPA, ends by log time, by a command,
-or when the HPA's own mode is no longer enforce, and stays within minReplicas and maxReplicas. fleethpa's other limits hold
-or cut its write as any other. The metrics are evaluated on, so that windows are right when it ends. It does not apply
+An override, of a person and for a while, is kept with the pauses of the HPA, ends by log time, by a command, or when
+the HPA's own mode is no longer enforce, and stays within minReplicas and maxReplicas. fleethpa's other limits hold or
+cut its write as any other. The metrics are evaluated on, so that windows are right when it ends. It does not apply
 where upstream scales nothing at all: at 0 replicas, or while the scale cannot be read. The fallback for lost metrics is
 what the annotation `fleethpa.io/fallback` names, as KEDA's.
 """
