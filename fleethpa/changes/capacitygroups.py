@@ -32,7 +32,7 @@ from schemas.observed import FLEET_API_VERSION
 from streams.across.division import UNLIMITED
 from streams.state.capacity import SETTLES_MS
 from streams.state.clustersettings import effective
-from streams.state.held import encoded_size
+from streams.state.namespacerows import encoded_size
 from streams.state.partitionrow import GroupRow
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]

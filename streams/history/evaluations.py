@@ -22,7 +22,7 @@ from streams.hpa.observation import Scale
 from streams.state.evaluate import inputs_now
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.moves import shows_a_write
-from streams.state.namespacekeys import target_key
+from streams.state.namespacerows import target_key
 from streams.state.partition import Partition, stored_row
 
 T = TypeVar("T")

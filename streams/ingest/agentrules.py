@@ -32,7 +32,7 @@ from streams.ingest import pieces as rates
 from streams.ingest.checks import check_range
 from streams.ingest.pieces import SHOWN_S, AgentRates, Conversion, Piece
 from streams.state.answers import series_name
-from streams.state.namespacekeys import spread_over
+from streams.state.namespacerows import spread_over
 
 AHEAD_MS = 300_000
 """A pushed sample may be from so far in the future: it is kept until an hour after its own time."""

@@ -76,7 +76,7 @@ from streams.ingest.checks import (
 )
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
-from streams.state.namespacekeys import target_key
+from streams.state.namespacerows import target_key
 
 Refuse = Callable[[Refusal], None]
 T = TypeVar("T")

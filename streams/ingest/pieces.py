@@ -1,7 +1,7 @@
 """What conversion works on and what comes out of it: a raw record in, pieces for the log and refusals out. No I/O.
 
 Also how often an agent may report one thing that goes into the log, or is computed, for each report. What deciders
-store has limits of its own (`streams/state/held.py`), for every source alike.
+store has limits of its own (`streams/state/namespacerows.py`), for every source alike.
 """
 
 from collections import Counter

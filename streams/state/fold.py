@@ -57,7 +57,7 @@ from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
-from streams.state.namespacekeys import query_key, target_key
+from streams.state.namespacerows import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 

@@ -18,11 +18,10 @@ from schemas.limits import TEXT, shortened
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin, Rival
 from streams.state.fleet import take_revision
 from streams.state.guards import asked_mode, standing
-from streams.state.held import encoded_size
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import FIRST_ROW
+from streams.state.namespacerows import FIRST_ROW, encoded_size
 from streams.state.partitionrow import ObserverSession, VersionRow
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
 from streams.state.samples import State

@@ -14,10 +14,16 @@ from streams.state.answers import REMEMBERED_MS
 from streams.state.budget import ENTRIES_KEPT_MS
 from streams.state.foldhpas import Folding, delete_hpa
 from streams.state.guards import in_force
-from streams.state.held import answer_size, encoded_size
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
-from streams.state.namespacekeys import limit_of_arrival, row_of_answer, row_of_question, stored_part
+from streams.state.namespacerows import (
+    answer_size,
+    encoded_size,
+    limit_of_arrival,
+    row_of_answer,
+    row_of_question,
+    stored_part,
+)
 from streams.state.rowcodec import namespace_row_key
 from streams.state.samples import State
 

@@ -31,7 +31,7 @@ from streams.hpa.observation import (
 from streams.state.answers import REMEMBERED_MS, in_force, joined
 from streams.state.clustersettings import Effective
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import query_key
+from streams.state.namespacerows import query_key
 from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 from streams.state.timing import held_ms
 

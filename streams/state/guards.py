@@ -20,7 +20,7 @@ from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import target_key
+from streams.state.namespacerows import target_key
 from streams.state.partitionrow import PartitionRow
 from streams.state.rows import DirectoryKey, Pause, TargetName
 

@@ -14,24 +14,22 @@ from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
 from schemas.packed import shared
 from streams.state.answers import with_part
-from streams.state.held import (
+from streams.state.membership import Membership
+from streams.state.namespacerows import (
+    FIRST_ROW,
     Held,
+    Names,
     answer_growth,
     answers_size,
     encoded_size,
     hpa_size,
+    limit_of_arrival,
     pod_size,
+    row_of_answer,
+    row_of_question,
     sample_size,
     scale_size,
     side_of,
-)
-from streams.state.membership import Membership
-from streams.state.namespacekeys import (
-    FIRST_ROW,
-    Names,
-    limit_of_arrival,
-    row_of_answer,
-    row_of_question,
     spread_over,
     with_name,
     without_name,

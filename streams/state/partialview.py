@@ -18,7 +18,7 @@ from streams.hpa.observation import PodRow
 from streams.state.answers import in_force, joined
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import VIEW_ROW
+from streams.state.namespacerows import VIEW_ROW
 from streams.state.rows import SampleRow, SeenRow, ViewRow
 
 PERIODS = 4

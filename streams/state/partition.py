@@ -22,7 +22,7 @@ from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import stored_part
+from streams.state.namespacerows import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows_of_namespace
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow

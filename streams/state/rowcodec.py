@@ -15,16 +15,21 @@ from schemas import limits
 from schemas.keys import HpaId, namespace_key, split_namespace_key
 from schemas.packed import shared
 from streams.state.answers import asked
-from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
 from streams.state.ledger import StateError
 from streams.state.namespace import Namespace
-from streams.state.namespacekeys import (
+from streams.state.namespacerows import (
     FIRST_ROW,
     VIEW_ROW,
+    answers_size,
+    encoded_size,
+    hpa_size,
     limit_of_arrival,
+    pod_size,
     query_key,
     row_of_answer,
     row_of_question,
+    sample_size,
+    scale_size,
     spread_over,
     stored_part,
 )

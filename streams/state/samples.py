@@ -12,11 +12,11 @@ from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.fleet import Message
 from streams.state.gather import plan
-from streams.state.held import Usage, encoded_size, refused_again
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
 from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
+from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
 from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, SeriesKey, is_series

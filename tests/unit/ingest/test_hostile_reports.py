@@ -49,7 +49,7 @@ from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, Piece, RawRecord
 from streams.state import partition
 from streams.state.answers import series_name
-from streams.state.namespacekeys import SPREAD_FROM, query_key, row_of_answer, spread_over
+from streams.state.namespacerows import SPREAD_FROM, query_key, row_of_answer, spread_over
 from streams.state.rows import RefusedRow
 from tests.kit.partition import LogBuilder, make_hpa, make_pod
 

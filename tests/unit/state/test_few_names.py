@@ -1,4 +1,4 @@
-"""A few names used as a set: `streams.state.namespacekeys`."""
+"""A few names used as a set: `streams.state.namespacerows`."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.state.namespacekeys import MANY, Names, with_name, without_name
+from streams.state.namespacerows import MANY, Names, with_name, without_name
 
 NAMES = st.integers(0, 2 * MANY)
 
