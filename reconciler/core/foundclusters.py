@@ -344,7 +344,7 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     """
     origin, name = _origin("ClusterProfile", profile), profile["metadata"]["name"]
     status = profile.get("status") or {}
-    provider, cluster = _first_offered(status, providers, origin)
+    provider, cluster = _offer(status, providers, origin)
     extensions = {each["name"]: each.get("extension") for each in cluster.get("extensions") or ()}
     plugin = _plugin(provider, extensions, origin)
     kept = ("server", "certificate-authority-data", "proxy-url", "tls-server-name")
@@ -354,9 +354,7 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     return [_member(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
 
 
-def _first_offered(
-    status: JsonView, providers: Sequence[AccessProvider], origin: str
-) -> tuple[AccessProvider, JsonView]:
+def _offer(status: JsonView, providers: Sequence[AccessProvider], origin: str) -> tuple[AccessProvider, JsonView]:
     """The first provider of the file that a profile has, and the cluster as that profile describes it there."""
     # The deprecated field first, so that one in `accessProviders` of the same name counts.
     offered = {each["name"]: each for each in status.get("credentialProviders") or ()}
@@ -444,8 +442,7 @@ def _decoded(secret: JsonView, origin: str) -> dict[str, str]:
 
 
 def _origin(kind: str, item: JsonView) -> str:
-    metadata = item["metadata"]
-    return f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"
+    return f"{kind} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
 
 
 def _given(values: JsonView) -> Json:

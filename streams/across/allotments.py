@@ -255,3 +255,8 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     moved_ms: int = 0
     totals: tuple[int, ...] = ()
     drift: tuple[int, ...] = ()
+
+    def parts_bytes(self, member: str, part: str) -> int:
+        """Give the size of the parts of all clusters with this one of a member."""
+        parts = [part, *[each.json for name, each in self.parts.items() if name != member]]
+        return sum([len(each) if each.isascii() else len(each.encode()) for each in parts])

@@ -190,12 +190,6 @@ def take_report(
     )
 
 
-def parts_bytes(fleet: FleetRow, member: str, part: str) -> int:
-    """Give the size of the parts of all clusters with this one of a member."""
-    parts = [part, *[each.json for name, each in fleet.parts.items() if name != member]]
-    return sum([len(each) if each.isascii() else len(each.encode()) for each in parts])
-
-
 def _has_moved(before: tuple[int, ...], drift: tuple[int, ...]) -> bool:
     """Say whether what all clusters show of a metric has changed by more than MOVED_PERCENT."""
     if len(before) != len(drift):

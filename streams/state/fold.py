@@ -19,7 +19,6 @@ from schemas.entries import (
     FleetReport,
     GuardrailResume,
     HandsChanged,
-    LeftNative,
     Outcome,
     Source,
 )
@@ -52,13 +51,13 @@ from streams.state.answers import (
     series_key,
     series_name,
 )
-from streams.state.foldhpas import Folding, paused_by
+from streams.state.foldhpas import Folding, paused_by, take_over_status
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.namespacerows import query_key, target_key
-from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
+from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
@@ -295,7 +294,7 @@ class EntryFold(Folding):
             if hpa is None or known is None:
                 continue
             row = hpa.row
-            if fleet.parts_bytes(known, body.member, each.part) > limits.FLEET_PARTS.most:
+            if known.parts_bytes(body.member, each.part) > limits.FLEET_PARTS.most:
                 self.namespace.touch()
                 self.namespace.held.refuse(limits.FLEET_PARTS, 0, row.name, self.now_ms)
                 continue
@@ -388,16 +387,7 @@ class EntryFold(Folding):
         short = HandsRow(after.changes[-SHORT_CHANGES:], after.restart_offset)
         self.state.put_bounded(limits.ALL_HANDS, hands, body.cluster, (after, short))
         for native in body.natives:
-            self._take_over_from(body.cluster, native)
-
-    def _take_over_from(self, cluster: str, native: LeftNative) -> None:
-        namespace = self.state.namespaces.get(f"{cluster}/{native.namespace}")
-        hpa = self.state.hpas.get(HpaId(cluster, native.namespace, native.name))
-        if namespace is None or hpa is None or not hpa.row.is_live or hpa.row.origin != "central":
-            return
-        if hpa.row.status is not None:
-            hpa.row.status = status_after(hpa.row.status, native)
-            hpa.dirty = True
+            take_over_status(self, body.cluster, native)
 
     def breaker(self, body: BreakerCommand) -> None:
         """A guardrail pauses scale-downs of a cluster, or no longer."""

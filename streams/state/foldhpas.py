@@ -11,7 +11,7 @@ import orjson
 from msgspec import structs
 
 from schemas import limits
-from schemas.entries import Source
+from schemas.entries import LeftNative, Source
 from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
@@ -22,7 +22,7 @@ from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import FIRST_ROW, encoded_size
-from streams.state.partitionrow import ObserverSession, VersionRow
+from streams.state.partitionrow import ObserverSession, VersionRow, status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
 from streams.state.samples import State
 
@@ -404,6 +404,17 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
     names = (name,) if name else (key.name for key in namespace.directory)
     concerned = {HpaId(namespace.cluster, namespace.name, each) for each in names}
     fold.state.ready_or_due |= concerned & fold.state.hpas.keys()
+
+
+def take_over_status(fold: Folding, cluster: str, native: LeftNative) -> None:
+    """A central HPA continues from the status that the native one had when it was left."""
+    namespace = fold.state.namespaces.get(f"{cluster}/{native.namespace}")
+    hpa = fold.state.hpas.get(HpaId(cluster, native.namespace, native.name))
+    if namespace is None or hpa is None or not hpa.row.is_live or hpa.row.origin != "central":
+        return
+    if hpa.row.status is not None:
+        hpa.row.status = status_after(hpa.row.status, native)
+        hpa.dirty = True
 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
