@@ -11,14 +11,25 @@ import yaml
 from msgspec import to_builtins
 
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, dry_run, write_all, write_options
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, unreachable, usage
 from fleethpa.frame.options import output_option, together
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import TOPICS_REFUSED, client_settings, connecting
 from fleethpa.processes.parts import ingest_mapping
 from fleethpa.show.formats import one
 from runtime.log import clean
-from runtime.topicadmin import ACLS, Component, TopicDifference, WantedTopic, acl_commands
+from runtime.topicadmin import (
+    ACLS,
+    Component,
+    TopicDifference,
+    TopicError,
+    WantedTopic,
+    acl_commands,
+    fix,
+    strimzi,
+    wanted_beside,
+)
+from runtime.topicadmin import check_topics as compared
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
@@ -256,24 +267,21 @@ async def _show_engine(session: Session) -> int:
 
 def _print_manifests(session: Session, options: dict[str, Any]) -> int:
     """Print the topics as manifests; no broker is asked."""
-    from runtime.topicadmin import strimzi, wanted_beside
-
     want = wanted_beside({}, options["partitions"], options["replication_factor"])
     session.out(yaml.safe_dump_all(strimzi(want, options["strimzi_cluster"]), sort_keys=False).rstrip())
     return OK
 
 
 async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
-    from runtime.topicadmin import check_topics as compare
-
     settings = client_settings(session.config)
-    async with connecting(settings.bootstrap_servers):
-        return await compare(settings, options["partitions"], options["replication_factor"])
+    try:
+        async with connecting(settings.bootstrap_servers):
+            return await compared(settings, options["partitions"], options["replication_factor"])
+    except TopicError as error:
+        raise unreachable(f"topics cannot be compared: {error}", next_step="fleethpa topics acls operator") from error
 
 
 async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
-    from runtime.topicadmin import TopicError, fix
-
     if dry_run or not want:
         return
     settings = client_settings(session.config)

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from fleethpa.frame.errors import UNREACHABLE
 from runtime.topicadmin import (
     ACLS,
     FoundTopic,
+    TopicError,
     WantedTopic,
     acl_commands,
     agent_topics,
@@ -191,6 +193,21 @@ def test_topics_of_agents_are_checked_and_mended(monkeypatch: pytest.MonkeyPatch
     mended = run("topics", "check", "--fix", "--brokers", "127.0.0.1:1")
     assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 fixed, 0 left"), mended.output
     assert run("topics", "check", "--brokers", "127.0.0.1:1").exit_code == 0
+
+
+@pytest.mark.parametrize("verb", ["init", "check"])
+def test_topics_whose_settings_may_not_be_read_are_an_error_with_the_permission_that_lacks(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    class Refusing(Brokers):
+        async def found(self, asked: list[str]) -> dict[str, FoundTopic]:
+            raise TopicError(f"cannot read the settings of {asked[0]}: TopicAuthorizationFailedError")
+
+    monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Refusing([]))
+    done = Cli(monkeypatch)("topics", verb, "--brokers", "127.0.0.1:1")
+    assert (done.exit_code, done.stdout) == (UNREACHABLE, ""), done.output
+    assert "cannot read the settings of" in done.stderr
+    assert "Next: fleethpa topics acls operator" in done.stderr
 
 
 @pytest.mark.parametrize(
