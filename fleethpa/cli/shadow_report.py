@@ -49,9 +49,9 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     if any(ref.cluster == FLEET for ref in selection.refs):
         return _of_wholes(session, selection, window, output, faults)
     found = session.run(_reports(session, selection, window, faults))
-    if output == "table":
+    if found and output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
-    else:
+    elif found:
         session.listing(_listing(found), output)
     return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
 

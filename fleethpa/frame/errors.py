@@ -69,10 +69,11 @@ timed_out = partial(CommandError, code=TIMED_OUT)
 
 
 def internal(error: str, hpas: str = "") -> CommandError:
-    """A fault of fleethpa itself (exit 70). `hpas`: those that a command has no result for; empty: it has none."""
+    """A fault of fleethpa itself (exit 70). `hpas`: whose results are missing or incomplete; empty: all are."""
+    missing = " Results of what is named are missing or incomplete." if hpas else ""
     return CommandError(
         f"{hpas}: internal error: {error}" if hpas else f"internal error: {error}",
-        cause="This is a fault of fleethpa, and no result of it is above." if hpas else "This is a fault of fleethpa.",
+        cause=f"This is a fault of fleethpa.{missing}",
         next_step="run it again with --debug and report what it prints",
         code=INTERNAL,
     )

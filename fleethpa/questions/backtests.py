@@ -199,7 +199,7 @@ async def run_all(
                     [result] = run([by_hpa[hpa]], events, model)
                     also(by_hpa[hpa], events[hpa])
                     made[hpa] = result
-    left_out.end(note if made else None)
+    left_out.end(note if made or faults else None)
     return [(request, made[request.hpa]) for request in found if request.hpa in made]
 
 

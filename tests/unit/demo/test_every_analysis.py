@@ -16,6 +16,7 @@ from fleethpa.frame.errors import INTERNAL
 from fleethpa.simulator.model import PodProfile
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.analysis.candidate import CandidateError
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.history.evaluations import hpa_of
 from tests.kit.broken import BrokenError, break_for
@@ -154,6 +155,10 @@ def test_guardrails_and_the_shadow_report_answer(ask: Ask, size: Size) -> None:
     assert [name for name in names(size, "north") if name.rpartition("/")[2] not in done.stdout] == []
 
 
+def broken(*_: Any) -> None:
+    raise BrokenError("here")
+
+
 FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ("regret -A", "fleethpa.cli.regret.RegretReader.add", lambda reader, inputs: inputs.hpa),
     ("regret -A", "fleethpa.cli.regret.RegretReader.regret", lambda reader: reader.hpa),
@@ -210,16 +215,36 @@ def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
     assert "Traceback" in run(*words, "--debug").stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("backtest east/ns0/whole --set maxReplicas=8", "fleethpa.questions.backtests.backtest"),
+        ("regret east/ns0/whole", "fleethpa.cli.regret.RegretReader.regret"),
+        ("shadow-report north/ns0/whole", "fleethpa.cli.shadow_report.compare"),
+        ("shadow-report north/ns0/whole -o json", "fleethpa.cli.shadow_report.compare"),
+        ("export decisions east/ns0/whole -o jsonl", "fleethpa.questions.exports.row_of"),
+    ],
+)
 def test_a_fault_with_the_only_hpa_that_is_named_is_the_whole_answer(
+    archive: Path, run: Cli, monkeypatch: pytest.MonkeyPatch, command: str, place: str
+) -> None:
+    monkeypatch.setattr(place, broken)
+    done = run(*command.split(), "--from", str(archive))
+    assert (done.exit_code, done.stdout) == (INTERNAL, "")
+    assert "ns0/whole: internal error: BrokenError: here" in done.stderr
+
+
+def test_a_fault_is_named_where_no_other_hpa_could_be_tried(
     archive: Path, run: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise BrokenError("here")
+    def tried(events: Any, *_: Any) -> None:
+        raise BrokenError("here") if hpa_of(events[0]).name == "whole" else CandidateError("not this one")
 
-    monkeypatch.setattr("fleethpa.questions.backtests.backtest", broken)
-    done = run("backtest", "east/ns0/whole", "--set", "maxReplicas=8", "--from", str(archive))
+    monkeypatch.setattr("fleethpa.questions.backtests.backtest", tried)
+    done = run("backtest", "-A", "-C", "east", "--set", "maxReplicas=8", "--from", str(archive))
     assert (done.exit_code, done.stdout) == (INTERNAL, "")
     assert "Error: east/ns0/whole: internal error: BrokenError: here" in done.stderr
+    assert "left out: " in done.stderr
 
 
 @pytest.mark.parametrize("question", ["explain", "history", "describe", "what-if --set maxReplicas=9"])
