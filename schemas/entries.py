@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from schemas.agents import AgentSet
 from schemas.answers import Answers
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
-from schemas.limits import AllotmentNumber, Count, Positive, TimeMs
+from schemas.limits import AllotmentNumber, Count, Positive, SyncPeriods, TimeMs
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -244,9 +244,12 @@ class Entry(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
 class LogRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A batch of entries of one partition, or a tick (no entries).
 
-    `by`: who appended a record without entries; empty: the decider. Records with entries are ingest's.
+    `by`: who appended a record without entries; empty: the decider. Records with entries are ingest's. `every`: of a
+    tick of the decider's: from now on, each HPA is evaluated in every so many sync periods only, since the decider of
+    the partition is behind.
     """
 
     v: int
     entries: list[Entry]
     by: Literal["", "ingest"] = ""
+    every: SyncPeriods = 1

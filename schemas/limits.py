@@ -23,6 +23,9 @@ WindowMs = Annotated[int, Meta(ge=-MAX_TIME_MS, le=MAX_TIME_MS)]
 """Milliseconds that a sample was measured over. A negative window counts, as upstream has it."""
 Count = Annotated[int, Meta(ge=0, le=MOST_REPLICAS)]
 Positive = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+MOST_SYNC_PERIODS: Final = 8
+SyncPeriods = Annotated[int, Meta(ge=1, le=MOST_SYNC_PERIODS)]
+"""From one evaluation of an HPA to the next: more than one while the decider is behind."""
 AllotmentNumber = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 """Of an allotment, in order; 0: of none. After a loss of state the numbers go on from a log offset."""
 MAX_WEIGHT: Final = 1_000_000

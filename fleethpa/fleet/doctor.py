@@ -20,7 +20,7 @@ from fleethpa.frame.sources import client_settings
 from fleethpa.show.formats import Listing
 from fleethpa.show.table import paint
 from fleethpa.show.times import span
-from fleethpa.show.words import counted, one_line
+from fleethpa.show.words import counted, listed, one_line
 from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
 
@@ -145,7 +145,11 @@ def _decider(state: FleetState) -> Iterator[CheckResult]:
     for row in behind:
         lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
         yield CheckResult("failure", "log", "decider", lag, step)
-    if known and not behind and not state.hung:
+    for every in sorted({each for each in state.every.values() if each > 1}):
+        numbers = listed([str(number) for number, each in sorted(state.every.items()) if each == every], SHOWN)
+        text = f"was behind: each HPA of log partition {numbers} is evaluated once in {every} sync periods for now"
+        yield CheckResult("warning", "log", "decider", text, 'see "A decider that is behind" in docs/operations.md')
+    if known and not behind and not state.hung and max(state.every.values(), default=1) == 1:
         yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
 
 

@@ -292,6 +292,8 @@ class FleetState:
     """Log partition → when ingest last appended to it (log time; 0: never)."""
     decided_ms: dict[int, int] = field(default_factory=dict)
     """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
+    every: dict[int, int] = field(default_factory=dict)
+    """Log partition → in every which sync period its HPAs are evaluated."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
     paused: str = ""

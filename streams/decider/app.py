@@ -30,17 +30,19 @@ from runtime.tokens import token_provider
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
+from schemas.limits import MOST_SYNC_PERIODS
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import Metrics, exposition
-from streams.decider.owned import RecordTooLargeError
+from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.rebuild import rebuild
 from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
+from streams.state.timing import next_pace
 
 CLOCK_BEHIND_MS = 60_000
 """Log time never runs backwards; a broker's clock further behind it than this stretches every window."""
@@ -92,12 +94,16 @@ class StateTable(faust.Table):  # type: ignore[misc]
         return RowStore("memory://", self.app, self, table_name=self.name, key_type=bytes, value_type=bytes)
 
 
-TICK = encode(LogRecord(v=VERSION, entries=[]))
+TICKS = [encode(LogRecord(v=VERSION, entries=[], every=every)) for every in range(1, MOST_SYNC_PERIODS + 1)]
 TICK_S = 1.0
 
 
 class Ticker:
-    """Appends ticks; none to a partition whose last tick the broker has not acknowledged."""
+    """Appends ticks; none to a partition whose last tick the broker has not acknowledged.
+
+    Those of a partition in which the decider is behind and does not catch up ask for fewer evaluations
+    (`streams.state.timing.next_pace`).
+    """
 
     def __init__(self, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer]) -> None:
         self._assignment = assignment
@@ -117,16 +123,28 @@ class Ticker:
     async def tick(self) -> None:
         """Append one tick to every owned partition that waits for none."""
         self._fence.check()
-        for number in sorted(self._assignment.owned):
+        for number, owned in sorted(self._assignment.owned.items()):
             before = self._under_way.get(number)
             if before is not None:
                 if not before.done():
                     continue
-                before.result()
-            self._under_way[number] = await self._producer().send(LOG, TICK, key=None, partition=number)
+                _look_at_lag(owned, before.result().timestamp)
+            tick = TICKS[owned.pace.every - 1]
+            self._under_way[number] = await self._producer().send(LOG, tick, key=None, partition=number)
 
 
 log = logging.getLogger("fleethpa.decider")
+
+
+def _look_at_lag(owned: OwnedPartition, now_ms: int) -> None:
+    """Change the pace of a partition by its lag. `now_ms`: timestamp of the tick that the broker has acknowledged."""
+    before, partition = owned.pace, owned.partition
+    lag_ms = max(0, now_ms - (owned.log_time_ms or partition.clock_ms or now_ms))
+    owned.pace = next_pace(before, partition.every, now_ms, lag_ms)
+    if owned.pace.every != before.every:
+        text = "log partition %d is %.1f s behind: from now on, an HPA is evaluated once in %d sync periods"
+        log.warning(text, owned.number, lag_ms / 1000, owned.pace.every)
+
 
 HUNG_LOOP_S = 60.0
 _NO_CHECKPOINT = "it was to end, and Kafka takes no checkpoint: the next start begins with the last one that it has"

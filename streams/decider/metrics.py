@@ -176,6 +176,11 @@ class Metrics:
         self.row_bytes = counter("fleethpa_row_bytes", "Bytes of state rows written")
         self.lag = gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"])
         self.log_time = gauge("fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"])
+        self.every = gauge(
+            "fleethpa_sync_periods_per_evaluation",
+            "Sync periods from one evaluation of an HPA to the next: more than one since the decider was behind",
+            ["partition"],
+        )
         self.ignored_samples = gauge(
             "fleethpa_ignored_samples",
             "Entries of pushed samples that were not taken, as nothing else was ever reported of their namespaces",
@@ -231,9 +236,11 @@ class Metrics:
         self.fights.set_function(lambda: sum(_fights(one.partition) for one in list(owned.values())))
         self.lag.clear()
         self.log_time.clear()
+        self.every.clear()
         self.ignored_samples.clear()
         for number, one in owned.items():
             self.log_time.labels(str(number)).set(one.newest_log_time_ms / 1000)
+            self.every.labels(str(number)).set(one.partition.every)
             self.ignored_samples.labels(str(number)).set(ignored_samples(one.partition))
             if number in ends:
                 self.lag.labels(str(number)).set(max(0, ends[number] - 1 - one.partition.applied_offset))

@@ -22,6 +22,7 @@ from streams.decider.tail import Exit, RecordedTail, die
 from streams.state.fleet import Message
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
+from streams.state.timing import EvaluationPace
 
 BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""
@@ -120,6 +121,7 @@ class OwnedPartition:
         """Records folded again, for which the topic had decisions beyond the recovered state."""
         self.suppressed = 0
         """Re-derived decisions that were published already."""
+        self.pace = EvaluationPace(partition.every)
         self._messages: list[Message] = []
         self._reported = (0, 0)
 

@@ -19,7 +19,7 @@ from schemas.answers import DEFAULT_WINDOW_MS, AnswerIdentity, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import PlainBody, Source
 from schemas.fitting import fitted_answer
-from schemas.limits import ERROR
+from schemas.limits import ERROR, SyncPeriods
 from schemas.observed import EntryBody, Point
 from streams.hpa.gofloat import trunc_div, wrap64
 from streams.state.ledger import LogError
@@ -62,6 +62,7 @@ class FoldedRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     v: int
     entries: list[FoldedEntry]
     by: Literal["", "ingest"] = ""
+    every: SyncPeriods = 1
 
 
 _HEAD = msgspec.json.Decoder(AnswerHead)

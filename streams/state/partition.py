@@ -124,6 +124,11 @@ class Partition:
         """Log time: the newest record timestamp so far."""
         return self.state.row.clock_ms
 
+    @property
+    def every(self) -> int:
+        """In every which sync period an HPA is evaluated, as the newest tick says."""
+        return self.state.row.every
+
     def apply(
         self,
         offset: int,
@@ -195,7 +200,7 @@ class Partition:
         if record.entries or record.by == "ingest":
             row.ingested_ms = row.clock_ms
         else:
-            row.ticked_ms = row.clock_ms
+            row.ticked_ms, row.every = row.clock_ms, record.every
         return record
 
     def _advance_clock(self, timestamp_ms: int) -> None:

@@ -173,6 +173,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """CapacityGroup -> its members; those of one group are all in one partition."""
     rows_written: int = 0
     """How many rows its checkpoint has beside it."""
+    every: int = 1
+    """In every which sync period an HPA is evaluated, as the newest tick says."""
 
 
 KEPT_CHANGES = 20

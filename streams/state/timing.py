@@ -4,10 +4,12 @@ All times are log time, Unix milliseconds. Nothing here reads a clock, and what 
 rebalance changes no evaluation.
 """
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from schemas.limits import MOST_SYNC_PERIODS
 from streams.state.answers import REMEMBERED_MS
 from streams.state.rows import Arrival
 
@@ -108,6 +110,13 @@ def turn(
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
 
 
+def passed(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int, every: int) -> Turn:
+    """Pass a turn that comes before `every` sync periods after the last evaluation; the first of all is not passed."""
+    if not its.evaluate or not evaluated_ms or now_ms - evaluated_ms >= every * period_ms - period_ms // 2:
+        return its
+    return Turn(False, its.due_ms, its.due_ms)
+
+
 def is_in_time(arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int) -> bool:
     """Tell whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
     `turn` then gives an evaluation, and the next one a period later.
@@ -157,3 +166,56 @@ def as_of(now_ms: int, evaluated_ms: int, period_ms: int) -> int:
     """
     earliest_ms = evaluated_ms + period_ms + 1
     return earliest_ms if evaluated_ms and now_ms < earliest_ms <= now_ms + slack_ms(period_ms) else now_ms
+
+
+# --- a decider that is behind -----------------------------------------------------------------------------------------
+
+BEHIND_MS = 5_000
+"""A decider so far behind wants fewer evaluations: a wanted write lives 10 s, so one that is decided later than that is
+never made, and wanted again.
+"""
+CAUGHT_UP_MS = 2_000
+FALLING_MS = 2_000
+"""A lag that falls by as much from one look to the next will be gone soon, as after a restart."""
+SPARE = 1.3
+"""How much more than what a decider has to do it must be able to do, so that its lag falls."""
+LOOK_EVERY_MS = 5_000
+CALM_MS = 60_000
+"""For so long a decider must keep up before it wants more evaluations again."""
+
+
+class EvaluationPace(Struct, frozen=True, gc=False):
+    """In every which sync period a decider wants the HPAs of one log partition evaluated (`every`), and its lag.
+
+    `looked_ms`: when it looked at its lag last, and `lag_ms`: what that was. `busy_ms`: when it was behind last, or
+    lowered `every`. Times are those of the log.
+    """
+
+    every: int = 1
+    looked_ms: int = 0
+    lag_ms: int = 0
+    busy_ms: int = 0
+
+
+def next_pace(pace: EvaluationPace, in_force: int, now_ms: int, lag_ms: int) -> EvaluationPace:
+    """Give the pace of a decider after a look at its lag: one that is behind and does not catch up wants as many
+    evaluations as it can do at its speed, and after each minute in which it keeps up, one sync period less in between.
+
+    Args:
+        pace: so far.
+        in_force: `every` of the newest tick that the decider has applied: no change shows its effect before.
+        now_ms: timestamp of the newest record of the partition.
+        lag_ms: from the record applied last to that one.
+    """
+    if now_ms - pace.looked_ms < LOOK_EVERY_MS:
+        return pace
+    is_falling = not pace.looked_ms or lag_ms <= pace.lag_ms - FALLING_MS
+    every, busy_ms = pace.every, now_ms if lag_ms > CAUGHT_UP_MS else pace.busy_ms
+    if in_force == every and lag_ms > BEHIND_MS and not is_falling:
+        passed_ms = now_ms - pace.looked_ms
+        speed = (passed_ms - (lag_ms - pace.lag_ms)) / passed_ms
+        wanted = every / speed * SPARE if speed > 0 else 2 * every
+        every = min(max(every + 1, math.ceil(wanted)), MOST_SYNC_PERIODS)
+    elif in_force == every > 1 and now_ms - busy_ms >= CALM_MS:
+        every, busy_ms = every - 1, now_ms
+    return EvaluationPace(every, now_ms, lag_ms, busy_ms)

@@ -67,12 +67,12 @@ class Fleet:
         return f"{self.cluster}/{self.namespace}"
 
     def append(
-        self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Literal["", "ingest"] = ""
+        self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Literal["", "ingest"] = "", every: int = 1
     ) -> None:
         """Append one log record and fold it; without bodies a tick, or (`by`) an empty record of ingest."""
         self.now_ms += after_ms
         entries = [Entry(key=key or self.key, body=body) for body in bodies]
-        value, offset = encode(LogRecord(v=1, entries=entries, by=by)), len(self.log)
+        value, offset = encode(LogRecord(v=1, entries=entries, by=by, every=every)), len(self.log)
         self.log.append((offset, self.now_ms, value))
         self.values += [record.value for record in self.partition.apply(offset, self.now_ms, value)]
 

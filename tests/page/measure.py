@@ -82,11 +82,11 @@ class RecordedFleet(Fleet):
         self.replicas = 3
         self._wanted: Decision | None = None
 
-    def append(self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Any = "") -> None:
+    def append(self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Any = "", every: int = 1) -> None:
         self.now_ms += after_ms
         entries = [Entry(key=key or self.key, body=body) for body in bodies]
         log, decisions = self.topics[LOG, 0], self.topics[DECISIONS, 0]
-        value = encode(LogRecord(v=1, entries=entries, by=by))
+        value = encode(LogRecord(v=1, entries=entries, by=by, every=every))
         for made in self.partition.apply(len(log), self.now_ms, value):
             decisions.append(as_record(len(decisions), self.now_ms, made))
             if b'"wants":' in made.value:

@@ -106,6 +106,19 @@ def test_a_fleet_that_runs_is_all_ok(monkeypatch: pytest.MonkeyPatch, fleet: Run
     assert shown.stderr == "0 failures, 0 warnings\n"
 
 
+def test_doctor_names_the_log_partitions_in_which_a_decider_was_behind(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.append(after_ms=0, every=3)
+    done = run("doctor", *AREAS, "-o", "json")
+    text = "was behind: each HPA of log partition 0 is evaluated once in 3 sync periods for now"
+    assert troubles(done) == [("warning", "log", text)]
+    assert done.exit_code == 0
+    fleet.append(after_ms=0)
+    assert not troubles(run("doctor", *AREAS, "-o", "json"))
+
+
 def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:

@@ -90,6 +90,7 @@ class FakePartition:
 
     number: int = 2
     applied_offset: int = 41
+    every: int = 1
     rows: list[tuple[bytes, bytes]] = field(
         default_factory=lambda: [
             (b"2|h/c/n/a", applied_prefix(41) + b"hpa"),

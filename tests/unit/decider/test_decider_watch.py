@@ -1,5 +1,6 @@
 """What ends a decider by itself: fence, stalls, a broker clock that is behind; and what is ready."""
 
+import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -9,7 +10,7 @@ import pytest
 from streams.decider import app as deciderhealth
 from streams.decider import owned
 from streams.decider import tail as fence
-from streams.decider.app import TICK
+from streams.decider.app import TICKS, Ticker
 from streams.decider.assignment import DeciderConfig
 from streams.decider.crashonly import Watchdog
 from streams.decider.metrics import Metrics
@@ -51,6 +52,7 @@ class FakePartition:
     def __init__(self, applied_offset: int = 9) -> None:
         self.number = 0
         self.applied_offset = applied_offset
+        self.every, self.clock_ms = 1, 0
 
     def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[DecisionRecord]:
         self.applied_offset = offset
@@ -133,4 +135,53 @@ def test_ticks_that_stop_are_a_stall() -> None:
 
 
 def test_a_tick_is_a_log_record_without_entries() -> None:
-    assert TICK == b'{"v":1,"entries":[]}'
+    assert TICKS[0] == b'{"v":1,"entries":[]}'
+    assert TICKS[1] == b'{"v":1,"entries":[],"every":2}'
+
+
+class Acknowledging:
+    """A producer whose brokers append at once. `now_ms`: their time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.sent: list[bytes] = []
+
+    async def send(self, _: str, value: bytes, *, key: None, partition: int) -> asyncio.Future[Any]:
+        self.sent.append(value)
+        acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        acknowledged.set_result(SimpleNamespace(timestamp=self.now_ms))
+        return acknowledged
+
+
+async def test_ticks_of_a_partition_that_is_behind_ask_for_fewer_evaluations(caplog: pytest.LogCaptureFixture) -> None:
+    """The lag is that between two records of the log; the clock of this machine plays no part."""
+    one, brokers = partition(), Acknowledging()
+    fence = cast(Any, SimpleNamespace(check=lambda: None))
+    ticker = Ticker(cast(Any, SimpleNamespace(owned={0: one})), fence, lambda: cast(Any, brokers))
+
+    async def pass_s(seconds: int, *, applied_s: float) -> None:
+        for _ in range(seconds):
+            brokers.now_ms += 1_000
+            one.log_time_ms += round(1_000 * applied_s)
+            await ticker.tick()
+
+    one.log_time_ms = brokers.now_ms
+    await pass_s(20, applied_s=1)
+    assert set(brokers.sent) == {TICKS[0]}
+
+    await pass_s(20, applied_s=0.5)
+    assert brokers.sent[-1] == TICKS[2]
+    assert "log partition 0 is 7.5 s behind: from now on, an HPA is evaluated once in 3 sync periods" in caplog.text
+
+    cast(Any, one.partition).every, one.log_time_ms = 3, brokers.now_ms
+    await pass_s(70, applied_s=1)
+    assert brokers.sent[-1] == TICKS[1]
+
+
+async def test_a_partition_that_was_just_assigned_goes_on_at_its_pace() -> None:
+    made = FakePartition()
+    made.every = 4
+    one, brokers = OwnedPartition(cast(Any, made), cast(Any, FakeStanding())), Acknowledging()
+    fence = cast(Any, SimpleNamespace(check=lambda: None))
+    await Ticker(cast(Any, SimpleNamespace(owned={0: one})), fence, lambda: cast(Any, brokers)).tick()
+    assert brokers.sent == [TICKS[3]]

@@ -18,7 +18,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import Arrival
-from streams.state.timing import as_of, note_arrival, turn
+from streams.state.timing import EvaluationPace, as_of, next_pace, note_arrival, turn
 from tests.kit.partition import ENFORCING, START_MS, make_hpa, make_pod, scale
 from tests.laws import examples
 
@@ -130,6 +130,8 @@ class Fleet:
         self.partition = Partition.empty(0)
         self.rows: dict[bytes, bytes] = {}
         self.now_ms = START_MS
+        self.behind, self.every = range(0), 1
+        """When the decider is behind, and what its ticks say then."""
         self.replicas = {(name, app): 2 for name in self.names for app in self.apps}
         self.given: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
         """Namespace -> (when its answers came, how old they were then)."""
@@ -138,7 +140,7 @@ class Fleet:
 
     def add(self, name: str, *bodies: Body, age_ms: int = 0) -> None:
         """Append a record and fold it; wanted writes are applied some hundred milliseconds later."""
-        offset = self.partition.applied_offset + 1
+        offset, every = self.partition.applied_offset + 1, self.every if self.now_ms in self.behind else 1
         entries = [
             Entry(
                 key=f"eu/{name}" if name else "*",
@@ -147,7 +149,7 @@ class Fleet:
             )
             for index, body in enumerate(bodies)
         ]
-        for made in self.partition.apply(offset, self.now_ms, encode(LogRecord(v=1, entries=entries))):
+        for made in self.partition.apply(offset, self.now_ms, encode(LogRecord(v=1, entries=entries, every=every))):
             self.take(msgspec.json.decode(made.value))
 
     def take(self, decision: Json) -> None:
@@ -269,6 +271,103 @@ def test_under_load_a_target_doubles_in_every_period_as_upstreams_does(seed: int
     assert evaluations >= 7
     # The first may wait in vain for an answer, and then it has nothing to go by.
     assert fleet.replicas["ns-0", "app-0"] in (2 << evaluations, 1 << evaluations)
+
+
+@settings(max_examples=examples(4))
+@given(
+    seed=st.integers(0, 10_000),
+    jitter_ms=st.integers(0, 950),
+    mode=st.sampled_from([ClusterSettings(), ENFORCING]),
+    load=st.sampled_from([20, ENDLESS]),
+    every=st.integers(2, 4),
+)
+def test_while_the_decider_is_behind_an_hpa_is_evaluated_with_every_so_manieth_answer(
+    seed: int, jitter_ms: int, mode: ClusterSettings, load: int, every: int
+) -> None:
+    """As ticks say; rebalances change nothing, and afterwards each answer brings an evaluation again."""
+    fleet = Fleet(seed, namespaces=2, each=2, jitter_ms=jitter_ms)
+    begin_ms, end_ms = START_MS + 120_000, START_MS + 360_000
+    fleet.behind, fleet.every = range(begin_ms, end_ms), every
+    fleet.begin(mode)
+    fleet.run(8, load=load)
+    for (name, _), times in fleet.evaluated.items():
+        answers = [came for came, _ in fleet.given[name]]
+        few = [at_ms for at_ms in times if begin_ms + 5_000 <= at_ms < end_ms - 5_000]
+        first = answers.index(few[0])
+        assert few == answers[first : first + every * len(few) : every]
+        assert len(few) >= 230 // (15 * every) - 1
+        assert times[-6:] == answers[-6:]
+
+
+# --- the pace of a decider --------------------------------------------------------------------------------------------
+
+
+class Look(NamedTuple):
+    """A look at the lag, 5 s after the one before; `in_force`: what the decider has applied; None: what it wanted."""
+
+    lag_ms: int
+    every: int
+    in_force: int | None = None
+
+
+LOOKS = {
+    "one that keeps up": [Look(900, 1)] * 20,
+    "behind for a moment": [Look(6_000, 1), Look(0, 1), Look(6_000, 2)],
+    "after a restart it catches up": [
+        Look(30_000, 1),
+        Look(24_000, 1),
+        Look(18_000, 1),
+        Look(9_000, 1),
+        Look(4_000, 1),
+    ],
+    "a little too much to do": [Look(5_500, 1), Look(6_000, 2)],
+    "at two fifths of the speed, with some room": [Look(6_000, 1), Look(9_000, 4)],
+    "it does nothing for a moment": [Look(6_000, 1), Look(11_000, 2)],
+    "nothing more before it has come to the tick": [Look(5_500, 1), Look(6_000, 2), Look(15_000, 2, 1), Look(9_000, 2)],
+    "and then, if it still falls behind": [Look(5_500, 1), Look(6_000, 2), Look(15_000, 2, 1), Look(16_000, 4)],
+    "eight sync periods at most": [Look(6_000, 1), Look(10_000, 7), Look(14_000, 8), Look(18_000, 8)],
+    "back in steps": [Look(5_000, 1), Look(6_000, 2), Look(8_000, 5), *[Look(1_000, 5)] * 11, Look(1_000, 4)],
+    "a minute each": [Look(5_500, 1), Look(6_000, 2), *[Look(1_000, 2)] * 11, *[Look(1_000, 1)] * 30],
+    "a minute that begins anew": [Look(5_500, 1), Look(6_000, 2), *[Look(1_000, 2)] * 10, Look(3_000, 2), Look(0, 2)],
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_decider_that_does_not_catch_up_wants_fewer_evaluations(name: str) -> None:
+    pace = EvaluationPace()
+    for number, look in enumerate(LOOKS[name]):
+        pace = next_pace(pace, look.in_force or pace.every, NOW + 5_000 * number, look.lag_ms)
+        assert pace.every == look.every, number
+
+
+def test_between_two_looks_nothing_changes() -> None:
+    pace = next_pace(EvaluationPace(), 1, NOW, 6_000)
+    assert next_pace(pace, 1, NOW + 4_999, 60_000) is pace
+
+
+@pytest.mark.parametrize("load", [0.9, 1.2, 1.9, 3.5])
+def test_a_decider_with_too_much_to_do_does_not_stay_behind(load: float) -> None:
+    """A model, second by second: the decider does a second's work in a second, and has `load` of it for each second of
+    the log in which HPAs are evaluated in every sync period; half as much more where it is over 10 s late, since what
+    is wanted then is never written, and wanted again.
+    """
+    pace, applied, room, lags = EvaluationPace(), -1, 0.0, list[int]()
+    ticked = list[int]()
+    """The ticks, one a second."""
+    for second in range(1_800):
+        ticked.append(pace.every)
+        room += 1.0
+        while applied < second:
+            late = 1.5 if second - applied > 10 else 1.0
+            if (cost := load * late / ticked[applied + 1]) > room:
+                break
+            applied, room = applied + 1, room - cost
+        room = room if applied < second else min(room, 1.0)
+        lags.append(second - applied)
+        pace = next_pace(pace, ticked[max(applied, 0)], NOW + 1_000 * second, 1_000 * lags[-1])
+    settled = lags[600:]
+    assert sum(lag <= 10 for lag in settled) > 0.85 * len(settled)
+    assert sum(1 / every for every in ticked[600:]) / len(settled) > 0.6 * min(1.0, 1 / load)
 
 
 @pytest.mark.slow
