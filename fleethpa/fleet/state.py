@@ -305,7 +305,7 @@ def _object(row: HpaRow) -> Json:
     metadata = hpa["metadata"]
     old = metadata.get("annotations") or {}
     if row.annotations != {name: value for name, value in old.items() if name in OWN_ANNOTATIONS}:
-        annotations = {name: value for name, value in old.items() if name not in OWN_ANNOTATIONS} | row.annotations
+        annotations = {name: value for name, value in old.items() if name not in OWN_ANNOTATIONS} | {**row.annotations}
         metadata.pop("annotations", None)
         metadata |= {"annotations": annotations} if annotations else {}
     return hpa

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 from schemas.kubernetes.fielderrors import aggregate, go_quote, invalid
@@ -72,20 +73,17 @@ class Requirement:
 
 
 class Selector:
-    """A conjunction of requirements, sorted by key; None for the selector that matches nothing.
+    """A conjunction of requirements, sorted by key; None for the selector that matches nothing."""
 
-    `equalities`: the labels that every match must have, as (key, value); there may be other requirements.
-    """
-
-    __slots__ = ("_others", "_text", "equalities", "requirements")
+    __slots__ = ("requirements",)
 
     def __init__(self, requirements: Iterable[Requirement] | None) -> None:
         self.requirements = None if requirements is None else tuple(sorted(requirements, key=lambda each: each.key))
-        known = self.requirements or ()
-        # Nearly every selector in use is a few equalities: these need no dispatch.
-        self.equalities = tuple((each.key, each.values[0]) for each in known if each.operator in ("=", "=="))
-        self._others = tuple(each for each in known if each.operator not in ("=", "=="))
-        self._text = ",".join(str(each) for each in known)
+
+    @property
+    def equalities(self) -> list[tuple[str, str]]:
+        """The labels that every match must have, as (key, value); there may be other requirements."""
+        return [(each.key, each.values[0]) for each in self.requirements or () if each.operator in ("=", "==")]
 
     @property
     def empty(self) -> bool:
@@ -96,19 +94,20 @@ class Selector:
         """Tell whether a set of labels meets every requirement."""
         if self.requirements is None:
             return False
-        for key, value in self.equalities:
-            if labels.get(key) != value:
+        for each in self.requirements:
+            # Nearly every selector in use is a few equalities: these need no dispatch.
+            if labels.get(each.key) != each.values[0] if each.operator == "=" else not each.matches(labels):
                 return False
-        return all(each.matches(labels) for each in self._others)
+        return True
 
     def __str__(self) -> str:
-        return self._text
+        return ",".join(map(str, self.requirements or ()))
 
 
 NOTHING = Selector(None)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=8192)
 def parse_selector(text: str) -> Selector:
     """Parse the string form, such as ``app=web,tier in (a,b),!canary``. Empty matches everything.
 
@@ -117,12 +116,27 @@ def parse_selector(text: str) -> Selector:
     return Selector(_plain(text) or _Parser(text).parse())
 
 
+@lru_cache(maxsize=4096)
+def is_selector(text: str) -> bool:
+    """Tell whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
+    return bool(text) and canonical_selector(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def canonical_selector(text: str) -> str | None:
+    """Give the canonical string form, None for text that cannot be parsed."""
+    try:
+        return str(parse_selector(text))
+    except SelectorError:
+        return None
+
+
 def _plain(text: str) -> list[Requirement] | None:
     """Read `key=value` and nothing else, as nearly every selector is; None: only the parser can read it."""
     if not _PLAIN.fullmatch(text):
         return None
     key, _, value = text.partition("=")
-    return [Requirement(key, "=", (value,))]
+    return [Requirement(intern(key), "=", (value,))]
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> Selector:

@@ -70,8 +70,7 @@ def group(
     if (
         samples
         and len(samples) == len(pods.active)
-        # Mostly in the same order, which compares several times as fast.
-        and (tuple(samples) == pods.active_names or all(map(samples.__contains__, pods.active_names)))
+        and all([pod.name in samples for pod in pods.active])
         and (not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms))
     ):
         # The samples are those of the active pods, one each, and all of them count.

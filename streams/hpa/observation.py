@@ -37,7 +37,7 @@ class PodTemplate:
     `request` gives milli units, or the start of an error text that the pod's name completes.
     """
 
-    __slots__ = ("_known", "containers", "init_containers", "overhead", "pod_requests")
+    __slots__ = ("_known", "_tables", "containers", "init_containers", "overhead", "pod_requests")
 
     def __init__(
         self,
@@ -51,6 +51,17 @@ class PodTemplate:
         self.pod_requests = pod_requests or {}
         self.overhead = overhead or {}
         self._known: dict[tuple[str, str, Rules], int | str] = {}
+        self._tables: dict[tuple[int, str, str, Rules], RequestTable] = {}
+
+    def table(self, count: int, resource: str, container: str, rules: Rules) -> "RequestTable | None":
+        """Give the requests of so many active pods of this template, the same object each time; None: it has not this
+        request, so the error names a pod.
+        """
+        known = self._tables.get((count, resource, container, rules))
+        if known is None and not isinstance(request := self.request(resource, container, rules), str):
+            known = RequestTable("", (request,) * count, request * count, 0)
+            self._tables[count, resource, container, rules] = known
+        return known
 
     def request(self, resource: str, container: str, rules: Rules = CURRENT) -> int | str:
         """Give the request for `resource` of one container (empty name: of the pod), or the start of an error."""
@@ -197,8 +208,8 @@ class TargetPods:
     __slots__ = (
         "_named",
         "_requests",
+        "_template",
         "active",
-        "active_names",
         "always_ready",
         "ignored",
         "newest_start_ms",
@@ -216,12 +227,15 @@ class TargetPods:
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
         """Not ready, whichever metrics they have."""
         self.active = rows if len(live) == len(rows) and not self.pending else _but_pending(live)
-        self.active_names = tuple([pod.name for pod in self.active])
         self.always_ready = all(pod.ready in ("True", "Unknown") and pod.start_ms is not None for pod in self.active)
         """No active pod is without a start time, without a Ready condition, or not ready."""
         self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
         self.running_ready = sum(1 for pod in rows if pod.phase == "Running" and pod.ready == "True")
-        self._requests: dict[tuple[str, str, Rules], RequestTable] = {}
+        self._template = rows[0].template if rows and not self.pending else None
+        """The one of all pods, none of which is pending; None: they have none in common."""
+        if any(pod.template is not self._template for pod in rows):
+            self._template = None
+        self._requests: dict[tuple[str, str, Rules], RequestTable] | None = None
         self._named: tuple[str, str] | None = None
 
     def __len__(self) -> int:
@@ -238,7 +252,7 @@ class TargetPods:
         if self._named == (prefix, names):
             return True
         found = [prefix + rest for rest in names.split(",")]
-        if len(found) != len(self.active) or set(found) != set(self.active_names):
+        if len(found) != len(self.active) or set(found) != {pod.name for pod in self.active}:
             return False
         self._named = prefix, names
         return True
@@ -247,6 +261,12 @@ class TargetPods:
         """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole
         pod.
         """
+        if self._template is not None:
+            shared = self._template.table(len(self.active), resource, container, rules)
+            if shared is not None:
+                return shared
+        if self._requests is None:
+            self._requests = {}
         table = self._requests.get((resource, container, rules))
         if table is None:
             table = self._requests[resource, container, rules] = request_table(

@@ -36,6 +36,7 @@ from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.memo import LastReport
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
+from streams.state.rows import NOTHING
 
 if TYPE_CHECKING:
     from streams.state.samples import State
@@ -176,7 +177,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
         share=body.share,
         is_new=is_new,
     )
-    hpa.row.claims = hpa.row.claims | {body.group: made}
+    hpa.row.claims = {**hpa.row.claims, body.group: made}
     return is_new
 
 
@@ -256,7 +257,7 @@ def _reports_the_same(
 def leave(state: State, hpa: Hpa) -> list[Message]:
     """Give what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
     made = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
-    hpa.row.claims = {}
+    hpa.row.claims = NOTHING
     return [each for each in made if each is not None]
 
 

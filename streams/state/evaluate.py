@@ -53,7 +53,7 @@ from streams.state.inputs import (
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
-from streams.state.rows import HpaRow, PendingWrite
+from streams.state.rows import NOTHING, HpaRow, PendingWrite
 from streams.state.samples import State
 from streams.state.steps import (
     Decided,
@@ -366,7 +366,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     row.mode, row.refused = subject.standing.mode, subject.standing.refused
     reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held
-    row.shadow_status = limits_.result.status if follows_native else {}
+    row.shadow_status = limits_.result.status if follows_native else NOTHING
     if follows_native:
         row.status = None
     elif wanted is None:

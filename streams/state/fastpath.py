@@ -52,7 +52,7 @@ from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_prometheus, is_silent, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
 from streams.state.inputs import override_in_force
-from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
+from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome, shared_outcome
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
 from streams.state.samples import State
@@ -90,7 +90,8 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
     outcome = None
     if normalization is not None:
         reported = observed.status.get("currentReplicas", 0)
-        outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
+        made = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
+        outcome = None if made is None else shared_outcome(made)
     share = _share_of(row)
     if seen.ambiguous or share == KEEP or (outcome is None and evaluation.path != "belowMin"):
         return None

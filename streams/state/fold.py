@@ -4,6 +4,7 @@ Each entry changes rows in three layers: HPA rows read namespace rows, these rea
 """
 
 from collections.abc import Callable
+from sys import intern
 from typing import Any
 
 from msgspec import structs
@@ -153,7 +154,7 @@ class EntryFold(Folding):
             except OverLimitError as error:
                 self._over_limit(error)
                 continue
-            query = query_key(head)
+            query = self.state.known_query(namespace, query_key(head))
             namespace.put_answer(query, row)
             if question:
                 namespace.note_question(question, query)
@@ -219,7 +220,7 @@ class EntryFold(Folding):
     def scale_set(self, body: ScaleSet) -> None:
         if not self.follows("scales", body.session):
             return
-        target = target_key(body.target)
+        target = self.namespace.known_target(target_key(body.target))
         old = self.namespace.scales.get(target, ScaleRow())
         stated_ms = 0 if self.source is None or not body.session else self.source.time
         if old.session == body.session and stated_ms < old.stated_ms:
@@ -228,10 +229,10 @@ class EntryFold(Folding):
         row = ScaleRow(
             spec_replicas=body.spec_replicas,
             status_replicas=body.status_replicas,
-            selector=body.selector,
+            selector=old.selector if old.selector == body.selector else body.selector,
             resource_version=body.resource_version,
             error=body.error,
-            session=body.session,
+            session=intern(body.session),
             seen_ms=self.now_ms,
             manager=body.manager,
             manager_ms=body.manager_time,

@@ -5,6 +5,7 @@ mode and windows, and back to the cluster's when the central one is deleted.
 """
 
 from collections.abc import Iterable
+from sys import intern
 from typing import NamedTuple
 
 import orjson
@@ -228,6 +229,8 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     else:
         _take_row(fold, hpa, body)
     namespace.enter_hpa(key, entry)
+    if hpa.target == entry.target:
+        hpa.target = entry.target  # one object
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
 
@@ -426,4 +429,4 @@ def _target(body: AutoscalerSet) -> TargetName:
     reference = body.hpa["spec"]["scaleTargetRef"]
     version = reference.get("apiVersion", "")
     group = version.split("/")[0] if version.count("/") == 1 else ""
-    return group, str(reference["kind"]), str(reference["name"])
+    return intern(group), intern(str(reference["kind"])), str(reference["name"])

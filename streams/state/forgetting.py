@@ -24,7 +24,7 @@ from streams.state.namespacerows import (
     row_of_question,
     stored_part,
 )
-from streams.state.rowcodec import namespace_row_key
+from streams.state.rowcodec import hpa_key, namespace_row_key
 from streams.state.samples import State
 
 SWEEP_MS = 3_600_000
@@ -78,7 +78,7 @@ def forget(fold: Folding) -> None:
     for hpa in [hpa for hpa in state.hpas.values() if _is_past(state, hpa)]:
         del state.hpas[hpa.id]
         state.budget.drop(hpa.id)
-        state.index.remove(hpa.key.decode())
+        state.index.remove(hpa_key(state.row.number, hpa.id).decode())
     hpas: dict[str, list[Hpa]] = {}
     for hpa in state.hpas.values():
         hpas.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", []).append(hpa)
@@ -215,4 +215,4 @@ def _remove(state: State, namespace: Namespace, hpas: Iterable[Hpa]) -> None:
         state.index.remove(namespace_row_key(state.row.number, namespace.cluster, namespace.name, stored).decode())
     for hpa in hpas:
         hpa.watched = ()
-        state.add(hpa.id, hpa)
+        state.add(hpa)

@@ -1,6 +1,7 @@
 """Collect the inputs of one evaluation from a namespace's state: scale, pods, and an answer per metric."""
 
 from collections.abc import Sequence
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -77,10 +78,10 @@ def plan(
 
 
 def _query(metric: dict[str, Any], pod_selector: str, pushed: bool) -> MetricQuery:
-    kind = metric["type"]
+    kind = intern(metric["type"])
     source = metric_source(metric)
     if kind in ("Resource", "ContainerResource"):
-        resource, container = source["name"], source.get("container", "")
+        resource, container = intern(source["name"]), intern(source.get("container", ""))
         if pushed:
             return MetricQuery(kind, series=(kind, resource, container, "", ""), resource=resource, container=container)
         return MetricQuery(kind, query=_asked(metric, pod_selector), resource=resource, container=container)
@@ -237,7 +238,7 @@ def observe_total(
     return own[2] * sum(values), oldest_ms, newest_ms
 
 
-def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:
+def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> tuple[str, ...]:
     """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
     # The query is the last field of an answer: most need not be looked at further to see that they have none.
     for each in queries:
@@ -245,9 +246,9 @@ def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) ->
         if any([row.json.endswith(b'"}') for row in rows]):
             break
     else:
-        return []
+        return ()
     texts = [_promql(in_force(namespace.answers.get(each.query, ()))) if each.query else "" for each in queries]
-    return texts if any(texts) else []
+    return tuple(texts) if any(texts) else ()
 
 
 def _promql(parts: Sequence[AnswerRow]) -> str:

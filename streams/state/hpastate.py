@@ -7,7 +7,9 @@ from heapq import heappop, heappush
 from sys import intern
 from typing import Any
 
+import msgspec
 import orjson
+from msgspec import Struct, structs
 
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.decisions import source_header
@@ -21,13 +23,19 @@ from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
 from streams.state.memo import LastReport, Memo
-from streams.state.rowcodec import hpa_key
-from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
+from streams.state.rows import NOTHING, NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
 OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
+
+
+class _Referring(Struct, gc=False):
+    spec: dict[str, Any]
+
+
+_REFERRING = msgspec.json.Decoder(_Referring)
 
 
 class Hpa:
@@ -41,35 +49,29 @@ class Hpa:
         "dirty",
         "fresh_spec",
         "groups",
-        "headers",
         "id",
         "ignored",
         "is_fast",
-        "key",
         "last_report",
         "memo",
         "namespace",
         "outcome",
         "polled",
         "queries",
-        "reference",
         "row",
+        "subject",
         "target",
         "watched",
     )
 
-    def __init__(self, partition: int, row: HpaRow) -> None:
+    def __init__(self, row: HpaRow) -> None:
         self.row = row
         self.id = row.id
-        self.key = hpa_key(partition, row.id)
         self.namespace = intern(row.id.namespace_key)
         """Key of its namespace, which the HPAs there share."""
         cluster, namespace, name = row.id
-        self.headers: tuple[tuple[str, bytes], ...] = (
-            _source_header(cluster),
-            ("ce_subject", f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()),
-        )
-        """Headers that all decisions of this HPA share."""
+        self.subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
+        """What its decisions are about, in their headers."""
         self.dirty = False
         self.memo: Memo | None = None
         """The evaluation before, if the next one may take the fast path."""
@@ -95,27 +97,45 @@ class Hpa:
         """What its newest reports to its CapacityGroups were made from; None: the next ones are made anew."""
         self.ignored = ""
         """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
-        self.reference: dict[str, str] = {}
-        """`spec.scaleTargetRef`."""
         self.target: TargetName = _NO_TARGET
         """The scale that this HPA drives."""
         if not row.gone:
             self._compile(row.hpa_object())
 
     def _compile(self, hpa: dict[str, Any]) -> None:
-        compiled = compile_autoscaler(hpa, self._rules)
-        self.autoscaler, self.fresh_spec = compiled, hpa["spec"]
+        compiled = self._compiled(hpa)
+        self.fresh_spec = hpa["spec"]
         self.ignored = str(hpa.get(IGNORED, ""))
-        # Kinds and API versions are few; each HPA's own texts of them would be a hundred bytes more.
-        target = hpa["spec"]["scaleTargetRef"]
-        self.reference = {name: text if name == "name" else intern(text) for name, text in target.items()}
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
+
+    def _compiled(self, hpa: dict[str, Any]) -> Autoscaler:
+        """Compile the object, with texts that are there already: those of each HPA would take 300 bytes."""
+        compiled, (_, namespace, name) = compile_autoscaler(hpa, self._rules), self.id
+        self.autoscaler = structs.replace(
+            compiled,
+            namespace=namespace if compiled.namespace == namespace else compiled.namespace,
+            name=name,
+            target_kind=intern(compiled.target_kind),
+            target_group=intern(compiled.target_group),
+            target_name=name if compiled.target_name == name else compiled.target_name,
+        )
+        return self.autoscaler
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Headers that all decisions of this HPA share."""
+        return _source_header(self.id.cluster), ("ce_subject", self.subject)
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """`spec.scaleTargetRef`, decoded anew at each call; empty for a tombstone."""
+        return {} if self.autoscaler is None else _REFERRING.decode(self.row.hpa).spec["scaleTargetRef"]
 
     def compiled_for(self, rules: Rules) -> Autoscaler:
         """The compiled spec of a live HPA, for a controller with these rules."""
         if self._rules is not rules and self._rules != rules:
             self._rules = rules
-            self.autoscaler = compile_autoscaler(self.row.hpa_object(), rules)
+            self._compiled(self.row.hpa_object())
         return self.compiled
 
     @property
@@ -178,7 +198,7 @@ class Hpa:
         row = self.row
         row.uid = uid
         row.deleted, row.gone, row.gone_ms = False, False, 0
-        row.status, row.native_moves, row.written, row.shadow_status = None, (), None, {}
+        row.status, row.native_moves, row.written, row.shadow_status = None, (), None, NOTHING
         row.see_native(hpa.get("status") or {})
         row.full_decision = ""
 
@@ -223,7 +243,7 @@ class Hpa:
             budget=old.budget,
             gone_ms=now_ms,
         )
-        self.autoscaler, self.reference, self.queries, self.ignored = None, {}, (), ""
+        self.autoscaler, self.queries, self.ignored = None, (), ""
         self.awaits, self.target = (), _NO_TARGET
 
     def take_annotations(self, metadata: dict[str, Any]) -> None:
@@ -231,7 +251,7 @@ class Hpa:
         row, known = self.row, metadata.get("annotations") or {}
         own = {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
         if own or row.annotations:
-            row.annotations = own
+            row.annotations = own or NOTHING
 
     def annotation(self, name: str) -> str:
         """One of fleethpa's own annotations of the object; empty if it has none of this name."""

@@ -1,57 +1,59 @@
 """Which pods a selector matches, pod by pod: a pod change costs O(selectors), an evaluation O(its pods)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import structs
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.selectors import SelectorError, parse_selector
+from schemas.kubernetes.selectors import Selector, is_selector, parse_selector
 from schemas.observed import Container, Pod
 from schemas.packed import shape_of, shared_shape
 from streams.hpa.observation import NO_PODS, ContainerRequests, PodRow, PodTemplate, TargetPods
 from streams.hpa.rules import CURRENT, Rules
+from streams.state.namespacerows import Names, with_name, without_name
 
 
 class MatchingPods:
-    """The pods that one selector matches."""
+    """The names of the pods that one selector matches."""
 
-    __slots__ = ("_list", "_rules", "equalities", "matches", "overlap", "overlap_version", "pods")
+    __slots__ = ("_list", "_rules", "names", "overlap", "overlap_version", "selector")
 
     def __init__(self, text: str) -> None:
-        selector = parse_selector(text)
-        self.matches, self.equalities = selector.matches, selector.equalities
-        self.pods: dict[str, PodRow] = {}
+        self.selector = parse_selector(text)
+        self.names: Names[str] = ()
         self.overlap: tuple[str, ...] = ()
         """Selectors that match one of these pods, as of `overlap_version`."""
         self.overlap_version = -1
         self._list: TargetPods | None = None
         self._rules = CURRENT
 
-    def put(self, pod: PodRow) -> None:
-        self.pods[pod.name] = pod
+    def put(self, name: str) -> None:
+        """Add a pod, or note that it has changed."""
+        self.names = with_name(self.names, name)
         self._list = None
 
     def drop(self, name: str) -> None:
         """Remove a pod, if it is there."""
-        if self.pods.pop(name, None) is not None:
+        if name in self.names:
+            self.names = without_name(self.names, name)
             self._list = None
 
-    def as_list(self, rules: Rules | None) -> TargetPods:
+    def as_list(self, pods: "Mapping[str, TrackedPod]", rules: Rules | None) -> TargetPods:
         """Give the pods in order of their names, as a controller with these rules looks at them; None: as before."""
         rules = rules or self._rules
         if self._list is None or self._rules is not rules:
-            self._list, self._rules = TargetPods(tuple(self.pods[name] for name in sorted(self.pods)), rules), rules
+            self._list, self._rules = TargetPods(tuple([pods[name] for name in sorted(self.names)]), rules), rules
         return self._list
 
 
-class _Tracked(Struct, gc=False):
-    """A pod, its labels, and the selectors in use that match it."""
+class TrackedPod(PodRow, frozen=True, gc=False):
+    """A pod with its labels and the selectors in use that match it, which are changed in place: another row is another
+    pod for those that compare.
+    """
 
-    row: PodRow
-    labels: dict[str, str] | None = None
-    """None: not looked at yet."""
+    labels: Mapping[str, str] = {}
     selectors: tuple[str, ...] = ()
 
 
@@ -61,11 +63,9 @@ class Membership:
     __slots__ = ("_labelled", "_members", "_pods", "_same", "_version", "changes")
 
     def __init__(self) -> None:
-        self._pods: dict[str, _Tracked] = {}
-        self._labelled: dict[tuple[str, str], dict[str, None]] = {}
-        """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone. A dictionary
-        of five names takes a quarter of the memory of a set.
-        """
+        self._pods: dict[str, TrackedPod] = {}
+        self._labelled: dict[tuple[str, str], Names[str]] = {}
+        """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         """The `selectors` in use, so that pods of one workload share them."""
         self._members: dict[str, MatchingPods] = {}
@@ -74,33 +74,35 @@ class Membership:
         """Another number as soon as a pod or a selector in use changes."""
 
     def put(self, pod: Pod) -> None:
-        name, row = pod.name, pod_row(pod)
-        known = self._pods.get(name)
-        if known is None:
-            known = self._pods[name] = _Tracked(row)
-        if known.labels != pod.labels:
-            self._unlabel(name, known)
+        name, known = pod.name, self._pods.get(pod.name)
+        selectors = () if known is None else known.selectors
+        if known is None or known.labels != pod.labels:
+            self._unlabel(known)
             for label in pod.labels.items():
-                self._labelled.setdefault(label, {})[name] = None
-            self._relabel(name, known, pod.labels)
-        known.row = row
+                self._labelled[label] = with_name(self._labelled.get(label, ()), name)
+            selectors = self._relabelled(name, selectors, pod.labels)
+        self._pods[name] = pod_row(pod, selectors)
         self.changes += 1
-        for selector in known.selectors:
-            self._members[selector].put(row)
+        for selector in selectors:
+            self._members[selector].put(name)
 
-    def _relabel(self, name: str, known: _Tracked, labels: dict[str, str]) -> None:
-        after = tuple([text for text, members in self._members.items() if members.matches(labels)])
-        for selector in known.selectors:
+    def _relabelled(self, name: str, before: tuple[str, ...], labels: dict[str, str]) -> tuple[str, ...]:
+        """Give the selectors that match a pod with other labels than before."""
+        after = tuple([text for text, members in self._members.items() if members.selector.matches(labels)])
+        for selector in before:
             if selector not in after:
                 self._members[selector].drop(name)
-        known.labels, known.selectors = labels, self._shared(after)
         self._version += 1
+        return self._shared(after)
 
-    def _unlabel(self, name: str, known: _Tracked) -> None:
-        for label in (known.labels or {}).items():
-            names = self._labelled[label]
-            names.pop(name, None)
-            if not names:
+    def _unlabel(self, known: TrackedPod | None) -> None:
+        if known is None:
+            return
+        for label in known.labels.items():
+            names = without_name(self._labelled[label], known.name)
+            if names:
+                self._labelled[label] = names
+            else:
                 del self._labelled[label]
 
     def drop(self, name: str) -> None:
@@ -108,7 +110,7 @@ class Membership:
         known = self._pods.pop(name, None)
         if known is None:
             return
-        self._unlabel(name, known)
+        self._unlabel(known)
         for selector in known.selectors:
             self._members[selector].drop(name)
         self._version += 1
@@ -117,20 +119,20 @@ class Membership:
     def matching(self, selector: str, rules: Rules | None = None) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
         members = self._members.get(selector) or self.track(selector)
-        return NO_PODS if members is None else members.as_list(rules)
+        return NO_PODS if members is None else members.as_list(self._pods, rules)
 
     def has_any(self, selector: str, names: set[str]) -> bool:
         """Say whether `selector` matches one of the pods with these names."""
         members = self.track(selector)
-        return members is not None and not members.pods.keys().isdisjoint(names)
+        return members is not None and not names.isdisjoint(members.names)
 
     def overlapping(self, selector: str) -> tuple[str, ...]:
         """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
         members = self._members.get(selector) or self.track(selector)
-        if members is None or not members.pods:
+        if members is None or not members.names:
             return ()
         if members.overlap_version != self._version:
-            members.overlap = tuple(sorted({text for name in members.pods for text in self._pods[name].selectors}))
+            members.overlap = tuple(sorted({text for name in members.names for text in self._pods[name].selectors}))
             members.overlap_version = self._version
         return members.overlap
 
@@ -139,20 +141,17 @@ class Membership:
         members = self._members.get(selector)
         if members is None and is_selector(selector):
             members = self._members[selector] = MatchingPods(selector)
-            for name in self._candidates(members):
-                known = self._pods[name]
-                if members.matches(known.labels or {}):
-                    known.selectors = self._shared((*known.selectors, selector))
-                    members.put(known.row)
+            for known in map(self._pods.__getitem__, self._candidates(members.selector)):
+                if members.selector.matches(known.labels):
+                    structs.force_setattr(known, "selectors", self._shared((*known.selectors, selector)))
+                    members.put(known.name)
             self._version += 1
             self.changes += 1
         return members
 
-    def _candidates(self, members: MatchingPods) -> Iterable[str]:
+    def _candidates(self, selector: Selector) -> Iterable[str]:
         """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
-        if not members.equalities:
-            return self._pods
-        return min((self._labelled.get(label, {}) for label in members.equalities), key=len)
+        return min([self._labelled.get(label, ()) for label in selector.equalities], key=len, default=self._pods)
 
     def _shared(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
         return self._same.setdefault(selectors, selectors)
@@ -169,29 +168,15 @@ class Membership:
         self._members = {text: members for text, members in self._members.items() if text in keep}
         self._same = {}
         for known in self._pods.values():
-            known.selectors = self._shared(tuple([text for text in known.selectors if text in keep]))
+            used_ones = tuple([text for text in known.selectors if text in keep])
+            structs.force_setattr(known, "selectors", self._shared(used_ones))
         self._version += 1
         self.changes += 1
 
 
-@lru_cache(maxsize=4096)
-def is_selector(text: str) -> bool:
-    """Tell whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
-    return bool(text) and canonical_selector(text) is not None
-
-
-@lru_cache(maxsize=4096)
-def canonical_selector(text: str) -> str | None:
-    """Give the canonical string form, None for text that cannot be parsed."""
-    try:
-        return str(parse_selector(text))
-    except SelectorError:
-        return None
-
-
-def pod_row(pod: Pod) -> PodRow:
-    """Compile a pod into the form that calculations use."""
-    return PodRow(
+def pod_row(pod: Pod, selectors: tuple[str, ...] = ()) -> TrackedPod:
+    """Compile a pod into the form that calculations use. `selectors`: those in use that match it."""
+    return TrackedPod(
         pod.name,
         _template(shape_of(pod)),
         pod.phase,
@@ -199,6 +184,8 @@ def pod_row(pod: Pod) -> PodRow:
         pod.ready,
         ZERO_TIME_MS if pod.ready_at is None else pod.ready_at,
         pod.deleting,
+        pod.labels,
+        selectors,
     )
 
 

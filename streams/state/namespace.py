@@ -296,13 +296,16 @@ class Namespace:
     def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
         self.touch()
         old = self.directory.get(key)
-        if old is None or old.target != entry.target:
+        if old is not None and old.target == entry.target:
+            # The texts that are kept already: a full list brings all of them again.
+            entry = structs.replace(entry, target=old.target, uid=old.uid if old.uid == entry.uid else entry.uid)
+        else:
             self.drivers = object()
-        self._leave_target(key)
+            self._leave_target(key)
+            self.join_target(entry.target, key)
         self._uncount_hpa(key)
         self.directory[key] = entry
         self.held.add(limits.ROW_HPAS, FIRST_ROW, hpa_size(key, entry), entry.own, 1)
-        self.join_target(entry.target, key)
 
     def _uncount_hpa(self, key: DirectoryKey) -> None:
         if (old := self.directory.get(key)) is not None:
@@ -328,6 +331,12 @@ class Namespace:
     def join_target(self, target: TargetName, key: DirectoryKey) -> None:
         """Note that an HPA of the directory has this target."""
         self.by_target[target] = with_name(self.by_target.get(target, ()), key)
+
+    def known_target(self, target: TargetName) -> TargetName:
+        """Give the object that an HPA has for an equal target, if one does: memory."""
+        for key in self.by_target.get(target, ()):
+            return self.directory[key].target
+        return target
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         at = row_of_question(target)

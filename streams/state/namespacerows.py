@@ -8,6 +8,7 @@ one kind in one row. Sizes are upper bounds of MessagePack without compression, 
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -15,9 +16,9 @@ import msgspec
 
 from schemas import limits
 from schemas.answers import AnswerIdentity, is_root_scoped
+from schemas.kubernetes.selectors import canonical_selector
 from schemas.limits import Limit
 from schemas.observed import Pod, Target
-from streams.state.membership import canonical_selector
 from streams.state.rows import (
     PARTS,
     SPLIT_PARTS,
@@ -123,7 +124,8 @@ def _canonical(selector: str) -> str:
     if not selector:
         return ""
     canonical = canonical_selector(selector)
-    return selector if canonical is None else canonical
+    # The same object where it is equal: what is kept of an HPA shares it.
+    return selector if canonical is None or canonical == selector else canonical
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -211,6 +213,12 @@ def side_of(limit: Limit) -> int:
     return int(limit.what in _SECOND_SIDE)
 
 
+@cache
+def _place(kind: str, row: int) -> tuple[str, int]:
+    """Share the keys of `Held.sums`, of which there are few, among all namespaces."""
+    return kind, row
+
+
 class Usage:
     """What a cluster stores in this partition, all of its namespaces together."""
 
@@ -240,7 +248,8 @@ class Held:
 
     def add(self, limit: Limit, row: int, more: int, own: int = 0, hpas: int = 0) -> None:
         """Count what is added (negative: removed)."""
-        self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + more
+        place = _place(limit.what, row)
+        self.sums[place] = self.sums.get(place, 0) + more
         self.bytes += more + own
         self.hpas += hpas
         self.cluster.bytes += more + own

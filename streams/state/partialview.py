@@ -13,10 +13,10 @@ from msgspec import Struct, structs
 from schemas import limits
 from schemas.answers import MetricAnswer
 from schemas.decisions import Step
+from schemas.kubernetes.selectors import canonical_selector, is_selector
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
 from streams.state.answers import in_force, joined
-from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import VIEW_ROW
 from streams.state.rows import SampleRow, SeenRow, ViewRow

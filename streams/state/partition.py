@@ -269,7 +269,7 @@ class Partition:
             if hpa.row.budget:
                 hpa.row.budget = trimmed(hpa.row.budget, row.checkpoint_ms)
             hpa.dirty = False
-            yield hpa.key, rowcodec.encode_row(row.offset, hpa.row)
+            yield rowcodec.hpa_key(row.number, hpa.id), rowcodec.encode_row(row.offset, hpa.row)
 
     def _namespace_rows(self) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(self.state.namespaces):
@@ -296,8 +296,9 @@ class Partition:
         """Give all rows as the checkpoints until now wrote them; call it right after one, while nothing has changed."""
         row, written = self.state.row, self.state.index.written
         for hpa in self.state.hpas.values():
-            if (applied := written.get(hpa.key.decode())) is not None:
-                yield hpa.key, rowcodec.encode_row(applied, hpa.row)
+            key = rowcodec.hpa_key(row.number, hpa.id)
+            if (applied := written.get(key.decode())) is not None:
+                yield key, rowcodec.encode_row(applied, hpa.row)
         for namespace in self.state.namespaces.values():
             if namespace.is_stored:
                 for part, its in rows_of_namespace(namespace, range(namespace.parts)):
@@ -379,6 +380,6 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
     for key in sorted(stored):
         row = rowcodec.decode_row(key, stored[key]) if rowcodec.row_kind(key)[0] == "h" else None
         if isinstance(row, HpaRow):
-            state.add(row.id, Hpa(state.row.number, row))
+            state.add(Hpa(row))
     state.schedule.rebuild(state.hpas)
     state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])

@@ -64,7 +64,7 @@ def direction(current: int, desired: int) -> Direction:
 
 
 def observed(
-    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, promql: list[str]
+    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, promql: Sequence[str]
 ) -> dict[str, Any]:
     """Give what was observed, without the scale's resource version, which may change with every record.
 

@@ -3,10 +3,11 @@
 Fields are only ever added at the end, with a default: the structs are stored as arrays (`rowcodec.py`).
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
 from schemas.codec import encode_to_keep
@@ -34,6 +35,8 @@ SeriesKey = tuple[str, str, str, str, str]
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
 SERIES_FIELDS = 5
+NOTHING: Mapping[str, Any] = {}
+"""Of an HPA that has nothing of a kind: an empty dictionary of its own takes 64 bytes."""
 _ANSWER = msgspec.json.Decoder(MetricAnswer)
 
 
@@ -152,14 +155,14 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
-    shadow_status: dict[str, Any] = {}
+    shadow_status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     """The status that the last evaluation gave where the native object's counts (`status` is None); no decision reads
     it: it is what read verbs show."""
     evaluated_ms: int = 0
     """Time as of which the last evaluation decided; 0: none under this spec yet."""
     budget: tuple[BudgetEntry, ...] = ()
     """What it counted for in budgets, oldest first; empty while no budget is set."""
-    annotations: dict[str, str] = {}
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """fleethpa's own annotations of the object, as last seen."""
     failures: int = 0
     """Evaluations in a row that found no metrics; counted only for an HPA with a fallback."""
@@ -175,8 +178,13 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Of an HPA that belongs to a FleetHPA."""
     fleet: FleetRow | None = None
     """Of a FleetHPA."""
-    claims: dict[str, ClaimRow] = {}
+    claims: Mapping[str, ClaimRow] = field(default_factory=lambda: NOTHING)
     """CapacityGroup -> what the HPA has of it."""
+
+    def __post_init__(self) -> None:
+        self.shadow_status = self.shadow_status or NOTHING
+        self.annotations = self.annotations or NOTHING
+        self.claims = self.claims or NOTHING
 
     @property
     def id(self) -> HpaId:
@@ -197,7 +205,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
         self.native = encode_to_keep(status)
 
     @property
-    def shown_status(self) -> dict[str, Any]:
+    def shown_status(self) -> Mapping[str, Any]:
         """The status to show: fleethpa's own, else what an evaluation in shadow gave, else the native object's."""
         return (self.shadow_status or self.native_status) if self.status is None else self.status
 

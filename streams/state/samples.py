@@ -19,7 +19,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
-from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, QueryKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -248,7 +248,8 @@ class State:
         known = self.hpas.get(name)
         if known is None:
             row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)
-            known = self.hpas[name] = Hpa(self.row.number, row)
+            known = Hpa(row)
+            self.hpas[known.id] = known
         return known
 
     def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
@@ -286,6 +287,14 @@ class State:
             namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
 
+    def known_query(self, namespace: Namespace, query: QueryKey) -> QueryKey:
+        """Give the object that an HPA has for an equal question, if one does: memory."""
+        for name in namespace.watchers.get(query, ()):
+            for each in self.hpas[name].queries:
+                if each.query == query:
+                    return each.query
+        return query
+
     def notify(self, namespace: Namespace, key: MetricKey, settings: Effective) -> None:
         """An answer or sample arrived: visit the HPAs that wait for it."""
         known = namespace.arrivals.get(key)
@@ -302,8 +311,9 @@ class State:
         elif key in namespace.watchers and self.settings(namespace.cluster).sample_floor_ms is not None:
             self.sampled[namespace.key, key] = {name}
 
-    def add(self, name: HpaId, hpa: Hpa) -> None:
+    def add(self, hpa: Hpa) -> None:
         """Add a restored HPA."""
+        name = hpa.id
         self.hpas[name] = hpa
         namespace = self.namespace(name.cluster, name.namespace)
         if selector := hpa.row.registered[1]:

@@ -77,7 +77,7 @@ class Observed(Struct, frozen=True, gc=False):
     """A restart of the log since the evaluation before, for which `history` is empty."""
     replicas: int | None
     """What the scale shows; None: it could not be read."""
-    promql: list[str]
+    promql: tuple[str, ...]
     """The query of each metric for which a Prometheus was asked; empty: for none."""
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from schemas.kubernetes.hpa import semantically_equal_status
-from schemas.kubernetes.selectors import SelectorError, parse_selector
+from schemas.kubernetes.selectors import SelectorError, is_selector, parse_selector
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import (
@@ -19,7 +19,6 @@ from streams.hpa.evaluation import (
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, ScaleFailure, TargetPods
 from streams.hpa.reconcile import complete, decide
-from streams.state.membership import is_selector
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
 from tests.conformance.splitting import split_and_join

@@ -14,7 +14,7 @@ BORN_MS, LATER_MS = 1_767_225_600_000, 1_767_225_660_000
 @pytest.fixture
 def fresh() -> Hpa:
     name = HpaId("eu", "shop", "web")
-    return Hpa(0, HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True))
+    return Hpa(HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True))
 
 
 def created(hpa: Hpa) -> str:
