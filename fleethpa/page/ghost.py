@@ -25,7 +25,7 @@ FRESH_MS: Final = 60_000
 RECORDINGS: Final = 4
 WIDTH: Final = 720
 HEIGHT: Final = 200
-WINDOWS_S: Final = {"scaleUp": 600, "scaleDown": 1_800}
+MOST_WINDOWS_S: Final = {"scaleUp": 600, "scaleDown": 1_800}
 MOST_PERCENT: Final = 150
 
 
@@ -58,15 +58,19 @@ class Ghost(NamedTuple):
     body: Mapping[str, Any]
 
 
-def controls(spec: Mapping[str, Any], asked: Mapping[str, str]) -> list[Control]:
-    """The sliders of a spec; `asked`: values by field, from the URL; those that are not numbers are ignored."""
+def controls(spec: Mapping[str, Any], asked: Mapping[str, str], down_window_s: int) -> list[Control]:
+    """The sliders of a spec.
+
+    `asked`: values by field, from the URL; those that are not numbers are ignored. `down_window_s`: the scale-down
+    window of a spec that names none.
+    """
     return [
         Control(name, unit, _asked(asked.get(name, ""), value, least, most), value, least, most)
-        for name, unit, value, least, most in _fields(spec)
+        for name, unit, value, least, most in _fields(spec, down_window_s)
     ]
 
 
-def _fields(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int, int]]:
+def _fields(spec: Mapping[str, Any], down_window_s: int) -> Iterator[tuple[str, str, int, int, int]]:
     most = int(spec["maxReplicas"])
     yield "minReplicas", "", int(spec.get("minReplicas") or 1), 1, most
     yield "maxReplicas", "", most, 1, max(2 * most, most + 10)
@@ -74,10 +78,10 @@ def _fields(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int, int]]
         percent = ((metric.get("resource") or {}).get("target") or {}).get("averageUtilization")
         if percent is not None:
             yield metric_name(metric), "%", int(percent), 5, max(MOST_PERCENT, int(percent))
-    for direction, longest in WINDOWS_S.items():
-        window = ((spec.get("behavior") or {}).get(direction) or {}).get("stabilizationWindowSeconds")
-        if window is not None:
-            yield f"{direction}.stabilizationWindowSeconds", "s", int(window), 0, max(longest, int(window))
+    for direction, unnamed in (("scaleUp", 0), ("scaleDown", down_window_s)):
+        window = ((spec.get("behavior") or {}).get(direction) or {}).get("stabilizationWindowSeconds", unnamed)
+        most = max(MOST_WINDOWS_S[direction], int(window))
+        yield f"{direction}.stabilizationWindowSeconds", "s", int(window), 0, most
 
 
 def _asked(text: str, value: int, least: int, most: int) -> int:

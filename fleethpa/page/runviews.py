@@ -32,6 +32,7 @@ from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from streams.hpa.rules import NEWEST, OLDEST, RELEASED
+from streams.state.clustersettings import effective
 
 MODELS: Final = ("closed", "open")
 QUESTIONS: Final = ("backtest", "tune", "regret")
@@ -237,7 +238,7 @@ class RunViews:
             "longest": round(LONGEST_S / 60),
         }
         if hpa is not None:
-            found |= await self._ghost(state.hpas[hpa], given) | {"swapped": False}
+            found |= await self._ghost(state, state.hpas[hpa], given) | {"swapped": False}
             if found["ghost"] and not given.get("manifest"):
                 found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
         return found
@@ -259,13 +260,14 @@ class RunViews:
         """What the sliders would have done, as a part of the view."""
         state = await self._reader.state_at(None)
         hpa = _hpa_of(state, request.query)
-        found = await self._ghost(state.hpas[hpa], request.query) | {"swapped": True}
+        found = await self._ghost(state, state.hpas[hpa], request.query) | {"swapped": True}
         if found["ghost"]:
             found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
         return rendered(self._templates, "ghost.html", found)
 
-    async def _ghost(self, view: HpaView, given: Mapping[str, str]) -> dict[str, Any]:
-        sliders = controls(view.spec, given)
+    async def _ghost(self, state: FleetState, view: HpaView, given: Mapping[str, str]) -> dict[str, Any]:
+        controller = effective(state.settings, view.id.cluster).controller
+        sliders = controls(view.spec, given, controller.downscale_stabilization_ms // 1000)
         moved = {each.name: each.value for each in sliders if each.value != each.deployed}
         settings = " ".join(f"--set {each.setting}" for each in sliders if each.name in moved)
         found: dict[str, Any] = {

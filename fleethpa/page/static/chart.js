@@ -8,8 +8,9 @@ const fleethpaChart = (() => {
   const short = new Intl.NumberFormat("en", { notation: "compact" }); // a long number would be cut off beside the axis
   const amount = (value) => (Math.abs(value) < 1e5 ? show(value) : short.format(value));
   const grid = () => ({ stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui" });
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800]; // seconds
   const axes = (y = {}) => [
-    { ...grid(), size: 24, space: 80, values: (plot, splits) => splits.map((s) => label(s, plot.scales.x.max - plot.scales.x.min)) },
+    { ...grid(), size: 24, space: 80, incrs: steps, values: (plot, splits) => splits.map((s) => label(s, plot.scales.x.max - plot.scales.x.min)) },
     { ...grid(), size: 44, values: (_, splits) => splits.map(amount), ...y },
   ];
   const line = (label, colour, dash, width = 2) =>

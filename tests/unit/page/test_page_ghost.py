@@ -19,12 +19,13 @@ SPEC: dict[str, Any] = {
     ],
     "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
 }
+WINDOWS = ["scaleUp.stabilizationWindowSeconds=0", "scaleDown.stabilizationWindowSeconds=300"]
 
 
 @pytest.mark.parametrize(
     ("asked", "settings"),
     [
-        ({}, ["minReplicas=2", "maxReplicas=12", "cpu=60%", "scaleDown.stabilizationWindowSeconds=300"]),
+        ({}, ["minReplicas=2", "maxReplicas=12", "cpu=60%", *WINDOWS]),
         ({"maxReplicas": "20", "cpu": "75"}, ["minReplicas=2", "maxReplicas=20", "cpu=75%"]),
         ({"maxReplicas": "999999999", "minReplicas": "0"}, ["minReplicas=1", "maxReplicas=24"]),
         ({"maxReplicas": "9" * 5_000, "cpu": "<b>", "rps": "1"}, ["minReplicas=2", "maxReplicas=12", "cpu=60%"]),
@@ -34,9 +35,17 @@ SPEC: dict[str, Any] = {
 def test_sliders_are_the_fields_of_the_spec_with_values_within_their_ends(
     asked: dict[str, str], settings: list[str]
 ) -> None:
-    found = [each.setting for each in controls(SPEC, asked)]
+    found = [each.setting for each in controls(SPEC, asked, 60)]
     assert found[: len(settings)] == settings
-    assert len(found) == 4
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize("behavior", [{}, {"behavior": {"scaleUp": {"selectPolicy": "Max"}, "scaleDown": None}}])
+def test_windows_that_a_spec_does_not_name_have_the_values_in_force(behavior: dict[str, Any]) -> None:
+    found = controls({"maxReplicas": 12} | behavior, {}, 60)
+    windows = ["scaleUp.stabilizationWindowSeconds=0", "scaleDown.stabilizationWindowSeconds=60"]
+    assert [each.setting for each in found] == ["minReplicas=1", "maxReplicas=12", *windows]
+    assert not any(each.value != each.deployed for each in found)
 
 
 @pytest.fixture
