@@ -142,7 +142,7 @@ SIGN_EVERY_S: Final = 5.0
 FAREWELL_S: Final = 1.0
 """How long the commit at the end may take."""
 _OFFSET: Final = TopicPartition(DECISIONS, 0)
-"""A partition that all three and every reader may read; the offset itself means nothing."""
+"""A partition that each of them and every reader may read; the offset itself means nothing."""
 
 
 async def keep_signing(settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event) -> None:

@@ -80,6 +80,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED, topics.SETTINGS), "READ"),
         _COMPARED,
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
+        Acl("group", f"{topics.ALIVE_GROUPS}archiver", ("READ",)),
     ),
     "operator": (
         *_topics((topics.AUTOSCALERS, topics.SETTINGS, topics.SPECS), "READ", "WRITE"),
@@ -90,7 +91,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.INGEST_GROUP, ("READ",)),
         Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
-        Acl("group", f"{topics.ALIVE_GROUPS}scheduler", ("READ",)),
+        *[Acl("group", f"{topics.ALIVE_GROUPS}{name}", ("READ",)) for name in ("scheduler", "archiver")],
     ),
 }
 """The least that each component needs.

@@ -44,8 +44,8 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 
 ALIVE_GROUPS = "fleethpa-alive-"
 """How the names of the groups begin that keep the signs of life of processes."""
-QuietProcess = Literal["router", "breaker", "scheduler"]
-"""A process that writes nothing while nothing happens, so that it is known by its signs of life only."""
+QuietProcess = Literal["router", "breaker", "scheduler", "archiver"]
+"""A process that writes nothing to the log while nothing happens, so that it is known by its signs of life only."""
 
 PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER, REPORTS, SPECS)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a

@@ -80,6 +80,8 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
                 checks += await _processes(session, state) if "log" in areas else []
+            else:
+                checks += _hung(state)
             checks += [*_clusters(state), *_hpas(state)]
         for check in checks:
             if state is None or check.area in areas:
@@ -108,19 +110,22 @@ async def _read(session: Session) -> tuple[CheckResult, FleetState | None]:
 
 async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     """Which processes hang, by the same rules as in every read verb, which are behind, and which keep up."""
-    # Those of clusters are found with the clusters.
-    hung = [each for each in state.hung if each.process not in ("observer", "reconciler")]
-    both = "fleethpa run ingest, and fleethpa run decider"
-    steps = [both if each.next_step == "fleethpa doctor" else each.next_step for each in hung]
-    checks = [
-        CheckResult("failure", "log", each.process, each.what, step) for each, step in zip(hung, steps, strict=True)
-    ]
-    names = {each.process for each in hung}
+    checks, names = _hung(state), {each.process for each in state.hung}
     checks += [await _ingest(session, state)] if "ingest" not in names else []
     checks += _decider(state) if "decider" not in names else []
     has_agents = any(cluster.has_agent for cluster in state.clusters.values())
     checks += [await _router(session, state)] if has_agents and "router" not in names else []
     return checks
+
+
+def _hung(state: FleetState) -> list[CheckResult]:
+    """The processes that hang, without those of clusters, which are found with the clusters."""
+    hung = [each for each in state.hung if each.process not in ("observer", "reconciler")]
+    both = "fleethpa run ingest, and fleethpa run decider"
+    steps = [both if each.next_step == "fleethpa doctor" else each.next_step for each in hung]
+    return [
+        CheckResult("failure", "log", each.process, each.what, step) for each, step in zip(hung, steps, strict=True)
+    ]
 
 
 async def _ingest(session: Session, state: FleetState) -> CheckResult:
@@ -149,7 +154,8 @@ def _decider(state: FleetState) -> Iterator[CheckResult]:
         numbers = listed([str(number) for number, each in sorted(state.every.items()) if each == every], SHOWN)
         text = f"was behind: each HPA of log partition {numbers} is evaluated once in {every} sync periods for now"
         yield CheckResult("warning", "log", "decider", text, 'see "A decider that is behind" in docs/operations.md')
-    if known and not behind and not state.hung and max(state.every.values(), default=1) == 1:
+    is_fed = all(each.process != "ingest" for each in state.hung)
+    if known and not behind and is_fed and max(state.every.values(), default=1) == 1:
         yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
 
 

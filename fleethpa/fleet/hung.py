@@ -1,8 +1,8 @@
 """Which process of fleethpa hangs or does not run, each by what it alone does; what follows from that is not named.
 
 Ingest and decider are known by their own records in the log, observer and reconciler by their reports in it. While
-ingest hangs no report arrives, so that nothing is concluded from the silence of these two. Router, breaker and
-scheduler write nothing while nothing happens, and are known by their signs of life.
+ingest hangs no report arrives, so that nothing is concluded from the silence of these two. Router, breaker,
+scheduler and archiver write nothing to it while nothing happens, and are known by their signs of life.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.topics import QuietProcess
 REPORT_DUE_MS: Final = 12_000
 """Observers and reconcilers report every 10 s, or more often."""
 MOST_SIGN_DUE_MS: Final = 15_000
-"""Router, breaker and scheduler give a sign of life every 5 s."""
+"""Router, breaker, scheduler and archiver give a sign of life every 5 s."""
 SHOWN: Final = 3
 
 
@@ -58,7 +58,7 @@ def hung_processes(
         quiet_ms: after how much silence a process hangs.
     """
     found = _of_flow(signs.present_ms(now_ms, quiet_ms), signs, clusters, quiet_ms)
-    return [*found, *_without_signs(signs, min(MOST_SIGN_DUE_MS, quiet_ms))]
+    return [*found, *_without_signs(signs.quiet_ms, signs.newest_ms, min(MOST_SIGN_DUE_MS, quiet_ms))]
 
 
 def _of_flow(present_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int) -> list[HungProcess]:
@@ -98,7 +98,8 @@ def _of_log(
 
 
 def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
-    return HungProcess(process, since_ms, what, f"fleethpa run {process}")
+    step = "fleethpa archive --to DIR" if process == "archiver" else f"fleethpa run {process}"
+    return HungProcess(process, since_ms, what, step)
 
 
 def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungProcess]:
@@ -126,12 +127,17 @@ _WITHOUT: Final[Mapping[QuietProcess, str]] = {
     "router": "agents get no decisions",
     "breaker": "no guardrail stops anything",
     "scheduler": "no schedule changes a spec",
+    "archiver": "what is newer is in no archive",
 }
 
 
-def _without_signs(signs: SignsOfLife, due_ms: int) -> Iterator[HungProcess]:
-    present_ms = signs.newest_ms
-    for process, then_ms in signs.quiet_ms.items():
+def hung_archiver(now_ms: int, quiet_ms: Mapping[QuietProcess, int]) -> list[HungProcess]:
+    """Give the process that writes the archive which is read, if it hangs, by the clock of this machine."""
+    return list(_without_signs(quiet_ms, now_ms, MOST_SIGN_DUE_MS))
+
+
+def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms: int) -> Iterator[HungProcess]:
+    for process, then_ms in quiet_ms.items():
         if present_ms - then_ms > due_ms:
             text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
             yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.fleet.hung import SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, cut_off, since
+from fleethpa.fleet.hung import SignsOfLife, hung_archiver, hung_processes, unanswered
+from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, cut_off, since
 from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import listed
-from runtime.log import without_cycle_search
+from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
@@ -109,10 +109,22 @@ async def look_for_trouble(past: Past, partition: int | None = None) -> None:
         # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):
             await read_state(past, None if partition is None else [partition])
+    for each in await _hung_archiver(past):
+        past.remark(each.text)
+
+
+async def _hung_archiver(past: Past) -> tuple[HungProcess, ...]:
+    """The process that writes the archive which is read, if it hangs. Of what else wrote to it nothing is known, as an
+    archive ends anywhere.
+    """
+    if past.now_ms() or past.at_ms is not None:
+        return ()
+    return tuple(hung_archiver(wall_clock_ms(), await past.signs_of_life()))
 
 
 async def _find_hung(state: FleetState, past: Past) -> None:
-    """Name the processes that hang, and clear their HPAs of what follows from that. An archive ends anywhere."""
+    """Name the processes that hang, and clear their HPAs of what follows from that."""
+    state.hung = await _hung_archiver(past)
     if not (now_ms := past.now_ms()):
         return
     is_present = past.at_ms is None

@@ -299,6 +299,10 @@ class Archiver:
         pair = self._pairs[partition]
         return pair.log.open_bytes + pair.decisions.open_bytes
 
+    def sign_of_life(self) -> None:
+        """Show to readers of the archive that this process works."""
+        self._lock.sign()
+
     def flush(self) -> None:
         """Make durable what came in, log before decisions, and close segments that are full."""
         for pair in self._pairs.values():

@@ -78,7 +78,10 @@ _LOCK = "lock"
 
 
 class Lock:
-    """Only one process writes an archive; readers ask with `is_written` whether one does."""
+    """Only one process writes an archive; readers ask with `is_written` whether one does.
+
+    The time of its file is the sign of life of that process.
+    """
 
     def __init__(self, root: Path) -> None:
         self._file: IO[bytes] = (root / _LOCK).open("ab")
@@ -87,6 +90,11 @@ class Lock:
         except BlockingIOError as error:
             self._file.close()
             raise ArchiveError(f"{root}: another process writes this archive") from error
+        self.sign()
+
+    def sign(self) -> None:
+        """Show that the process works now."""
+        os.utime(self._file.fileno())
 
     def release(self) -> None:
         self._file.close()
@@ -105,6 +113,11 @@ def is_written(root: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+def last_sign_ms(root: Path) -> int | None:
+    """When the process that writes this archive worked last (Unix milliseconds); None: none writes it."""
+    return (root / _LOCK).stat().st_mtime_ns // 1_000_000 if is_written(root) else None
 
 
 def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mapping[bytes, bytes]) -> Path:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
+from schemas.topics import QuietProcess
+from streams.archive.layout import DECISIONS, LOG, is_written, last_sign_ms, open_archive, read_snapshot, snapshots
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
@@ -127,6 +128,10 @@ class ArchivePast(Past):
     async def offsets(self, topic: str, partition: int) -> range:
         reader = self._topic(topic, partition)
         return range(reader.first_offset() or 0, reader.last()[0] + 1)
+
+    async def signs_of_life(self) -> Mapping[QuietProcess, int]:
+        then_ms = last_sign_ms(self.root)
+        return {} if then_ms is None else {"archiver": then_ms}
 
     async def last_ms(self, partition: int) -> int:
         return self._topic(LOG, partition).last()[1]

@@ -13,7 +13,10 @@ from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
+from runtime.ending import task_group
+from runtime.groups import keep_signing
 from runtime.kafkaclients import has_reached, partition_counts, reader
+from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -37,7 +40,8 @@ class ArchiveConfig(PartConfig):
     """The configuration of the archiver.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
-    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made.
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `clock`: of signs of life
+    (Unix milliseconds).
     """
 
     root: Path
@@ -47,6 +51,7 @@ class ArchiveConfig(PartConfig):
     flush_ms: int = 500
     key: Path | None = None
     sign_ms: int = 60_000
+    clock: Clock = wall_clock_ms
 
 
 class Archived(NamedTuple):
@@ -89,9 +94,11 @@ async def run_archive(
     server = health_server(health.registry, health.problems, host=config.web_host, port=config.web_port)
     reading = reader(config.kafka, auto_offset_reset="none", fetch_max_wait_ms=FETCH_MS)
     try:
-        async with reading as consumer, server as port:
+        async with reading as consumer, server as port, task_group() as group:
             if config.web_port is not None:
                 reported(port)
+            if not config.once:
+                group.create_task(keep_signing(config.kafka, "archiver", config.clock, stop))
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
@@ -161,6 +168,7 @@ class _Follower:
         flushed = signed = time.monotonic()
         while not self._stop.is_set():
             batches = await self._consumer.getmany(timeout_ms=FETCH_MS)
+            archiver.sign_of_life()
             for part, records in batches.items():
                 wanted = ends[part] if self._config.once and part.topic == topics.LOG else None
                 self._take(archiver, part, records, wanted)

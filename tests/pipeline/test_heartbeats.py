@@ -61,7 +61,7 @@ async def test_an_answer_about_the_fleet_does_not_fail_because_signs_of_life_can
     past.remark = remarks.append
     assert await past.signs_of_life() == await past.signs_of_life() == {}
     (remark,) = remarks
-    assert remark.startswith("whether router, breaker and scheduler run is not known: ")
+    assert remark.startswith("whether router, breaker, scheduler and archiver run is not known: ")
 
 
 async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:

@@ -1,5 +1,6 @@
 """Writing an archive: its lock, a log that has lost its first records, keys, and what the archiver waits for."""
 
+import os
 from pathlib import Path
 
 import orjson
@@ -7,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.layout import DECISIONS, LOG, is_written, snapshots
+from streams.archive.layout import DECISIONS, LOG, is_written, last_sign_ms, snapshots
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
@@ -35,6 +36,30 @@ def test_only_one_process_writes_an_archive(tmp_path: Path) -> None:
         Archiver(tmp_path, 1, SegmentLimits())
     archiver.finish()
     assert not is_written(tmp_path)
+
+
+def test_the_process_that_writes_an_archive_shows_when_it_worked_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_archive(tmp_path / "a", FLEET)
+    run = Cli(monkeypatch)
+    assert last_sign_ms(root) is None
+    archiver = Archiver(root, 1, SegmentLimits())
+    began_ms = last_sign_ms(root)
+    assert began_ms is not None
+    os.utime(root / "lock", (began_ms / 1000 - 60, began_ms / 1000 - 60))
+    for verb in (["get", "hpa", "-A"], ["explain", "c0/ns0/app0"], ["audit", "list", "-A"], ["decisions", "-A"]):
+        shown = run(*verb, "--from", str(root)).stderr
+        assert shown.startswith("warning: the archiver hangs or does not run: no sign of life since "), (verb, shown)
+        assert "what is newer is in no archive. Next: fleethpa archive --to DIR" in shown
+    made = run("doctor", "--from", str(root))
+    assert (made.exit_code, made.stdout.count("failure  log        archiver  the archiver hangs")) == (1, 1), (
+        made.output
+    )
+    archiver.sign_of_life()
+    assert (last_sign_ms(root) or 0) >= began_ms
+    assert "archiver" not in run("get", "hpa", "-A", "--from", str(root)).output
+    archiver.finish()
 
 
 def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> None:

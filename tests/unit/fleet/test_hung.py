@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_processes, unanswered
+from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_archiver, hung_processes, unanswered
 from fleethpa.fleet.troubles import ClusterView, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
 from fleethpa.fleet.views import FleetState, HpaView
 from schemas.decisions import NO_OUTCOME
@@ -123,7 +123,13 @@ def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: Qu
     assert named(MOST_SIGN_DUE_MS) == []
     (text,) = named(MOST_SIGN_DUE_MS + 1)
     assert text.startswith(f"the {process} hangs or does not run: no sign of life since ")
-    assert text.endswith(f". Next: fleethpa run {process}")
+    assert text.endswith(f". Next: fleethpa {'archive --to DIR' if process == 'archiver' else f'run {process}'}")
+
+
+def test_of_an_archive_only_the_process_that_writes_it_is_named() -> None:
+    assert hung_archiver(NOW_MS, {}) == hung_archiver(NOW_MS, {"archiver": NOW_MS - MOST_SIGN_DUE_MS}) == []
+    (named,) = hung_archiver(NOW_MS, {"archiver": NOW_MS - MOST_SIGN_DUE_MS - 1})
+    assert (named.process, named.since_ms) == ("archiver", NOW_MS - MOST_SIGN_DUE_MS - 1)
 
 
 @pytest.mark.parametrize("skew_ms", [-60_000, 15_000, QUIET_MS - 1_000])
