@@ -12,7 +12,7 @@ from typing import IO, Any, Final, Literal, TypeVar, get_args
 
 import click
 
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed

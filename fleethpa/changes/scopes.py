@@ -8,12 +8,13 @@ import click
 from msgspec import structs
 
 from fleethpa.changes.writing import PlannedRecord
-from fleethpa.fleet.finding import chosen, matching_clusters
-from fleethpa.fleet.selection import (
+from fleethpa.fleet.finding import (
     DEFAULT_NAMESPACE,
     NAMES,
     Selection,
+    chosen,
     cluster_globs,
+    matching_clusters,
     named_namespace,
     names_argument,
     parse_ref,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fleethpa.changes.manifests import FileManifest, check_hpa
-from fleethpa.fleet.finding import names_known, no_such_hpa, places_read, sole_id
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.finding import Selection, names_known, no_such_hpa, places_read, sole_id
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage

@@ -29,10 +29,16 @@ from fleethpa.changes.manifests import (
 )
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, deleted_record, write_options
-from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
-from fleethpa.fleet.finding import chosen, matching_clusters
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
+from fleethpa.fleet.finding import (
+    DEFAULT_NAMESPACE,
+    Ref,
+    Selection,
+    chosen,
+    cluster_globs,
+    matching_clusters,
+    selection_options,
+)
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.session import Session, command_options
@@ -43,7 +49,7 @@ from streams.state.foldhpas import Claim
 
 
 @click.command()
-@selecting.options()
+@selection_options()
 @click.option(
     "-f",
     "--filename",

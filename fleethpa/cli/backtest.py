@@ -21,10 +21,8 @@ from fleethpa.changes.manifests import (
     warn_about_fields,
 )
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import chosen
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for, price_of
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
@@ -44,7 +42,7 @@ from streams.history.parallel import Faults
 
 
 @click.command()
-@selecting.options()
+@selection_options()
 @click.option("-f", "--filename", "files", multiple=True, help="Manifests of the candidates: file, folder or -.")
 @validate_option
 @click.option(

@@ -12,7 +12,7 @@ import msgspec
 from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
 from fleethpa.changes.writing import WriteOptions, change, write_options
 from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
-from fleethpa.fleet.filters import AskedPeriod, period_options
+from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView

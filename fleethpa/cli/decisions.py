@@ -6,13 +6,9 @@ from typing import Any, ClassVar
 
 import click
 
-from fleethpa.fleet import filters
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.decisions import DEFAULT_LAST, decision_listing, listed
+from fleethpa.fleet.decisions import DEFAULT_LAST, Filter, decision_listing, filter_options, listed, window
 from fleethpa.fleet.decisions import follow as follow_on
-from fleethpa.fleet.filters import Filter, window
-from fleethpa.fleet.finding import check_known, nothing_found
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.finding import Selection, check_known, nothing_found, selection_options
 from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.frame.errors import ImportedGroup, usage
 from fleethpa.frame.options import output_option
@@ -38,9 +34,9 @@ def audit() -> None:
 
 
 @click.command()
-@selecting.options(labels=False)
+@selection_options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
-@filters.options
+@filter_options
 @click.option("--since", metavar="2h|TIME", help="Start at this time.")
 @click.option("--until", metavar="2h|TIME", help="End at this time.")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")

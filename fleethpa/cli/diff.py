@@ -14,8 +14,7 @@ from fleethpa.changes.lintrules import lint as check
 from fleethpa.changes.manifests import FieldValidation, FileManifest, Input, read_hpas, valid_hpa, validate_option
 from fleethpa.changes.schedules import kept_by
 from fleethpa.fleet.capacity import CAPACITY_KIND, manifest_spec
-from fleethpa.fleet.finding import matching_clusters
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE, cluster_globs, matching_clusters
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage

@@ -6,13 +6,11 @@ from typing import Any
 
 import click
 
-from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisionfinding import find_decision, name_and_moment, short_ids
 from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
-from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.lists import possible
-from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import HpaView
@@ -30,7 +28,7 @@ from streams.history.recorded import Recorded
 
 
 @click.command()
-@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME…")
+@selection_options("[hpa] [CLUSTER/][NAMESPACE/]NAME…")
 @travel_option
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:

@@ -12,10 +12,8 @@ from typing import Final
 import click
 
 from fleethpa.changes.specs import read_one
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import AskedPeriod, Filter, period_options, window
-from fleethpa.fleet.finding import check_known
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import AskedPeriod, Filter, period_options, window
+from fleethpa.fleet.finding import Selection, check_known, selection_options
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.session import Session, command_options
@@ -35,7 +33,7 @@ def export() -> None:
 
 
 @export.command("decisions")
-@selecting.options(labels=False)
+@selection_options(labels=False)
 @click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet")
 @click.option("--since", metavar="30d|TIME", help="Start at this time.")
 @click.option("--until", metavar="2h|TIME", help="End at this time.")
@@ -46,7 +44,7 @@ def export() -> None:
 @command_options(reads=True)
 def export_decisions(
     session: Session,
-    selection: selecting.Selection,
+    selection: Selection,
     output: str,
     since: str | None,
     until: str | None,
@@ -94,7 +92,7 @@ async def _write(session: Session, wanted: Filter, made: Export) -> None:
 
 
 @export.command("bundle")
-@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
+@selection_options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
 @period_options("30m")
 @click.option("--out", metavar="FILE", help="Where to write [default: NAME-TIME.tar].")
 @command_options(reads=True)

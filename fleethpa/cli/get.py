@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.capacity import group_listing, named_groups
 from fleethpa.fleet.decisions import decided
-from fleethpa.fleet.finding import chosen, no_such_cluster, nothing_found
+from fleethpa.fleet.finding import TYPE_WORDS, Selection, chosen, no_such_cluster, nothing_found, selection_options
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
-from fleethpa.fleet.selection import TYPE_WORDS, Selection
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
@@ -32,7 +30,7 @@ EVERY_S: Final = 1.0
 
 
 @click.command()
-@selecting.options()
+@selection_options()
 @click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
 @command_options(reads=True)
 def status(session: Session, selection: Selection, watch: bool) -> int:
@@ -168,7 +166,7 @@ class _HpaTable:
 
 
 @get.command("hpa")
-@selecting.options()
+@selection_options()
 @click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
 @click.option("--problem", is_flag=True, help="Only HPAs with a problem, one line for each cause.")
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")

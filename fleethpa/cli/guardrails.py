@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from fleethpa.changes.settings import read_guardrails, usable_guardrails
-from fleethpa.fleet.filters import AskedPeriod, period_options
+from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.options import output_option

@@ -9,8 +9,7 @@ import click
 from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.changes.specs import change_text, read_revisions, revision_before, revision_document, revision_of
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.finding import Selection, selection_options
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment, output_option
@@ -25,7 +24,7 @@ from streams.analysis.revisions import Revision, differences
 
 
 @click.command()
-@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
+@selection_options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
 @click.option(
     "--to-revision", "number", type=click.IntRange(min=1), help="The revision [default: the last with another spec]."
 )
@@ -85,7 +84,7 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
 
 
 @click.command()
-@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
+@selection_options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
 @click.option("--since", metavar="7d|TIME", help="Start at this time [default: the beginning of the log].")
 @click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision, as a manifest.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")

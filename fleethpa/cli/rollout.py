@@ -20,8 +20,7 @@ from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read
 from fleethpa.changes.rollouts import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm
-from fleethpa.fleet.finding import matching_clusters
-from fleethpa.fleet.selection import cluster_globs
+from fleethpa.fleet.finding import cluster_globs, matching_clusters
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage

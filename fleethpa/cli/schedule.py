@@ -11,9 +11,7 @@ import click
 from fleethpa.changes import schedules
 from fleethpa.changes.foresight import concerns, read_present
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.finding import chosen
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
@@ -31,7 +29,7 @@ def schedule() -> None:
 
 
 @schedule.command()
-@selecting.options()
+@selection_options()
 @click.option(
     "--rule",
     "rules",
@@ -63,7 +61,7 @@ async def create(
 
 
 @schedule.command()
-@selecting.options()
+@selection_options()
 @write_options
 @command_options()
 async def delete(session: Session, /, selection: Selection, options: WriteOptions) -> int:
@@ -133,7 +131,7 @@ class _Row:
 
 
 @schedule.command("list")
-@selecting.options()
+@selection_options()
 @output_option()
 @command_options(reads=True)
 def list_schedules(session: Session, /, selection: Selection, output: str) -> None:

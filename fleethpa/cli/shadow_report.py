@@ -8,10 +8,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import chosen
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.frame.options import output_option
@@ -32,7 +30,7 @@ _SHOWN: Final = 10
 
 
 @click.command("shadow-report")
-@selecting.options()
+@selection_options()
 @period_options("1d")
 @click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, help="Number of differences to show.")
 @output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))

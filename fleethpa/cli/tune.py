@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import alone, chosen_some
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
 from fleethpa.frame.options import html_option, output_option, price_option
@@ -34,7 +32,7 @@ from streams.history.parallel import Faults, cores
 
 
 @click.command()
-@selecting.options()
+@selection_options()
 @click.option(
     "--objective",
     type=click.Choice(["cost", "safety", "balanced"]),

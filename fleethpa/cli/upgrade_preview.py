@@ -10,10 +10,8 @@ from typing import Any, Final
 import click
 
 from fleethpa.changes.lintrules import version_named
-from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import alone, chosen, not_evaluated
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, alone, chosen, not_evaluated, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
@@ -33,7 +31,7 @@ _MEASURES: Final = {"changed": ConditionMeasure("changed")}
 
 
 @click.command("upgrade-preview")
-@selecting.options()
+@selection_options()
 @click.option("--to", required=True, metavar="1.NN", help="The version of Kubernetes to compare with.")
 @click.option("--gates", metavar="NAME=true,…", help="Feature gates of its controller manager.")
 @period_options("7d")

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from fleethpa.fleet.decisionfinding import asked_id
-from fleethpa.fleet.filters import window as window_of
+from fleethpa.fleet.decisions import window as window_of
 from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option

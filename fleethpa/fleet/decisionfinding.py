@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fleethpa.fleet.finding import names_known, no_such_hpa, sole_id
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, parse_ref
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, names_known, no_such_hpa, parse_ref, sole_id
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage

@@ -15,9 +15,17 @@ from fleethpa.changes.rolloutdrive import (
     rollout_next,
 )
 from fleethpa.changes.rollouts import rollouts_in
-from fleethpa.fleet.decisions import decision_columns, endings_of, newest, one_each, read_back
-from fleethpa.fleet.filters import DIRECTIONS, Filter, reasons
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.decisions import (
+    DIRECTIONS,
+    Filter,
+    decision_columns,
+    endings_of,
+    newest,
+    one_each,
+    read_back,
+    reasons,
+)
+from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.views import FleetState
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, filter_of
 from fleethpa.page.hpapast import LastUsed

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import Any, Final, get_args
 
-from fleethpa.fleet.filters import DIRECTIONS, LIMITS
+from fleethpa.fleet.decisions import DIRECTIONS, LIMITS
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.show import words

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 from fleethpa.changes.specs import FollowedRevisions
 from fleethpa.fleet.decisionfinding import find_decision
-from fleethpa.fleet.finding import check_known
-from fleethpa.fleet.selection import Ref, Selection
+from fleethpa.fleet.finding import Ref, Selection, check_known
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of

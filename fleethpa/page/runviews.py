@@ -15,8 +15,7 @@ from aiohttp.helpers import content_disposition_header
 from jinja2 import Environment
 
 from fleethpa.changes.manifests import check_hpa, read_input
-from fleethpa.fleet.finding import no_such_hpa
-from fleethpa.fleet.selection import parse_ref
+from fleethpa.fleet.finding import no_such_hpa, parse_ref
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, completed, not_found, usage
 from fleethpa.frame.options import moment, parse_duration_ms

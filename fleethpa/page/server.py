@@ -17,9 +17,8 @@ import msgspec
 from aiohttp import web
 
 from fleethpa.fleet.capacity import named_groups
-from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
-from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment

@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked
-from fleethpa.fleet.finding import alone, chosen_some, not_evaluated
-from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.show.words import counted, listed

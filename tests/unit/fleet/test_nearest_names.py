@@ -2,8 +2,7 @@
 
 import pytest
 
-from fleethpa.fleet.finding import no_such_hpa
-from fleethpa.fleet.selection import Ref
+from fleethpa.fleet.finding import Ref, no_such_hpa
 from schemas.keys import HpaId
 
 EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout")
