@@ -9,8 +9,17 @@ import click
 import msgspec
 
 from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present, refusal_errors
-from fleethpa.changes.scopes import Scope, scope_options, writes_of
-from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
+from fleethpa.changes.settings import (
+    SETTINGS,
+    Changes,
+    Scope,
+    parse_changes,
+    remarks,
+    scope_options,
+    settings_in,
+    writes_of,
+    written_settings,
+)
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own, resume_command
