@@ -1,9 +1,11 @@
-"""`fleethpa clusters`: clusters with an agent come and go; what member clusters must allow."""
+"""`fleethpa clusters`: clusters with an agent are registered and removed; what member clusters must allow."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +14,6 @@ import click
 import yaml
 from msgspec import structs
 
-from fleethpa.changes import agents as agentclusters
 from fleethpa.changes.handover import prove_native_absent
 from fleethpa.changes.writing import (
     Concern,
@@ -26,10 +27,10 @@ from fleethpa.changes.writing import (
 from fleethpa.fleet.access import review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
-from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import client_settings, connecting
+from fleethpa.frame.sources import TOPICS_REFUSED, client_settings, connecting
 from reconciler.clusters.manifests import (
     AGENT,
     SECRET,
@@ -40,9 +41,105 @@ from reconciler.clusters.manifests import (
     manifests,
 )
 from reconciler.standin.objects import fence_manifests
-from runtime.topicadmin import agent_acls
+from runtime.records import read_in_force
+from runtime.topicadmin import TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
+from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
+from schemas.connection import KafkaSettings
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
-from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
+from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES, Refusal
+from schemas.topics import LOG
+from streams.ingest.checks import check_cluster
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
+"""What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of orders, a quarter of a thread's time. An agent
+of 1,000 HPAs reports some 100 KB/s.
+"""
+
+
+async def read_registry(settings: KafkaSettings) -> AgentRegistry:
+    """Which clusters have an agent, by the topic of settings."""
+    return (await read_in_force(settings)).agents
+
+
+def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hpas: int) -> AgentSet:
+    """The registration of a cluster's next agent.
+
+    Its incarnation is higher than any before, and at least the time in seconds: also where the record of earlier ones
+    is lost, no topic is used twice.
+
+    Raises CommandError: the cluster has an agent, or its name cannot be used (exit 2).
+    """
+    try:
+        check_cluster(cluster)
+    except Refusal as refusal:
+        raise usage(f"{cluster!r} cannot be a cluster's name", cause=refusal.text) from refusal
+    if (present := registry.present(cluster)) is not None:
+        raise usage(
+            f"cluster {cluster} has an agent already",
+            cause=f"It reports on {present.topics.reports}.",
+            next_step=f"fleethpa clusters remove {cluster}, if it is to begin anew",
+        )
+    for other in registry.agents():
+        if metric_name(other.cluster) == metric_name(cluster):
+            raise usage(
+                f"{cluster} cannot be distinguished from {other.cluster}",
+                cause="Kafka's metrics write '.' as '_', so topics whose names differ only in these collide.",
+                next_step="give the cluster another name",
+            )
+    before = registry.newest(cluster)
+    incarnation = max(int(time.time()), before.incarnation + 1 if before is not None else 1)
+    made = AgentSet(cluster=cluster, incarnation=incarnation, max_namespaces=max_namespaces, max_hpas=max_hpas)
+    if len(made.topics.reports) > MAX_TOPIC_NAME:
+        longest = MAX_TOPIC_NAME - (len(made.topics.reports) - len(cluster))
+        raise usage(
+            f"the name of cluster {cluster[:40]}… is too long",
+            cause=f"It is part of a topic's name, so that it may have {longest} characters.",
+        )
+    return made
+
+
+def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
+    """The agent of a cluster. Raises CommandError: it has none (exit 4)."""
+    found = registry.present(cluster)
+    if found is None:
+        known = ", ".join(agent.cluster for agent in registry.agents()) or "none"
+        raise not_found(f"cluster {cluster} has no agent", cause=f"Clusters with an agent: {known}.")
+    return found
+
+
+@asynccontextmanager
+async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIterator[TopicAdmin]:
+    """The brokers' administration of an agent's topics.
+
+    Raises CommandError: the brokers cannot be reached (exit 3), or refuse something.
+    """
+    async with connecting(settings.bootstrap_servers), TopicAdmin(settings) as admin:
+        try:
+            yield admin
+        except TopicError as error:
+            step = (
+                f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by other means"
+            )
+            raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error
+
+
+async def create_topics(admin: TopicAdmin, topics: AgentTopics, replication: int | None) -> list[str]:
+    """Create an agent's topics; gives the names of those created. Without a `replication` it is the log's."""
+    shape = wanted_beside(await admin.found([LOG]), replication=replication)
+    return await admin.create(agent_topics(topics, shape[0].replication))
+
+
+def permission_lines(topics: AgentTopics, principal: str) -> list[str]:
+    """Permissions and quotas as arguments of Kafka's own tools."""
+    user = principal.partition(":")[2]
+    quota = f"kafka-configs.sh --alter --entity-type users --entity-name {user} --add-config '{QUOTAS}'"
+    return [*(f"kafka-acls.sh {line}" for line in acl_commands(agent_acls(topics), principal)), quota]
+
+
+# --- the verb ---------------------------------------------------------------------------------------------------------
+
 
 _READ_GATES: Final = "Also allow reading the API server's metrics, for its feature gates."
 
@@ -244,8 +341,8 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
     settings = client_settings(session.config)
     code = OK
     async with connecting(settings.bootstrap_servers):
-        registry = await agentclusters.read_registry(settings)
-    made = agentclusters.new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
+        registry = await read_registry(settings)
+    made = new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
     made = structs.replace(made, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
     if options.dry_run:
@@ -254,8 +351,8 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
         check_writes(writes)
         session.note(f"{writes[0].subject} (dry run)")
     else:
-        async with agentclusters.administering(settings, made.topics) as admin:
-            for topic in await agentclusters.create_topics(admin, made.topics, agent["replication_factor"]):
+        async with administering(settings, made.topics) as admin:
+            for topic in await create_topics(admin, made.topics, agent["replication_factor"]):
                 session.note(f"topic/{topic} created")
             if not agent["no_acls"] and not await admin.allow(agent_acls(made.topics), principal):
                 session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
@@ -263,7 +360,7 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
             code = await write_all(session, writer, writes, options.wait, silent=True)
         if code == OK:
             session.note(writes[0].subject)
-    for each in ("Permissions and quotas:", *agentclusters.permission_lines(made.topics, principal)):
+    for each in ("Permissions and quotas:", *permission_lines(made.topics, principal)):
         session.note(each)
     place = AgentPlace(
         topics=made.topics,
@@ -295,14 +392,14 @@ async def remove(session: Session, /, name: str, principal: str, delete_topics: 
     principal = principal.format(name=name)
     settings = client_settings(session.config)
     async with connecting(settings.bootstrap_servers):
-        found = agentclusters.agent_present(await agentclusters.read_registry(settings), name)
+        found = agent_present(await read_registry(settings), name)
     left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
     held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
     code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
     if options.dry_run:
         return code
-    async with agentclusters.administering(settings, found.topics) as admin:
+    async with administering(settings, found.topics) as admin:
         await admin.disallow(agent_acls(found.topics), principal)
         if delete_topics:
             await admin.delete([found.topics.reports, found.topics.orders])

@@ -21,7 +21,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from fleethpa.changes.agents import administering, create_topics, new_agent
+from fleethpa.cli.clusters import administering, create_topics, new_agent
 from fleethpa.frame.errors import CommandError
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.records import Publisher

@@ -21,7 +21,7 @@ import pytest
 from aiokafka import TopicPartition
 from msgspec import structs
 
-from fleethpa.changes.agents import QUOTAS, create_topics, new_agent
+from fleethpa.cli.clusters import QUOTAS, create_topics, new_agent
 from fleethpa.frame.writer import open_writer
 from fleethpa.simulator import resources
 from fleethpa.simulator.cluster import SimulatedCluster

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.changes.agents import agent_present, new_agent, permission_lines
+from fleethpa.cli.clusters import agent_present, new_agent, permission_lines
 from fleethpa.frame.errors import CommandError
 from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests
 from runtime.topicadmin import ACLS, agent_acls
