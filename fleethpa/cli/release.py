@@ -25,7 +25,7 @@ import click
 
 from fleethpa.changes import handover
 from fleethpa.changes.fleetmanifests import members_of
-from fleethpa.changes.release import (
+from fleethpa.changes.handoverplans import (
     MARK,
     ReleasePlan,
     carried_status,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.handover import Place, Plan
+from fleethpa.changes.handoverplans import adopt_plan
 from fleethpa.fleet.state import read_state
 from reconciler.clusters.answers import ApiError
 from reconciler.core.knowledge import FleetKnowledge
