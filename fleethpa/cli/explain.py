@@ -1,19 +1,30 @@
-"""`fleethpa explain` and `describe`: one decision step by step, and kubectl's page for an HPA with more."""
+"""`fleethpa decisions`, `audit`, `explain` and `describe`: what was decided, as a list and step by step."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from fleethpa.fleet.decisionfinding import find_decision, name_and_moment, short_ids
 from fleethpa.fleet.decisionpage import explanation_lines, metric_health
-from fleethpa.fleet.decisions import last_of, with_newest
-from fleethpa.fleet.finding import Selection, chosen, selection_options
+from fleethpa.fleet.decisions import (
+    DEFAULT_LAST,
+    Filter,
+    decision_listing,
+    filter_options,
+    last_of,
+    listed,
+    window,
+    with_newest,
+)
+from fleethpa.fleet.decisions import follow as follow_on
+from fleethpa.fleet.finding import Selection, check_known, chosen, nothing_found, selection_options
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import HpaView
+from fleethpa.frame.errors import ImportedGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.questions.explaining import Again, document, evaluated_again, troubles_of
@@ -25,6 +36,99 @@ from fleethpa.show.times import shown
 from runtime.log import clean, clean_lines
 from schemas.keys import HpaId
 from streams.history.recorded import Recorded
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+class AuditGroup(ImportedGroup):
+    """The commands of `audit`."""
+
+    places: ClassVar = {
+        "list": "cli.explain:decisions",
+        "tail": "cli.explain:tail",
+        "verify": "cli.verify:audit_verify",
+        "keygen": "cli.verify:audit_keygen",
+    }
+
+
+@click.group(cls=AuditGroup)
+def audit() -> None:
+    """List decisions, check that none was altered, and create the key that signs checkpoints."""
+
+
+@click.command()
+@selection_options(labels=False)
+@click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
+@filter_options
+@click.option("--since", metavar="2h|TIME", help="Start at this time.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@command_options(reads=True)
+def decisions(
+    session: Session,
+    selection: Selection,
+    follow: bool,
+    only: dict[str, Any],
+    since: str | None,
+    until: str | None,
+    last: int | None,
+    no_headers: bool,
+    output: str,
+) -> None:
+    """List decisions, oldest first, including those that changed nothing; -f follows them.
+
+    `-o wide` adds the reason, the metric that decided, what limited the change, and how the write ended. With
+    --changes each change has one row, with the outcome of its write; followed, it has a second one when that ends.
+    """
+    wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
+    if follow:
+        if output not in ("table", "wide", "jsonl"):
+            name, cause = output.partition("=")[0], "This format needs the whole list, and following has no end."
+            raise usage(f"--follow cannot print {name}", cause=cause, next_step="use -o jsonl")
+        if until or last:
+            raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
+        session.run(_follow(session, wanted, output, not no_headers), follows=True)
+        return
+    found, endings = session.run(_listed(session, wanted, last))
+    if not found and output in ("table", "wide"):
+        session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
+        return
+    changes = bool(only["changes"])
+    listing = decision_listing(found, endings, session.time_style, session.now_ms(), changes=changes)
+    session.listing(listing, output, headers=not no_headers)
+
+
+async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
+    async with session.past() as past:
+        await look_for_trouble(past)
+        return await listed(past, wanted, last)
+
+
+async def _follow(session: Session, wanted: Filter, output: str, headers: bool) -> None:
+    async with session.past(watching=True) as past:
+        await check_known(past, wanted.selection)
+        state = await read_state(past)
+        if count := sum(map(wanted.selection.matches, state.hpas)):
+            session.note(f"following {words.counted(count, 'HPA')} of {wanted.selection}")
+        else:
+            session.note(nothing_found(wanted.selection, state, "decisions --follow"))
+            session.note("waiting for one to appear")
+        await follow_on(session, past, wanted.matches, output, headers=headers)
+
+
+class _Following(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--follow", *args])
+
+
+tail = _Following(
+    "tail", params=decisions.params, callback=decisions.callback, help="The same as `fleethpa decisions --follow`."
+)
+
+
+# --- one decision, one HPA --------------------------------------------------------------------------------------------
 
 
 @click.command()

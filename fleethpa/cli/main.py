@@ -43,9 +43,9 @@ _GROUPS: Final = {
         "get": ("cli.get:get", "List HPAs, clusters or CapacityGroups."),
         "describe": ("cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
         "explain": ("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
-        "decisions": ("cli.decisions:decisions", "List or follow decisions."),
+        "decisions": ("cli.explain:decisions", "List or follow decisions."),
         "audit": (
-            "cli.decisions:audit",
+            "cli.explain:audit",
             "List decisions, check that none was altered, and create the key that signs checkpoints.",
         ),
         "history": ("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
