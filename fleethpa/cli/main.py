@@ -92,7 +92,7 @@ _GROUPS: Final = {
         ),
         "rollback": ("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
         "schedule": (
-            "cli.schedule:schedule",
+            "cli.history:schedule",
             "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
         ),
         "delete": ("cli.apply:delete", "Delete central HPAs."),
