@@ -62,7 +62,7 @@ _GROUPS: Final = {
             "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
         ),
         "upgrade-preview": (
-            "cli.upgrade_preview:upgrade_preview",
+            "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
         ),
         "guardrails": (
