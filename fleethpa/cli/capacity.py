@@ -49,7 +49,7 @@ def capacity() -> None:
 @html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
-def test(
+def test_ceiling(
     session: Session, /, file: str, period: AskedPeriod, fail_if: str | None, html: str | None, output: str
 ) -> int:
     """Try a ceiling on recorded decisions: how often it would have held additions back, of which HPAs, for how long.

@@ -50,7 +50,7 @@ def lint(session: Session, /, argument: Path | None, option: Path | None) -> int
 @period_options("30d")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
-def test(session: Session, /, file: Path, period: AskedPeriod, output: str) -> int:
+def test_rules(session: Session, /, file: Path, period: AskedPeriod, output: str) -> int:
     """Run the rules over recorded decisions: when each would have tripped, what that would have held, and its cost.
 
     Only enforced HPAs count. Decisions after a trip are shown as recorded, without the pause that the rule would have
