@@ -66,7 +66,7 @@ _GROUPS: Final = {
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
         ),
         "guardrails": (
-            "cli.guardrails:guardrails",
+            "cli.capacity:guardrails",
             "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
         ),
         "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: try, describe, delete it."),
