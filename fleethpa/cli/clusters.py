@@ -24,7 +24,6 @@ from fleethpa.changes.writing import (
     write_all,
     write_options,
 )
-from fleethpa.fleet.access import review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
@@ -39,6 +38,8 @@ from reconciler.clusters.manifests import (
     gates_manifests,
     inventory_manifests,
     manifests,
+    review,
+    wanted,
 )
 from reconciler.standin.objects import fence_manifests
 from runtime.records import read_in_force

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, to_builtins
 
-from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
@@ -21,6 +20,7 @@ from fleethpa.show.formats import Listing
 from fleethpa.show.table import paint
 from fleethpa.show.times import span
 from fleethpa.show.words import counted, listed, one_line
+from reconciler.clusters.manifests import Access, review, wanted
 from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
 
