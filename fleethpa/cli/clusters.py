@@ -1,4 +1,4 @@
-"""`fleethpa clusters`: clusters with an agent are registered and removed; what member clusters must allow."""
+"""`fleethpa clusters` and `doctor`: registering agents, what member clusters must allow, and whether every part works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fleethpa.changes.writing import (
     write_all,
     write_options,
 )
-from fleethpa.fleet.doctor import access_check, finding_checks, lines, listing, report_sum
+from fleethpa.fleet.doctor import AREAS, access_check, examine, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
@@ -413,3 +413,31 @@ def _write(path: str, text: str) -> None:
         Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise usage(f"{path} cannot be written", cause=str(error)) from error
+
+
+# --- doctor -----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--only", metavar="AREA,…", help=f"Only these of {', '.join(AREAS)}.")
+@found_options
+@fixed_options
+@output_option(formats=("table", "json", "yaml", "jsonl"))
+@command_options(reads=True)
+async def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
+    """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
+
+    Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig;
+    with discovery options (those of `run observer`), the clusters found at this moment.
+    """
+    areas = tuple(part for part in (only or "").split(",") if part) or AREAS
+    if odd := [area for area in areas if area not in AREAS]:
+        raise usage(f"--only {odd[0]!r} is unknown", cause=f"Known are {', '.join(AREAS)}.")
+    found = []
+    async for check in examine(session, areas, options):
+        found.append(check)
+        if output == "table":
+            session.lines(lines(session, check))
+    if output != "table":
+        session.listing(listing(found), output)
+    return report_sum(session, found)

@@ -51,7 +51,7 @@ _GROUPS: Final = {
         "history": ("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
         "status": ("cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."),
         "page": ("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
-        "doctor": ("cli.doctor:doctor", "Check every part; report what is wrong and what to do."),
+        "doctor": ("cli.clusters:doctor", "Check every part; report what is wrong and what to do."),
     },
     "Ask the log": {
         "what-if": ("cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."),
