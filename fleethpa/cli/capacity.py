@@ -1,4 +1,4 @@
-"""`fleethpa guardrails` and `capacity`: what bounds many HPAs at once, tried on the past; ceilings described, deleted."""
+"""`fleethpa guardrails` and `capacity`: what bounds many HPAs at once, tried on the past; ceilings shown, deleted."""
 
 from __future__ import annotations
 

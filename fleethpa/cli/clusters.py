@@ -1,4 +1,4 @@
-"""`fleethpa clusters` and `doctor`: registering agents, what member clusters must allow, and whether every part works."""
+"""`fleethpa clusters` and `doctor`: registering agents, what member clusters must allow, and what does not work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member cluster must allow, and what it allows this user; manifests of that, and of what runs an agent there."""
+"""What a member cluster must allow, what it allows this user, and manifests of that and of what runs an agent."""
 
 from __future__ import annotations
 
