@@ -253,7 +253,6 @@ def pod_body(pod: JsonView) -> Pod:
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
     made = Pod(
         name=metadata["name"],
-        uid=metadata.get("uid", ""),
         labels=metadata.get("labels") or {},
         phase=status.get("phase") or "",
         start=time_ms(status.get("startTime")),

@@ -96,7 +96,6 @@ def test_a_pod_keeps_what_a_decision_needs() -> None:
     start = 1_795_262_400_000
     assert pod_body(raw) == Pod(
         name="web-1",
-        uid="u",
         labels={"app": "web"},
         phase="Running",
         start=start,
