@@ -44,9 +44,9 @@ FETCH_MIN_BYTES = 524_288
 """A fetch that follows one that brought less than this is delayed. With less the brokers would answer for each record:
 a fetch and its answer cost both ends more than a record does (`runtime.driver.PacedFetcher`).
 """
-FOLLOWED_BYTES = 4 * 2**20
-"""What a reader of a whole topic fetches at once; the driver's 50 MB of a topic that was written faster than it is read
-stay in the memory of the process.
+FETCHED_BYTES = 4 * 2**20
+"""What a consumer fetches at once; the driver's 50 MB of what was written faster than it is read stay in the memory of
+the process.
 """
 ANSWERED_MS = 10_000
 
@@ -240,6 +240,7 @@ async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIt
 def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaConsumer:
     """A consumer that is not started yet and commits nothing by itself; in no group without a `group_id`."""
     kwargs: dict[str, Any] = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    kwargs["fetch_max_bytes"] = FETCHED_BYTES
     kwargs["client_rack"] = settings.client_rack or None
     return EndingConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
 
@@ -284,7 +285,6 @@ async def topic_reader(
             auto_offset_reset=begin,
             fetch_max_wait_ms=UNHURRIED_MS,
             fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
-            fetch_max_bytes=FOLLOWED_BYTES,
         )
 
     async with started_patiently(make) if patient else started(make()) as consumer:

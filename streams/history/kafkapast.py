@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
 from runtime.groups import SIGN_EVERY_S, last_signs
-from runtime.kafkaclients import FOLLOWED_BYTES, OffsetBounds
+from runtime.kafkaclients import FETCHED_BYTES, OffsetBounds
 from runtime.log import wall_clock_ms
 from runtime.sifting import read_sifted
 from schemas import topics
@@ -142,7 +142,7 @@ class KafkaPast(Past):
                 batches = kafkaclients.read_batches(consumer, part, begin, span.end)
             else:
                 batches = read_sifted(
-                    consumer, part, begin, span.end, sieve, in_turn=self._in_turn, fetch_bytes=FOLLOWED_BYTES
+                    consumer, part, begin, span.end, sieve, in_turn=self._in_turn, fetch_bytes=FETCHED_BYTES
                 )
             async with aclosing(batches):
                 async for batch in batches:

@@ -127,7 +127,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, failing: int) -> Iterator[int]:
         return await fetched(*arguments)
 
     monkeypatch.setattr(sifting, "_fetched", answer)
-    monkeypatch.setattr(kafkapast, "FOLLOWED_BYTES", 20_000)
+    monkeypatch.setattr(kafkapast, "FETCHED_BYTES", 20_000)
     return asked
 
 
