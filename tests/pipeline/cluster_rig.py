@@ -27,6 +27,9 @@ from tests.kit.clusters import FaultyCluster
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, SPECS, OUTCOMES, DECISIONS)
 NAMESPACE = "shop"
+RARELY_MS = 86_400_000
+"""A period of an observer of which no test sees the phase, which is one of the clock: no poll or resend comes between.
+"""
 FETCH_MS = 50
 """The embedded broker answers a fetch that found nothing at the end of its wait, although a record has come."""
 Json = dict[str, Any]
@@ -235,6 +238,7 @@ async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
         "sync_period_ms": 1_000,
         "heartbeat_ms": 500,
         "watch_s": 30,
+        "reread_ms": RARELY_MS,
     }
     part = Observer(ObserverConfig(**(settings | changes)))
     async with running(part, asyncio.Event()):

@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import pytest_asyncio
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.simulator.switches import default_fleet
 from schemas.decisions import NO_OUTCOME
+from tests.kafka.broker import free_ports
 
 pytestmark = pytest.mark.slow
 HPAS = 9
@@ -120,9 +120,7 @@ class _Viewer:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def viewer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Viewer]:
     folder = tmp_path_factory.mktemp("stack")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    (port,) = free_ports(1)
     environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "COLUMNS": "200"}
     async with _Separate(StackPlan(folder, fleet=default_fleet(), page_port=port, environ=environ)) as stack:
         await stack.ready(HPAS)

@@ -32,7 +32,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS, SPECS
 from tests.kit.clusters import Denial, Fault
 from tests.kit.prometheus import FakePrometheus
-from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, observed, rig, widget
+from tests.pipeline.cluster_rig import NAMESPACE, RARELY_MS, Json, Rig, deployment, hpa, observed, rig, widget
 
 EXTERNAL = {
     "type": "External",
@@ -258,7 +258,7 @@ async def test_a_metric_that_is_added_is_asked_for_at_once_and_not_at_each_statu
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2, simulation="load: 100\nmetrics:\n  - {type: External, name: queue}"))
         first = sim.apply(hpa("web"))
-        async with observed(made, sync_period_ms=600_000) as part:
+        async with observed(made, sync_period_ms=RARELY_MS) as part:
             await topics.until(lambda: answered(made, "resource"), "the first answer")
             polls, ask = [], part._clusters["east"]._begin_poll
 
@@ -278,7 +278,7 @@ async def test_of_targets_that_no_hpa_scales_any_more_nothing_is_kept(tmp_path: 
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        async with observed(made, sync_period_ms=600_000) as part:
+        async with observed(made, sync_period_ms=RARELY_MS) as part:
             state = part._clusters["east"]._state.namespace(NAMESPACE)
             await topics.until(lambda: answered(made, "resource"), "its metrics are asked for at once")
             assert list(state.asked.values()) == ["app=web"]
@@ -312,7 +312,7 @@ async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values
                 for status in (body.hpa["status"] for body in topics.of(AutoscalerSet))
             ]
 
-        async with observed(made, sync_period_ms=600_000):
+        async with observed(made, sync_period_ms=RARELY_MS):
             await topics.until(lambda: topics.of(AutoscalerList), "the HPA")
             for replicas, metric in ((2, 40), (2, 41), (2, 42), (3, 43), (3, 44)):
                 write(replicas, metric, own)

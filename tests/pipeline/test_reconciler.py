@@ -544,7 +544,11 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
         def reported() -> list[Outcome]:
             return [each for each in fleet.topics.of(Outcome) if each.decision in wanted]
 
-        await fleet.topics.until(lambda: len(reported()) == 2 * len(names), "both tell every outcome")
+        # At least: where the group rebalances, one of them reads a decision again.
+        await fleet.topics.until(
+            lambda: all(sum(each.decision == id_ for each in reported()) >= 2 for id_ in wanted),
+            "both tell every outcome",
+        )
     assert {each.result for each in reported()} == {"applied"}
     assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
 

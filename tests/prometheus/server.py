@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -12,6 +11,8 @@ from typing import NamedTuple
 
 import aiohttp
 from aiohttp import web
+
+from tests.kafka.broker import free_ports
 
 SCRAPES = """
 global: {{scrape_interval: 1s}}
@@ -45,7 +46,7 @@ class Prometheus:
     def __init__(self, folder: Path, access: Access | None = None) -> None:
         self._folder, self._access = folder, access
         self._process: asyncio.subprocess.Process | None = None
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http{'s' if access else ''}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
@@ -106,10 +107,3 @@ async def scraping(folder: Path, lines: Lines, access: Access | None = None) -> 
     finally:
         await made.stop()
         await runner.cleanup()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
