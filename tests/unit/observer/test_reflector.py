@@ -119,7 +119,7 @@ def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") 
 async def until(condition: Callable[[], bool], work: Any) -> None:
     task = asyncio.ensure_future(work)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition() and not task.done():
                 await asyncio.sleep(0)
         if task.done():
@@ -275,7 +275,7 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
     seen = ["shop", "vault"]
     task = asyncio.ensure_future(mirrored(server, received, seen, QUICK).run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while sorted(received.lists) != ["shop", "vault"]:
                 await asyncio.sleep(0.005)
             seen.append("new")
@@ -323,7 +323,7 @@ async def test_a_namespace_that_becomes_forbidden_is_a_problem_until_it_is_allow
     server.forbidden = True
     task = asyncio.ensure_future(mirrored(server, received, ["shop"], QUICK).run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await server.opened.wait()
             assert not received.problems
             server.everywhere = True
@@ -346,7 +346,7 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
     reflector = Reflector(around, "/api/v1/pods", received.listener)
     task = asyncio.ensure_future(reflector.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await server.opened.wait()
             server.lists = [FORBIDDEN]  # one of several API servers that has just begun
             while server.lists or len(server.asked) < 10:

@@ -468,7 +468,8 @@ def test_changes_of_hands_are_reported_with_rising_generations() -> None:
     async def story() -> None:
         reporting = [asyncio.ensure_future(agent.report()) for agent in world.agents.values()]
         await _through_a_loss(world)
-        await asyncio.sleep(0.6)
+        while len(world.changes) < world.cluster.objects[LEASE]["spec"]["leaseTransitions"]:
+            await asyncio.sleep(0)
         for each in reporting:
             each.cancel()
 
