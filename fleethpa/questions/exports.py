@@ -68,29 +68,6 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
 """Name, type and value of every column; columns are only ever added, at the end."""
 
 
-class TextSheet:
-    """CSV or JSON lines; `path` None is stdout."""
-
-    def __init__(self, path: Path | None, format_: str) -> None:
-        self._path, self._format = path, format_
-        self._file: Any = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="")
-        self._csv = csv.writer(self._file, lineterminator="\n")
-        if format_ == "csv":
-            self._csv.writerow(name for name, _, _ in COLUMNS)
-
-    def write(self, rows: list[ExportedRow]) -> None:
-        for row in rows:
-            if self._format == "csv":
-                self._csv.writerow(row)
-            else:
-                self._file.write(row[0] + "\n")
-
-    def close(self) -> None:
-        self._file.flush()
-        if self._path is not None:
-            self._file.close()
-
-
 ExportedRow = list[Any]
 """The cells of a decision as a sheet of a format takes them: CSV's texts, Parquet's values, or the one line of JSON."""
 
@@ -116,6 +93,29 @@ def _cell(kind: str, value: Any) -> Any:
     if kind == "flag":
         return "true" if value else "false"
     return to_json_line(value) if kind == "json" else _json(kind, value)
+
+
+class TextSheet:
+    """CSV or JSON lines; `path` None is stdout."""
+
+    def __init__(self, path: Path | None, format_: str) -> None:
+        self._path, self._format = path, format_
+        self._file: Any = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="")
+        self._csv = csv.writer(self._file, lineterminator="\n")
+        if format_ == "csv":
+            self._csv.writerow(name for name, _, _ in COLUMNS)
+
+    def write(self, rows: list[ExportedRow]) -> None:
+        for row in rows:
+            if self._format == "csv":
+                self._csv.writerow(row)
+            else:
+                self._file.write(row[0] + "\n")
+
+    def close(self) -> None:
+        self._file.flush()
+        if self._path is not None:
+            self._file.close()
 
 
 class ParquetSheet:
