@@ -1,15 +1,11 @@
-"""aiokafka clients where the driver leaves connections open, waits without end, asks often, or loses a cancellation.
-
-Free memory of the C heap, given back to the operating system.
-
-Records whose header names are not UTF-8: the driver cannot read them, so a consumer would stop at the first one.
+"""The driver (aiokafka 0.14) mended: clients that leave connections open, wait without end, ask often, fetch often or
+lose a cancellation, and header names that are not UTF-8, at the first of which a consumer would stop.
 
 Kafka's protocol says that a header's name is a text, but brokers take any bytes, and Java's consumer reads them with
 replacement characters. So do consumers here, after `read_any_header_names`.
 """
 
 import asyncio
-import ctypes
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -31,30 +27,10 @@ from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 from runtime import ending
 from runtime.fetchsessions import FetchPlan, SessionClient
 
-EVERY_S = 15.0
+log = logging.getLogger(__name__)
 
 
-_HEAP_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""glibc's; None where the C library has none."""
-
-
-class FreeMemory:
-    """Gives back what is free, at most every 15 s; call `give_back` when large buffers have just been dropped.
-
-    glibc does so by itself only at the end of its heap, where something small nearly always is.
-    """
-
-    def __init__(
-        self, trim: Callable[[int], int] | None = _HEAP_TRIM, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._trim, self._clock = trim, clock
-        self._next_s = clock()
-
-    def give_back(self) -> None:
-        """Give back all whole pages that are free; takes about a millisecond per 10,000 HPAs of a decider."""
-        if self._trim is not None and self._clock() >= self._next_s:
-            self._trim(0)
-            self._next_s = self._clock() + EVERY_S
+# --- header names that are not UTF-8 ----------------------------------------------------------------------------------
 
 
 def read_any_header_names() -> None:
@@ -129,7 +105,7 @@ class _ReplacingBytes(bytearray):
         return super().decode(encoding, "replace")
 
 
-log = logging.getLogger(__name__)
+# --- questions, connections, start and end of a client ----------------------------------------------------------------
 
 STOP_WITHIN_S = 5.0
 FIRST_PAUSE_S = 0.1
@@ -266,6 +242,8 @@ class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has 
         states = {} if assignment is None else assignment._tp_state
         return {tp: state.highwater for tp, state in states.items() if state.highwater is not None}
 
+
+# --- fetches ----------------------------------------------------------------------------------------------------------
 
 IDLE_FACTOR = 10
 """How much longer than the pause between two fetches a broker that answers early may keep one that finds nothing."""

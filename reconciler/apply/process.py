@@ -24,10 +24,10 @@ from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, Fle
 from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
 from runtime import ending, kafkaclients
-from runtime.driver import EndingConsumer, FreeMemory, stop_soon
+from runtime.driver import EndingConsumer, stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
-from runtime.process import PartHealth
+from runtime.process import FreeMemory, PartHealth
 from runtime.records import Publisher, follow_topic
 from schemas.decisions import Decision, ShortDecision, is_short
 from schemas.entries import Outcome

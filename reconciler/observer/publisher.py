@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from msgspec import Raw, structs
 
 from reconciler.observer.clusterview import ObserverMetrics
-from runtime.driver import FreeMemory
 from runtime.log import Clock
+from runtime.process import FreeMemory
 from runtime.records import Publisher
 from schemas.answers import MetricAnswer
 from schemas.codec import encode

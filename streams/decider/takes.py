@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
-from runtime.driver import FreeMemory
+from runtime.process import FreeMemory
 from runtime.records import Publisher
 from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.assignment import Assignment, DeciderConfig

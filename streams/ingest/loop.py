@@ -21,9 +21,9 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from runtime.driver import FreeMemory
 from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
+from runtime.process import FreeMemory
 from schemas.agents import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
-from runtime.driver import FreeMemory
+from runtime.process import FreeMemory
 from schemas.codec import decode, encode
 from schemas.entries import Body
 from schemas.fitting import CHUNK_BYTES

@@ -1,6 +1,6 @@
 """Free memory of the C heap goes back to the operating system, now and then."""
 
-from runtime.driver import EVERY_S, FreeMemory
+from runtime.process import GIVEN_BACK_EVERY_S, FreeMemory
 
 
 def test_memory_is_given_back_at_once_and_then_every_15_s() -> None:
@@ -12,9 +12,9 @@ def test_memory_is_given_back_at_once_and_then_every_15_s() -> None:
         return kept_bytes
 
     memory = FreeMemory(trim, lambda: now[0])
-    for now[0] in (100.0, 100.0 + EVERY_S - 0.1, 100.0 + EVERY_S, 101.0 + EVERY_S):
+    for now[0] in (100.0, 100.0 + GIVEN_BACK_EVERY_S - 0.1, 100.0 + GIVEN_BACK_EVERY_S, 101.0 + GIVEN_BACK_EVERY_S):
         memory.give_back()
-    assert given == [100.0, 100.0 + EVERY_S]
+    assert given == [100.0, 100.0 + GIVEN_BACK_EVERY_S]
 
 
 def test_nothing_is_given_back_where_the_c_library_cannot() -> None:
