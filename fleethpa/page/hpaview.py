@@ -16,8 +16,8 @@ from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.page.addresses import clock
+from fleethpa.page.decisionview import waterfall
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
-from fleethpa.page.waterfall import waterfall
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
 from schemas.decisions import DecisionOutline, MetricOutline

@@ -8,7 +8,7 @@ import pytest
 
 from fleethpa.fleet.decisionpage import Explanation
 from fleethpa.fleet.decisionsteps import StepRow
-from fleethpa.page.waterfall import HEIGHT, LETTERS, TOP, deciding_step, waterfall
+from fleethpa.page.decisionview import HEIGHT, LETTERS, TOP, deciding_step, waterfall
 from tests.kit.cli import Fleet
 
 METRIC = StepRow("cpu", "2", "8%/60% = 0.133   ceil(12 × 0.133 = 1.60)", is_winner=True)  # noqa: RUF001
