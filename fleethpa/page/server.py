@@ -45,13 +45,12 @@ from fleethpa.page.changesview import (
 )
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
 from fleethpa.page.fleetview import cluster_rows, clusters_verdict, fleet_view
-from fleethpa.page.groupview import group_view
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import CHARTS_KEPT, QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
-from fleethpa.page.stripview import replay, strip_view
+from fleethpa.page.stripview import group_view, replay, strip_view
 from fleethpa.show.times import LATEST_MS, rfc3339
 from fleethpa.show.words import change
 from schemas.codec import WireError, whole_number
