@@ -35,16 +35,18 @@ from fleethpa.page.addresses import (
     time_flag,
     ways_on,
 )
-from fleethpa.page.changesview import (
+from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
+from fleethpa.page.fleetview import (
     RolloutReadings,
     changes_view,
+    cluster_rows,
+    clusters_verdict,
+    fleet_view,
     newer_view,
     read_changes,
     read_rollout,
     rollouts_view,
 )
-from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
-from fleethpa.page.fleetview import cluster_rows, clusters_verdict, fleet_view
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import CHARTS_KEPT, QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fleethpa.page.changesview import changes_view
+from fleethpa.page.fleetview import changes_view
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import Command
 from tests.kit.cli import Cli, Fleet

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fleethpa.changes import rolloutdrive as rolloutlisting
 from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.fleet.state import read_state
-from fleethpa.page.changesview import RolloutReadings, read_rollout
+from fleethpa.page.fleetview import RolloutReadings, read_rollout
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
