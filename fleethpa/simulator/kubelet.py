@@ -17,7 +17,7 @@ from fleethpa.simulator.model import (
     parse_simulation,
     short_hash,
 )
-from fleethpa.simulator.store import Change, Key, Store
+from fleethpa.simulator.resources import Change, Key, Store
 from runtime.ending import set_within
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json

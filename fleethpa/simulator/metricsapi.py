@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 from fleethpa.simulator.kubelet import Kubelet, Running
 from fleethpa.simulator.model import SimulatedSeries, SimulatedUsage, UsageSample
 from fleethpa.simulator.requests import Ask, StatusError, label_matcher, not_served
-from fleethpa.simulator.resources import entry
-from fleethpa.simulator.store import Store
+from fleethpa.simulator.resources import Store, entry
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json
 

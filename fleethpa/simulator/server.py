@@ -12,8 +12,7 @@ from aiohttp import web
 from fleethpa.simulator import resources
 from fleethpa.simulator.metricsapi import SimulatedMetricsApi
 from fleethpa.simulator.requests import Ask, StatusError, not_served, parse, parse_body, patch_type, patched
-from fleethpa.simulator.resources import ResourceType, table
-from fleethpa.simulator.store import Store, Watch
+from fleethpa.simulator.resources import ResourceType, Store, Watch, table
 from fleethpa.simulator.writes import Writes, scale_of
 from schemas.kubernetes.shape import Json
 

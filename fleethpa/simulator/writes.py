@@ -18,8 +18,7 @@ from fleethpa.simulator.requests import (
     patched,
     record,
 )
-from fleethpa.simulator.resources import ResourceType
-from fleethpa.simulator.store import Key, Store
+from fleethpa.simulator.resources import Key, ResourceType, Store
 from schemas.kubernetes import fielderrors
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import ManifestError, decode_and_default, wire_form

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.store import Key, Store
+from fleethpa.simulator.resources import Key, Store
 from runtime.log import wall_clock_ms
 
 START_MS = 1_790_000_000_000
