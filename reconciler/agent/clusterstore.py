@@ -8,8 +8,7 @@ from reconciler.agent.election import now_text
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.credentials import APPLY_PATCH
-from reconciler.clusters.discovery import Discovery
-from reconciler.clusters.nativehpas import NativeHpas
+from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec

@@ -10,8 +10,7 @@ from typing import Any
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.answers import ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
-from reconciler.clusters.discovery import Discovery
-from reconciler.clusters.nativehpas import NativeHpas
+from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core.guardsettings import (
     Action,
     End,

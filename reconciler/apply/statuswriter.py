@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
-from reconciler.clusters.discovery import Discovery
-from reconciler.clusters.nativehpas import NativeHpas
+from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key

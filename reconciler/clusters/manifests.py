@@ -363,8 +363,7 @@ async def review(
 
 async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
     """The custom resources that HPAs scale, as `widgets.example.com`; none where HPAs may not be listed."""
-    from reconciler.clusters.discovery import Discovery
-    from reconciler.clusters.nativehpas import NativeHpas
+    from reconciler.clusters.nativehpas import Discovery, NativeHpas
 
     try:
         hpas = await NativeHpas(client).listed(namespace)

@@ -1,13 +1,136 @@
-"""The native HPAs of one member cluster: every request of fleethpa about objects of kind HorizontalPodAutoscaler."""
+"""Every request about objects of kind HorizontalPodAutoscaler in a member cluster, and the paths of what they scale."""
 
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ClusterError, UnreachableError, reading
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, reading
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
 from reconciler.core.livehpas import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
-from reconciler.core.objects import HPA_HEAD
+from reconciler.core.objects import DERIVED_KINDS, HPA_HEAD
 from schemas.kubernetes.shape import Json, JsonView
+
+# --- paths of kinds ---------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+KNOWN_FOR_S = 300.0
+UNKNOWN_FOR_S = 15.0
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A namespaced resource of the API; `scale`: it has the scale subresource."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    scale: bool = False
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Path of the collection (of all namespaces without one), an object or its subresource."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = [f"namespaces/{namespace}"] if namespace else []
+        return "/".join([base, *inside, self.plural, *filter(None, (name, subresource))])
+
+    @property
+    def qualified(self) -> str:
+        """Plural and group, such as `ingresses.networking.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class UnknownKindError(ApiError):
+    """The API server does not know the kind, so no request can be made; worded as apimachinery's `NoKindMatchError`."""
+
+    def __init__(self, kind: str, group: str) -> None:
+        super().__init__(404, f'no matches for kind "{kind}" in group "{group}"')
+
+
+class Discovery:
+    """The resources of one cluster, by kind and group; each answer is kept for some minutes."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._groups: dict[str, tuple[float, dict[str, Resource]]] = {}
+
+    async def resource(self, kind: str, group: str) -> Resource:
+        """The resource of a kind; among versions the one with the scale subresource, else the preferred one.
+
+        Raises UnknownKindError: the cluster has no such resource. Raises ClusterError: the API server cannot be asked.
+        """
+        if plural := DERIVED_KINDS.get((group, kind)):
+            return Resource(group, "v1", plural, kind, scale=True)
+        until, kinds = self._groups.get(group, (0.0, {}))
+        if time.monotonic() >= until or (kind not in kinds and until - time.monotonic() > UNKNOWN_FOR_S):
+            kinds = await self._discover(group)
+            lasts = KNOWN_FOR_S if kind in kinds else UNKNOWN_FOR_S
+            self._groups[group] = (time.monotonic() + lasts, kinds)
+        if kind not in kinds:
+            raise UnknownKindError(kind, group)
+        return kinds[kind]
+
+    async def of_metric(self, group_kind: str) -> Resource:
+        """The resource of what an Object metric describes. Raises ClusterError: as `resource`, with upstream's text."""
+        kind, _, group = group_kind.partition(".")
+        try:
+            return await self.resource(kind, group)
+        except UnknownKindError as error:
+            raise ClusterError(f"unable to map kind {group_kind} to resource: {error}") from error
+
+    async def served(
+        self, kind: str, group: str, *, look_every_s: float, failed: Callable[[ClusterError], None] = lambda error: None
+    ) -> Resource:
+        """The resource of a kind; waits until the cluster has one. `failed`: called with what prevents a look."""
+        while True:
+            try:
+                return await self.resource(kind, group)
+            except UnknownKindError as error:
+                log.debug("no such kind yet", extra={"cluster": self._client.name, "error": str(error)})
+            except ClusterError as error:
+                log.info("a kind cannot be looked up", extra={"cluster": self._client.name, "error": str(error)})
+                failed(error)
+            await asyncio.sleep(look_every_s)
+
+    async def versions(self, group: str) -> list[str]:
+        """Versions of an API group, the preferred one first; none where the group is not served."""
+        try:
+            found = await self._client.get(f"/apis/{group}")
+        except ClusterError as error:
+            if error.is_missing:
+                return []
+            raise
+        with reading(f"the answer to /apis/{group} cannot be read"):
+            names = [str(each["version"]) for each in found.get("versions") or ()]
+            preferred = (found.get("preferredVersion") or {}).get("version")
+        return sorted(names, key=lambda name: name != preferred)
+
+    async def _discover(self, group: str) -> dict[str, Resource]:
+        kinds: dict[str, Resource] = {}
+        for version in await self.versions(group) if group else ["v1"]:
+            base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            answer = await self._client.get(base)
+            with reading(f"the answer to {base} cannot be read"):
+                listed = answer.get("resources") or ()
+                scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
+                for each in listed:
+                    found = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
+                    if "/" not in each["name"] and each.get("namespaced") and _better(found, kinds.get(each["kind"])):
+                        kinds[each["kind"]] = found
+        return kinds
+
+
+def _better(found: Resource, known: Resource | None) -> bool:
+    return known is None or (found.scale and not known.scale)
+
+
+# --- native HPAs ------------------------------------------------------------------------------------------------------
+
 
 _PAGE = 500
 

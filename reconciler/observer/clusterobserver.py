@@ -8,8 +8,7 @@ from functools import partial
 
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.discovery import Discovery, Resource
-from reconciler.clusters.nativehpas import hpa_path
+from reconciler.clusters.nativehpas import Discovery, Resource, hpa_path
 from reconciler.core.metricanswers import queries, until_report_ms
 from reconciler.core.objects import (
     FIELD_MANAGER,

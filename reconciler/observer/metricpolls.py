@@ -9,7 +9,7 @@ from typing import Any
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.discovery import Discovery, UnknownKindError
+from reconciler.clusters.nativehpas import Discovery, UnknownKindError
 from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList, next_poll_ms
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
-from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery
 from reconciler.clusters.manifests import rule_lines
+from reconciler.clusters.nativehpas import UNKNOWN_FOR_S, Discovery
 from reconciler.core.objects import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, ReadProblem, problem_of, scales_watch
 from reconciler.observer.reflector import Listener, Watching

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError
-from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.nativehpas import Discovery
 from reconciler.observer.clusterview import ClusterState, ObserverMetrics
 from reconciler.observer.reflector import Listener, Watching
 from reconciler.observer.scaleobserver import ScaleWatcher
