@@ -15,10 +15,9 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, 
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.table import layout
 from reconciler.clusters.answers import ClusterError
-from reconciler.core import promanswers
-from reconciler.core.promanswers import PromResult
+from reconciler.core import prometheus
+from reconciler.core.prometheus import PromConnection, PromResult
 from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, RulesError
-from reconciler.core.promsettings import PromConnection
 from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer, Query
 from schemas.kubernetes.quantity import format_milli
@@ -174,7 +173,7 @@ class Trials:
         result, label = await self._client.query(text), found[0].labels.of(PODS)
         names = {sample.metric[label] for sample in result.samples if label in sample.metric}
         query = Query(api="pods", metric=metric)
-        (answer,) = promanswers.pod_answers([(query, names)], result, label, wall_clock_ms())
+        (answer,) = prometheus.pod_answers([(query, names)], result, label, wall_clock_ms())
         total = sum(each.milli for each in answer.values)
         count = len(answer.values)
         seen = f"average {format_milli(total // count)} of {count} pods" if count else "no pod has the metric"
@@ -192,7 +191,7 @@ class Trials:
         text = found[0].of_objects(found[1], resource, inside, selector, [name])
         query = Query(api="object", metric=metric, group_kind=group_kind, object=name)
         result, label = await self._client.query(text), found[0].labels.of(resource)
-        answer = promanswers.object_answer(query, result, label, name, resource, wall_clock_ms())
+        answer = prometheus.object_answer(query, result, label, name, resource, wall_clock_ms())
         rows = [] if answer.error else [(f"{group_kind}/{name}", format_milli(answer.milli))]
         return MetricTrial(
             "Object", text, rows, answer.error or f"value {format_milli(answer.milli)}", bool(answer.error)
@@ -200,7 +199,7 @@ class Trials:
 
 
 def _external(kind: str, text: str, metric: str, result: PromResult) -> MetricTrial:
-    answer: MetricAnswer = promanswers.external_answer(Query(api="external", metric=metric), result)
+    answer: MetricAnswer = prometheus.external_answer(Query(api="external", metric=metric), result)
     if answer.error:
         return MetricTrial(kind, text, [], answer.error, True)
     if not answer.items:

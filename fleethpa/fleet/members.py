@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleethpa.frame.session import Session
     from reconciler.clusters.client import ClusterConfig
     from reconciler.clusters.clusterfinder import ClusterSources
-    from reconciler.core.promsettings import PromConnections
+    from reconciler.core.prometheus import PromConnections
 
 
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
@@ -98,8 +98,8 @@ def prometheus_connections(options: Mapping[str, Any]) -> PromConnections:
 
     Raises CommandError: it cannot be used (exit 2).
     """
+    from reconciler.core.prometheus import NO_PROMETHEUS, parse_prometheus_file
     from reconciler.core.promrules import RulesError
-    from reconciler.core.promsettings import NO_PROMETHEUS, parse_prometheus_file
 
     path = options.get("prometheus") or ""
     if not path:

@@ -18,7 +18,6 @@ from schemas.decisions import Decision, ShortDecision
 
 log = logging.getLogger(__name__)
 
-RECONNECT_S = 2.0
 OLD_MS = 60_000
 """Decisions older than this at the start of a term are only remembered: their outcome is awaited no longer."""
 

@@ -16,8 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
-from reconciler.core.promanswers import PromResult, read_names, read_result, stated_error
-from reconciler.core.promsettings import PromConnection
+from reconciler.core.prometheus import PromConnection, PromResult, read_names, read_result, stated_error
 from schemas.limits import PROM_BYTES
 
 CONNECT_TIMEOUT_S: Final = 3.0

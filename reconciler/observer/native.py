@@ -25,7 +25,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import FleetConfig
 from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.objects import CANARY_LABEL, HPA_HEAD
-from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
+from reconciler.core.prometheus import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock
 from schemas.kubernetes.gotimes import time_ms

@@ -10,11 +10,10 @@ from msgspec import structs
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.prometheus import PromClient
-from reconciler.core import promanswers
+from reconciler.core import prometheus
 from reconciler.core.metricanswers import failed, next_poll_ms
-from reconciler.core.promanswers import PromResult, not_found
+from reconciler.core.prometheus import PromConnection, PromResult, not_found
 from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
-from reconciler.core.promsettings import PromConnection
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
 from runtime.log import Clock
 from schemas.answers import MetricAnswer, Query, is_root_scoped
@@ -209,7 +208,7 @@ class PrometheusPoller:
         (rule, series), selector = found, parse_selector(query.metric_selector)
         text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
         result = await self._shared.result(text)
-        answers = promanswers.pod_answers(group, result, rule.labels.of(PODS), self._clock())
+        answers = prometheus.pod_answers(group, result, rule.labels.of(PODS), self._clock())
         return _with_query(answers, shown)
 
     async def _usages(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
@@ -223,7 +222,7 @@ class PrometheusPoller:
 
         both = (rules.cpu, rules.cpu_container), (rules.memory, rules.memory_container)
         cpu, memory = await asyncio.gather(*(self._shared.result(text(*each, names)) for each in both))
-        answers = promanswers.usage_answers(group, cpu, memory, rules)
+        answers = prometheus.usage_answers(group, cpu, memory, rules)
         return _with_query(answers, text(*both[0], (ANY,)))
 
     async def _object(self, namespace: str, query: Query) -> list[MetricAnswer]:
@@ -242,14 +241,14 @@ class PrometheusPoller:
         inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
         text = rule.of_objects(series, resource, inside, selector, [name])
         result, label = await self._shared.result(text), rule.labels.of(resource)
-        return _with_query([promanswers.object_answer(query, result, label, name, resource, self._clock())], text)
+        return _with_query([prometheus.object_answer(query, result, label, name, resource, self._clock())], text)
 
     async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
         found = await self._names.find(query.metric, self._rules.external)
         if found is None:
             return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
         text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
-        return _with_query([promanswers.external_answer(query, await self._shared.result(text))], text)
+        return _with_query([prometheus.external_answer(query, await self._shared.result(text))], text)
 
     def _no_series(self) -> str:
         return f"no rule of {self._connection.rules_file} makes it of a series"

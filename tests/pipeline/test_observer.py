@@ -9,8 +9,8 @@ import pytest
 
 from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.resources import by_kind
+from reconciler.core.prometheus import PromConnection, PromConnections
 from reconciler.core.promrules import parse_rules
-from reconciler.core.promsettings import PromConnection, PromConnections
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms

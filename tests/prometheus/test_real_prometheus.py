@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from reconciler.core.promsettings import PromConnections, parse_prometheus_file
+from reconciler.core.prometheus import PromConnections, parse_prometheus_file
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.prometheus import PromClient
-from reconciler.core.promsettings import parse_prometheus_file
+from reconciler.core.prometheus import parse_prometheus_file
 from tests.kafka.certificates import Authority
 from tests.prometheus.server import Access, Prometheus, scraping
 

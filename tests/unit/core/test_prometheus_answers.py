@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.promanswers import (
+from reconciler.core.prometheus import (
     PromResult,
     external_answer,
     milli_of,

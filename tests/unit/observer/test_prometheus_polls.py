@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ClusterError, NoAnswerError
 from reconciler.clusters.prometheus import BURST_S, Pace
+from reconciler.core.prometheus import Basic, PromConnection
 from reconciler.core.promrules import ObjectResource, parse_rules
-from reconciler.core.promsettings import Basic, PromConnection
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
 from reconciler.observer.prometheuspolls import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
 from schemas.answers import MetricAnswer, PodValue
