@@ -109,7 +109,7 @@ _GROUPS: Final = {
     },
     "Run": {
         "dev": (
-            "demo.devcommand:dev",
+            "demo.democommand:dev",
             "Run everything on this machine: embedded broker, simulated clusters, all processes.",
         ),
         "demo": (
