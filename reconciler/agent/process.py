@@ -15,10 +15,9 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.agent.agentpublisher import AgentPublisher
+from reconciler.agent.agenttopics import AgentPublisher, OrderReader
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election, boot_s
-from reconciler.agent.orders import OrderReader
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
