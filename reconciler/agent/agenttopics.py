@@ -18,7 +18,7 @@ from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.publisher import heartbeats, within_limits
+from reconciler.observer.observertopics import heartbeats, within_limits
 from runtime import kafkaclients
 from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer

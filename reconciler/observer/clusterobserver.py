@@ -34,12 +34,17 @@ from reconciler.observer.native import (
     ObserverConfig,
     native_status_write,
 )
+from reconciler.observer.observertopics import (
+    ReportPublisher,
+    after_own_start,
+    answer_records,
+    autoscaler_lists,
+    pod_lists,
+)
 from reconciler.observer.ownechoes import OwnEchoes
 from reconciler.observer.prometheuspolls import PrometheusPoller
-from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
-from reconciler.observer.topicreaders import after_own_start
 from schemas.answers import Answers, MetricAnswer, Query
 from schemas.entries import Body
 from schemas.inforce import report_every_ms

@@ -11,8 +11,7 @@ from reconciler.core.foundclusters import Member
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
-from reconciler.observer.publisher import RecordPublisher
-from reconciler.observer.topicreaders import OtherSessions, central_hpa, follow_others
+from reconciler.observer.observertopics import OtherSessions, RecordPublisher, central_hpa, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic

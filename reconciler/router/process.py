@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from reconciler.core.inbox import OffsetProgress
-from reconciler.observer.topicreaders import central_hpa
+from reconciler.observer.observertopics import central_hpa
 from reconciler.router import copies as agenttopics
 from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
 from reconciler.router.lateagents import FleetNews, LateAgents

@@ -38,7 +38,7 @@ from reconciler.core.inbox import Position
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import ObserverConfig
-from reconciler.observer.publisher import RecordPublisher
+from reconciler.observer.observertopics import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.records import Publisher
 from schemas.connection import KafkaSettings

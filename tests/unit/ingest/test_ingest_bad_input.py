@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.observer.topicreaders import central_hpa
+from reconciler.observer.observertopics import central_hpa
 from runtime.records import hand_over
 from schemas import limits, topics
 from schemas.inforce import InForce

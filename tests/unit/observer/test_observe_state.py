@@ -9,7 +9,7 @@ from reconciler.core.metricanswers import TOGETHER_MS, phase_ms
 from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
-from reconciler.observer.topicreaders import MOST_SESSIONS, SILENCE_MS, OtherSessions
+from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.limits import CLUSTERS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.publisher import AT_ONCE, RecordPublisher
+from reconciler.observer.observertopics import AT_ONCE, RecordPublisher
 from runtime.process import FreeMemory
 from schemas.codec import decode, encode
 from schemas.entries import Body

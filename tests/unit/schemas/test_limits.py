@@ -20,7 +20,7 @@ from reconciler.clusters.answers import ApiError
 from reconciler.core.knowledge import FleetKnowledge
 from reconciler.core.objects import kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.publisher import RecordPublisher, autoscaler_lists
+from reconciler.observer.observertopics import RecordPublisher, autoscaler_lists
 from schemas import limits, topics
 from schemas.agents import CentralHpa
 from schemas.answers import Answers, MetricAnswer

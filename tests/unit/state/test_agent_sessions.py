@@ -1,6 +1,6 @@
 """Which session of an agent the fold follows: a former one only after the later one has been silent for long enough."""
 
-from reconciler.observer.topicreaders import SILENCE_MS
+from reconciler.observer.observertopics import SILENCE_MS
 from schemas.observed import PodList
 from streams.state.foldhpas import SILENCE_MS as HUB_SILENCE_MS
 from tests.kit.partition import LogBuilder, make_pod

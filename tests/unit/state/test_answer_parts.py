@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.observer.publisher import answer_records
+from reconciler.observer.observertopics import answer_records
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
