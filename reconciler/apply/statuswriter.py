@@ -18,8 +18,7 @@ from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
-from reconciler.core.livehpas import LiveHpa, status_update, with_values
-from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa, status_update, with_values
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.keys import HpaId

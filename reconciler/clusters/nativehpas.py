@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, reading
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
-from reconciler.core.livehpas import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
 from reconciler.core.objects import DERIVED_KINDS, HPA_HEAD
+from reconciler.core.statusplan import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
 from schemas.kubernetes.shape import Json, JsonView
 
 # --- paths of kinds ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from reconciler.core.inbox import FullRecords
-from reconciler.core.livehpas import HpaAnswer, LiveHpa, live_hpa, status_of, status_update, with_values
+from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_of, status_update, with_values
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Body

@@ -13,8 +13,8 @@ from msgspec import structs
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.manifests import gates_manifests
 from reconciler.clusters.nativehpas import NativeHpas, hpa_path
-from reconciler.core.livehpas import LiveHpa
 from reconciler.core.objects import FIELD_MANAGER, is_status_of, kept_hpa
+from reconciler.core.statusplan import LiveHpa
 from reconciler.observer.clusterview import ClusterState
 from reconciler.observer.native import ClusterVersion
 from reconciler.observer.ownechoes import OwnEchoes

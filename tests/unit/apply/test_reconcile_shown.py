@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
-from reconciler.core.livehpas import HpaAnswer, VersionAnswer
+from reconciler.core.statusplan import HpaAnswer, VersionAnswer
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 

@@ -28,7 +28,7 @@ from reconciler.apply.clusterwriters import (
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position, shown_decision
-from reconciler.core.livehpas import HpaAnswer, VersionAnswer
+from reconciler.core.statusplan import HpaAnswer, VersionAnswer
 from runtime.process import WorkerPool
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition, ShortDecision

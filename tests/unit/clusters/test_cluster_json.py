@@ -19,8 +19,8 @@ from reconciler.clusters.answers import (
     watch_event,
 )
 from reconciler.clusters.client import retry_after_ms
-from reconciler.core.livehpas import HpaAnswer, body_of, live_hpa
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
+from reconciler.core.statusplan import HpaAnswer, body_of, live_hpa
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
 from schemas.answers import MetricAnswer

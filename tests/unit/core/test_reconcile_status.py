@@ -10,7 +10,8 @@ from msgspec import structs
 
 from reconciler.clusters.manifests import manifests
 from reconciler.core import statusplan
-from reconciler.core.livehpas import (
+from reconciler.core.statusplan import (
+    EventBudget,
     HpaAnswer,
     LiveHpa,
     body_of,
@@ -20,7 +21,6 @@ from reconciler.core.livehpas import (
     status_update,
     with_values,
 )
-from reconciler.core.statusplan import EventBudget
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition, MetricDecision, ShortDecision, expand
 
