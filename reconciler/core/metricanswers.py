@@ -19,11 +19,16 @@ from reconciler.core.objects import Asking
 from schemas.answers import (
     DEFAULT_WINDOW_MS,
     MetricAnswer,
+    PackedNames,
     PackedPods,
     PodUsage,
     PodValue,
     Query,
+    columns_of,
     is_root_scoped,
+    pack,
+    pack_names,
+    pack_values,
     query_of,
     window_of_seconds_ms,
 )
@@ -33,7 +38,6 @@ from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.observed import Target
-from schemas.packed import PackedNames, columns_of, pack, pack_names, pack_values
 
 TOGETHER_MS = 100
 """Phases are this far apart. What is asked at one moment shares wake-ups, records and fetches all the way to the

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from schemas.answers import Query, metric_query
+from schemas.answers import Query, metric_query, shared
 from schemas.codec import encode, encode_to_keep
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.fitting import over_limits
@@ -18,7 +18,6 @@ from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import Json, JsonView, group_of
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target
-from schemas.packed import shared
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""

@@ -24,7 +24,7 @@ from runtime import kafkaclients
 from runtime.log import Clock
 from runtime.process import FreeMemory
 from runtime.records import Publisher
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, packed, unpacked
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, PublicRecord, central_name
@@ -34,7 +34,6 @@ from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
 from schemas.limits import BEAT_NAMESPACES, CLUSTERS, NAME
 from schemas.observed import AutoscalerList, AutoscalerSet, Heartbeat, Pod, PodList, Rival
-from schemas.packed import packed, unpacked
 from schemas.topics import SCALES
 
 # --- reading ----------------------------------------------------------------------------------------------------------

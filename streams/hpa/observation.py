@@ -13,11 +13,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, unpacked
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import Quantity, parse_quantity
 from schemas.limits import Count
-from schemas.packed import unpacked
 from streams.hpa.gofloat import wrap64
 from streams.hpa.rules import CURRENT, Rules
 

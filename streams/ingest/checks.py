@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from schemas import fitting, limits
-from schemas.answers import Answers, MetricAnswer, PackedPods, PodUsage, PodValue
+from schemas.answers import Answers, MetricAnswer, PackedPods, PodUsage, PodValue, pod_names
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
 from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
@@ -20,7 +20,6 @@ from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, NAME, POD_QUANTITY, Refusal
 from schemas.observed import AutoscalerSet, Command, Container, FleetSpec, Pod, PodList, Point, Samples
-from schemas.packed import pod_names
 from streams.across.division import contradiction
 from streams.hpa.parts import PartError, read_part
 from streams.ingest.pieces import SourcePlace

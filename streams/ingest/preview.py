@@ -10,12 +10,11 @@ from msgspec import Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
-from schemas.answers import Answers
+from schemas.answers import Answers, unpacked
 from schemas.keys import namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import Refusal
 from schemas.observed import Samples
-from schemas.packed import unpacked
 from schemas.topics import Headers
 from streams.ingest import convert as messageformats
 from streams.ingest import own as topickinds

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from schemas.answers import API_OF, PackedPods, metric_query
+from schemas.answers import API_OF, PackedPods, metric_query, millis, pod_names, pod_times, pod_windows
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
-from schemas.packed import millis, pod_names, pod_times, pod_windows
 from streams.hpa.autoscaler import INVALID, Autoscaler
 from streams.hpa.gofloat import wrap64
 from streams.hpa.observation import (

@@ -5,11 +5,11 @@ from functools import lru_cache
 
 from msgspec import structs
 
+from schemas.answers import shape_of, shared_shape
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import Selector, is_selector, parse_selector
 from schemas.observed import Container, Pod
-from schemas.packed import shape_of, shared_shape
 from streams.hpa.observation import NO_PODS, ContainerRequests, PodRow, PodTemplate, TargetPods
 from streams.hpa.rules import CURRENT, Rules
 from streams.state.namespacerows import Names, with_name, without_name

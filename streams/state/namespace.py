@@ -10,9 +10,9 @@ from zlib import crc32
 from msgspec import structs
 
 from schemas import limits
+from schemas.answers import shared
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
-from schemas.packed import shared
 from streams.state.answers import with_part
 from streams.state.membership import Membership
 from streams.state.namespacerows import (

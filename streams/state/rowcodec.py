@@ -12,8 +12,8 @@ import cramjam
 import msgspec
 
 from schemas import limits
+from schemas.answers import shared
 from schemas.keys import HpaId, namespace_key, split_namespace_key
-from schemas.packed import shared
 from streams.state.answers import asked
 from streams.state.ledger import StateError
 from streams.state.namespace import Namespace

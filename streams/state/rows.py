@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
+from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer, unpacked
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin, Pod, Rival
-from schemas.packed import unpacked
 from streams.across.allotments import ClaimRow, FleetRow, ShareRow
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError

@@ -10,11 +10,10 @@ from typing import Any
 import cramjam
 
 from runtime.kafkaclients import ZSTD_LEVEL
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, packed
 from schemas.codec import encode
 from schemas.entries import Entry, LogRecord
 from schemas.observed import Container, Pod
-from schemas.packed import packed
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import ExternalSamples, Observation, Scale, TargetPods, pod_samples

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, packed
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
 from schemas.keys import namespace_key, partition_for
 from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, PodSet, ScaleSet, Target
-from schemas.packed import packed
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 

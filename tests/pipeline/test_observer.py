@@ -15,7 +15,7 @@ from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
-from schemas.answers import Answers, MetricAnswer
+from schemas.answers import Answers, MetricAnswer, unpacked
 from schemas.entries import Body
 from schemas.observed import (
     AutoscalerDeleted,
@@ -27,7 +27,6 @@ from schemas.observed import (
     PodSet,
     ScaleSet,
 )
-from schemas.packed import unpacked
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS, SPECS
 from tests.kit.clusters import Denial, Fault

@@ -15,10 +15,9 @@ from reconciler.core.prometheus import PromConnections, parse_prometheus_file
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
-from schemas.answers import Answers, MetricAnswer
+from schemas.answers import Answers, MetricAnswer, unpacked
 from schemas.decisions import Decision
 from schemas.observed import ClusterReport
-from schemas.packed import unpacked
 from tests.kit.partition import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 from tests.prometheus.server import Prometheus, scraping

@@ -23,9 +23,8 @@ from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.core.statusplan import HpaAnswer, body_of, live_hpa
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, unpacked
 from schemas.codec import decode, encode
-from schemas.packed import unpacked
 
 QUERY = MetricAnswer(api="resource", selector="app=web")
 # Python 3.14 reads 100,000 levels.

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from reconciler.clusters.answers import error_text
 from reconciler.core import metricanswers
 from reconciler.core.objects import Asking, asking_of
-from schemas.answers import MetricAnswer
+from schemas.answers import MetricAnswer, unpacked
 from schemas.codec import encode
 from schemas.kubernetes.selectors import Selector, parse_selector
 from schemas.observed import Target
-from schemas.packed import unpacked
 
 TARGET = Target(group="apps", kind="Deployment", name="web")
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}

@@ -26,13 +26,12 @@ from reconciler.core.objects import (
     target_of,
 )
 from reconciler.observer import publisher as chunks
-from schemas.answers import MetricAnswer, PodUsage
+from schemas.answers import MetricAnswer, PodUsage, packed, unpacked
 from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target
-from schemas.packed import packed, unpacked
 
 _LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
 _OURS = {"manager": "fleethpa", "operation": "Update", "fieldsV1": _LABEL}

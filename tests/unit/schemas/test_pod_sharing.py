@@ -3,8 +3,8 @@
 from typing import Any
 
 from reconciler.core.objects import pod_body
+from schemas.answers import shared
 from schemas.observed import Container, Pod
-from schemas.packed import shared
 
 
 def _pod(name: str, **fields: Any) -> Pod:

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from schemas.answers import MetricAnswer, PodUsage, PodValue
+from schemas.answers import MetricAnswer, PodUsage, PodValue, packed
 from schemas.codec import encode
-from schemas.packed import packed
 from streams.hpa.autoscaler import RAW_AVERAGE, UTILIZATION, MetricSpec
 from streams.hpa.metrics import grouped, grouped_total
 from streams.hpa.observation import ContainerRequests, PodRow, PodSamples, PodTemplate, TargetPods

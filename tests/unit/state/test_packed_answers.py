@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json, structs
 
-from schemas.answers import Answers, MetricAnswer, PodUsage, PodValue
+from schemas.answers import Answers, MetricAnswer, PodUsage, PodValue, packed, unpacked
 from schemas.codec import decode, encode
 from schemas.entries import LogRecord
 from schemas.limits import MAX_TIME_MS
-from schemas.packed import packed, unpacked
 from streams.hpa.observation import compile_answer
 from streams.state.gather import _of_columns
 from streams.state.ledger import StateError

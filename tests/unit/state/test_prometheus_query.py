@@ -6,10 +6,9 @@ import msgspec
 from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from schemas.answers import Answers, MetricAnswer
+from schemas.answers import Answers, MetricAnswer, packed
 from schemas.decisions import Decision
 from schemas.observed import AutoscalerSet, PodList
-from schemas.packed import packed
 from schemas.settings import SettingsSet
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
