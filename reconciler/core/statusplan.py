@@ -22,9 +22,6 @@ from schemas.decisions import Decision, ShortDecision, format_of
 from schemas.kubernetes.quantity import Format, QuantityError, equal_quantity_text, format_milli
 from schemas.kubernetes.shape import JsonView
 
-# --- status -----------------------------------------------------------------------------------------------------------
-
-
 _QUANTITIES = frozenset({"value", "averageValue"})
 _HEAD = b'{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":'
 _CUT = "\0"

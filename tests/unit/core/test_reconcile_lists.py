@@ -25,7 +25,7 @@ from reconciler.core.objects import (
     spec_manager,
     target_of,
 )
-from reconciler.observer import publisher as chunks
+from reconciler.observer import observertopics as chunks
 from schemas.answers import MetricAnswer, PodUsage, packed, unpacked
 from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
