@@ -20,10 +20,18 @@ from msgspec import Struct
 from schemas.codec import WireError
 from schemas.decisions import REMEMBERED, Decision, links_of
 from schemas.keys import HpaId, partition_for
-from streams.archive.filecheck import check_layout, check_segments, check_snapshots, next_head, signed_heads
 from streams.archive.layout import DECISIONS, LOG, is_written
 from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError
-from streams.archive.signing import Heads, read_checkpoints, read_public
+from streams.archive.signing import (
+    Heads,
+    check_layout,
+    check_segments,
+    check_snapshots,
+    next_head,
+    read_checkpoints,
+    read_public,
+    signed_heads,
+)
 from streams.history.archivepast import ArchivePast
 from streams.history.differences import KEPT, NOTHING, Difference, Divergence, Report, Task, differences
 from streams.history.parallel import ReplayPool
