@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.apply.statuswriter import DOWN_FOR_MS, ReconcilerMetrics
 from reconciler.clusters.answers import ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
@@ -30,8 +30,6 @@ from schemas.kubernetes.shape import group_of
 
 LONG_STALE_MS = 60_000
 """This long after its time to live a write is given up without reading the scale once more."""
-DOWN_FOR_MS = 5_000
-"""This long after a request without an answer, an expired wanted write is given up without another request."""
 _SHORTEST_TIMEOUT_S = 1.0
 _NEVER = (-DOWN_FOR_MS, "")
 _TOO_LATE = End("stale", "its time to live passed before it could be written")

@@ -62,7 +62,7 @@ GIVE_UP_MS = 20_000
 """How long a status or an Event is retried; the next decision brings the status again."""
 DOWN_FOR_MS = 5_000
 """For this long after a cluster gave no answer, nothing else is tried there: giving up a queue of statuses one by one
-would delay the offsets of all clusters by many minutes.
+would delay the offsets of all clusters by many minutes. So an expired wanted write is given up without another request.
 """
 EVENTS_KEPT = 50
 FORGOTTEN_MS = 3_600_000
