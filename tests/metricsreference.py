@@ -12,7 +12,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from fleethpa.processes.breaker import BreakerMetrics
 from fleethpa.processes.scheduler import SchedulerMetrics
-from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.router.copies import RouterMetrics
 from streams.decider.metrics import FAMILIES, HPA, Metrics

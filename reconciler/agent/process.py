@@ -19,8 +19,8 @@ from reconciler.agent.agenttopics import AgentPublisher, OrderReader
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election, boot_s
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
-from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.guardsettings import WriteGuards, guards_of
 from reconciler.core.inbox import Position

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
-from reconciler.apply.actuate import Actuator
-from reconciler.apply.statuswriter import EVENTS_KEPT, ReconcilerMetrics, StatusWrite, StatusWriter
+from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.guardsettings import End, WriteGuards, outcome
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite

@@ -30,8 +30,8 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from fleethpa.simulator.cluster import local_identity
+from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
-from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
+from reconciler.apply.actuate import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
 from reconciler.core.statusplan import HpaAnswer, VersionAnswer

@@ -14,6 +14,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply import clusterwriters
+from reconciler.apply.actuate import DOWN_FOR_MS, ReconcilerMetrics
 from reconciler.apply.clusterwriters import (
     LATE_MS,
     LATE_STATUS_MS,
@@ -24,7 +25,6 @@ from reconciler.apply.clusterwriters import (
     ScalesFirst,
     WriterLimits,
 )
-from reconciler.apply.statuswriter import DOWN_FOR_MS, ReconcilerMetrics
 from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position, shown_decision
 from reconciler.core.statusplan import HpaAnswer, VersionAnswer
