@@ -18,8 +18,7 @@ from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.closedloop import StartUp
 from streams.analysis.load import MetricNeed, capacity_of, cycle_ms, needs
 from streams.analysis.measures import Scores, spans_ms
-from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, play
-from streams.analysis.tuning.tailrisk import block_ms
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, block_ms, play
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale

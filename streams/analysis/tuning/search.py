@@ -35,8 +35,7 @@ from streams.analysis.tuning.recording import (
     tried_spec,
     tuned_past,
 )
-from streams.analysis.tuning.surrogate import SpecOutcome, outcome_of
-from streams.analysis.tuning.tailrisk import as_safe, block_ms, carries_peaks, worst_reach
+from streams.analysis.tuning.surrogate import SpecOutcome, as_safe, block_ms, carries_peaks, outcome_of, worst_reach
 from streams.analysis.tuning.variants import DEFAULT_DOWN, SLOW_DOWN, SearchLine, Variants, Variation
 from streams.state.inputs import EvaluationInputs
 

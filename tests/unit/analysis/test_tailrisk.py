@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.analysis.tuning.surrogate import Block, SpecOutcome
-from streams.analysis.tuning.tailrisk import BLOCKS, FOLDS, as_safe, block_ms, bounded_reach, reach
+from streams.analysis.tuning.surrogate import BLOCKS, FOLDS, Block, SpecOutcome, as_safe, block_ms, bounded_reach, reach
 
 PEAKS = st.lists(st.floats(0.01, 10), min_size=1, max_size=200)
 
