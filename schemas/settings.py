@@ -1,4 +1,4 @@
-"""What holds for whole clusters or partitions: settings with their budgets, guardrails, the engine, resets, restarts.
+"""What holds for whole clusters or partitions: settings with their budgets, the engine, resets, restarts; guardrails.
 
 Guardrails are rules over removals of replicas, as data: `guardrails.yaml` holds one `Guardrails` object.
 """
@@ -214,6 +214,9 @@ def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSe
     shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
     maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in MAPS}
     return structs.replace(merge(shared, own), **{name: found or None for name, found in maps.items()})
+
+
+# --- guardrails -------------------------------------------------------------------------------------------------------
 
 
 Percent = Annotated[int, Meta(ge=1, le=100)]

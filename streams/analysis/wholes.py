@@ -27,6 +27,9 @@ _WHOLE_REQUEST = 100
 """A missing pod counts with its request at least, in percent (`streams.hpa.grouping.group_by_pod`)."""
 
 
+# --- a decision with another spec -------------------------------------------------------------------------------------
+
+
 def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> EvaluationInputs:
     """Give the inputs of a FleetHPA's evaluation with another spec of the whole.
 
@@ -80,6 +83,9 @@ def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> 
                 answer = structs.replace(answer, missing_fallback=answer.missing_request * after // 100)
         made.append(answer)
     return tuple(made)
+
+
+# --- its past in shadow -----------------------------------------------------------------------------------------------
 
 
 class WholeSeen(Struct, frozen=True):
@@ -220,6 +226,9 @@ def _reasons(
             f"{rounding} that rounding explains: loads of the clusters differ, so see that traffic follows replicas"
         )
     return reasons
+
+
+# --- a cluster away ---------------------------------------------------------------------------------------------------
 
 
 class WithoutCluster(Struct, frozen=True, kw_only=True, rename="camel"):

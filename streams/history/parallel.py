@@ -86,6 +86,9 @@ def _counting(counts: Any) -> Any:
         _counts = before
 
 
+# --- decisions of one partition, read for a few of their fields -------------------------------------------------------
+
+
 LAG_MS = 3_600_000
 """The decider may publish a decision this much later than its log time."""
 _BREATH = 5_000
@@ -154,6 +157,9 @@ async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> 
                 reported(0, read - counted)
                 counted = read
     return read
+
+
+# --- faults with single HPAs ------------------------------------------------------------------------------------------
 
 
 class Fault(NamedTuple):
