@@ -120,7 +120,7 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
 
 def _hung(state: FleetState) -> list[CheckResult]:
     """The processes that hang, without those of clusters, which are found with the clusters."""
-    hung = [each for each in state.hung if each.process not in ("observer", "reconciler")]
+    hung = [each for each in state.hung if each.process not in ("observer", "reconciler", "agent")]
     both = "fleethpa run ingest, and fleethpa run decider"
     steps = [both if each.next_step == "fleethpa doctor" else each.next_step for each in hung]
     return [

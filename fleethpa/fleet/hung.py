@@ -1,7 +1,7 @@
 """Which process of fleethpa hangs or does not run, each by what it alone does; what follows from that is not named.
 
-Ingest and decider are known by their own records in the log, observer and reconciler by their reports in it. While
-ingest hangs no report arrives, so that nothing is concluded from the silence of these two. Router, breaker,
+Ingest and decider are known by their own records in the log, observer, reconciler and agent by their reports in it.
+While ingest hangs no report arrives, so that nothing is concluded from the silence of these. Router, breaker,
 scheduler and archiver write nothing to it while nothing happens, and are known by their signs of life.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fleethpa.fleet.troubles import ClusterView, HungProcess, Process, since
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Process, since
 from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
@@ -102,25 +102,39 @@ def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
     return HungProcess(process, since_ms, what, step)
 
 
+_CLUSTER_TEXTS: Final[tuple[tuple[Process, str, str], ...]] = (
+    ("observer", "the observer", "pods and metrics there are as last known"),
+    ("reconciler", "the reconciler", "nothing is written there"),
+    ("agent", "the agent", "pods and metrics there are as last known, and nothing is written there"),
+    ("agent", "the reconciler in the agent", "nothing is written there"),
+)
+
+
 def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungProcess]:
-    """Silent observers and reconcilers; one process serves many clusters, so those of a kind share a line."""
-    kinds: tuple[tuple[Process, str, str], ...] = (
-        ("observer", "observerSilent", "pods and metrics there are as last known"),
-        ("reconciler", "reconcilerSilent", "nothing is written there"),
-    )
-    for process, kind, follows in kinds:
-        silent = {
-            cluster.name: trouble.since_ms
-            for cluster in clusters
-            for trouble in cluster.troubles
-            if trouble.kind == kind and trouble.since_ms is not None
-        }
-        if silent:
-            since_ms, names = max(silent.values()), list(silent)
-            text = (
-                f"the {process} of {listed(names, SHOWN)} hangs or does not run: no report{since(since_ms, present_ms)}"
+    """Silent observers, reconcilers and agents; one process serves many clusters, so those of a kind share a line."""
+    silent: dict[str, dict[str, ClusterTrouble]] = {who: {} for _, who, _ in _CLUSTER_TEXTS}
+    for cluster in clusters:
+        for who, trouble in _silent(cluster):
+            silent[who][cluster.name] = trouble
+    for process, who, follows in _CLUSTER_TEXTS:
+        if found := silent[who]:
+            since_ms = max(each.since_ms or 0 for each in found.values())
+            what = (
+                f"{who} of {listed(list(found), SHOWN)} hangs or does not run: no report{since(since_ms, present_ms)}"
             )
-            yield _hung(process, since_ms, f"{text}, {follows}")
+            # The log of an agent is in its cluster; the others' processes are the hub's.
+            step = next(iter(found.values())).next_step if process == "agent" else f"fleethpa run {process}"
+            yield HungProcess(process, since_ms, f"{what}, {follows}", step)
+
+
+def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
+    """Which processes of a cluster are silent, as `_CLUSTER_TEXTS` names them, and the trouble that this is."""
+    troubles = {each.kind: each for each in cluster.troubles if each.since_ms is not None}
+    observer, reconciler = troubles.get("observerSilent"), troubles.get("reconcilerSilent")
+    if observer is not None:
+        yield "the agent" if cluster.has_agent else "the observer", observer
+    if reconciler is not None and not (cluster.has_agent and observer):
+        yield "the reconciler in the agent" if cluster.has_agent else "the reconciler", reconciler
 
 
 _WITHOUT: Final[Mapping[QuietProcess, str]] = {

@@ -1,5 +1,6 @@
 """Which process is named as hung, by what it alone does, and what is then no problem of an HPA."""
 
+import re
 from dataclasses import replace
 from typing import get_args
 
@@ -15,7 +16,7 @@ from schemas.keys import HpaId
 from schemas.observed import API_SERVER_PART, ObserverTrouble
 from schemas.settings import ClusterSettings
 from schemas.topics import QuietProcess
-from streams.state.partitionrow import ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 QUIET_MS = quiet_limit_ms(15_000)
@@ -32,6 +33,11 @@ def cluster(name: str, *, observed_ms: int = 1_000, served_ms: int = 1_000) -> C
         reports=[ReportRow(name, "o", "s", NOW_MS - observed_ms)],
         served=ServedRow(NOW_MS - served_ms),
     )
+
+
+def with_agent(name: str, *, observed_ms: int = 1_000, served_ms: int = 1_000) -> ClusterView:
+    """As `cluster`, with an agent that observes and writes it."""
+    return replace(cluster(name, observed_ms=observed_ms, served_ms=served_ms), agent=AgentRow(1))
 
 
 def ago(*quiet_ms: int) -> dict[int, int]:
@@ -102,6 +108,28 @@ def hung(
             ["the reconciler of east hangs or does not run: no report since"],
             id="reconciler",
         ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [
+                cluster("east", observed_ms=SILENT, served_ms=SILENT),
+                with_agent("west", observed_ms=SILENT, served_ms=SILENT),
+                with_agent("north", observed_ms=SILENT),
+            ],
+            [
+                "the observer of east hangs or does not run: no report since",
+                "the reconciler of east hangs or does not run: no report since",
+                "the agent of west, north hangs or does not run: no report since",
+            ],
+            id="agents, one line",
+        ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [with_agent("west", served_ms=SILENT)],
+            ["the reconciler in the agent of west hangs or does not run: no report since"],
+            id="a part of an agent",
+        ),
         pytest.param(ago(0, 900), ago(0, 900), [], [], id="a partition in which nothing was ever written"),
     ],
 )
@@ -110,7 +138,12 @@ def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
 ) -> None:
     found = hung(ingested, decided, clusters)
     assert [each.text.partition(" since ")[0] + " since" for each in found] == named
-    assert all(". Next: fleethpa " in each.text or ". Next: fleethpa doctor" in each.text for each in found)
+    agents = [each for each in found if "agent" in each.text]
+    assert all(". Next: fleethpa " in each.text for each in found if each not in agents)
+    for each in agents:
+        assert re.search(
+            r"Next: kubectl --context (north|west) -n fleethpa-system logs deployment/fleethpa-agent", each.text
+        )
 
 
 @pytest.mark.parametrize("process", get_args(QuietProcess))
