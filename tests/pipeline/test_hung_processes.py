@@ -12,13 +12,18 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from confluent_kafka import Producer
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.frame.writer import open_writer
 from fleethpa.simulator.switches import default_fleet
+from reconciler.agent.process import HOME
+from schemas.agents import AgentSet
 from schemas.decisions import NO_OUTCOME
 from tests.kafka.broker import free_ports
 
@@ -34,7 +39,22 @@ LINES = {
     "router": "the router hangs or does not run",
     "breaker": "the breaker hangs or does not run",
     "scheduler": "the scheduler hangs or does not run",
+    "archiver": "the archiver hangs or does not run",
+    "agent": "the agent of west hangs or does not run",
 }
+NEXT = {
+    "archiver": "fleethpa archive --to DIR",
+    "agent": "kubectl --context west -n fleethpa-system logs deployment/fleethpa-agent",
+}
+"""The next command, where it is not `fleethpa run PROCESS`."""
+OF_CLUSTERS = {
+    "observer": "its observer has been silent",
+    "reconciler": "its reconciler has been silent",
+    "agent": "west  its observer has been silent",
+}
+"""What `doctor` finds with each cluster, instead of a line about the process."""
+WEST = AgentSet(cluster="west", incarnation=1)
+AGENT = ("--incarnation", "1", "--no-stand-in", "--local-clock", "--web-port", "0")
 READS: tuple[tuple[str, ...], ...] = (
     ("get", "hpa", "-A"),
     ("get", "clusters"),
@@ -57,18 +77,33 @@ FURTHER_READS: tuple[tuple[str, ...], ...] = (
     ("guardrails", "test", "-f", "examples/guardrails.yaml", "--since", "1m"),
     ("export", "decisions", "-A", "--since", "1m", "-o", "csv"),
     ("audit", "list", "-A", "--last", "1"),
+    ("diff", "-f", "examples/checkout.yaml"),
+    ("upgrade-preview", "-A", "--to", "1.36", "--since", "1m"),
 )
 """What else is asked of a fleet: all verbs read its state in one way, so that one process that hangs shows it."""
 
 
 class _Separate(Stack):
-    """The stack with a child for each part."""
+    """The stack with a child for each part, and an agent in west."""
+
+    def _broker(self) -> str:
+        brokers = super()._broker()
+        asker = Producer({"bootstrap.servers": brokers})
+        for topic in WEST.topics.reports, WEST.topics.orders:
+            asker.list_topics(topic, timeout=10)  # which brings it into being
+        return brokers
+
+    async def _write_settings(self) -> None:
+        await super()._write_settings()
+        async with open_writer(self.config) as writer:
+            await writer.send("agent", WEST.cluster, "", [WEST])
 
     def _commands(self) -> dict[str, Sequence[str]]:
         together = super()._commands()
         run = [sys.executable, "-m", "fleethpa", "run"]
         reach = ["--brokers", self.config.brokers, "--web-port", "0"]
-        members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters)]
+        kubeconfig = ["--kubeconfig", self.config.kubeconfig, "--contexts"]
+        members = [*kubeconfig, ",".join(name for name in self.clusters if name != WEST.cluster)]
         commands: dict[str, Sequence[str]] = {
             "ingest": [*run, "ingest", *reach],
             "observer": [*run, "observer", *reach, *members],
@@ -76,6 +111,8 @@ class _Separate(Stack):
             "router": [*run, "router", *reach],
             "breaker": [*run, "breaker", *reach, "-f", "examples/guardrails.yaml"],
             "scheduler": [*run, "scheduler", *reach],
+            "agent": [*run, "agent", *reach, *kubeconfig, WEST.cluster, *AGENT],
+            "archiver": [*run[:-1], "archive", *reach, "--to", str(self._plan.folder / "archive")],
         }
         return commands | {name: together[name] for name in ("decider", "page")}
 
@@ -83,19 +120,25 @@ class _Separate(Stack):
 class _Viewer:
     """A person with a terminal and a browser."""
 
-    def __init__(self, stack: Stack, port: int, environ: Mapping[str, str]) -> None:
+    def __init__(self, stack: Stack, folder: Path, port: int, environ: Mapping[str, str]) -> None:
         self.stack, self.port, self.environ = stack, port, environ
+        self.archive = ("--from", str(folder / "archive"))
 
     async def stderr_of(self, *arguments: str) -> str:
+        out, err = await self.ask(*arguments)
+        assert "no outcome" not in out, f"{arguments}: {out}"
+        return err
+
+    async def ask(self, *arguments: str) -> tuple[str, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.stack.config.brokers),
+            *(sys.executable, "-m", "fleethpa", *arguments),
+            *(() if "--from" in arguments else ("--brokers", self.stack.config.brokers)),
             env=self.environ,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         out, err = await process.communicate()
-        assert "no outcome" not in out.decode(), f"{arguments}: {out.decode()}"
-        return err.decode()
+        return out.decode(), err.decode()
 
     async def page(self, path: str, text: str, timeout_s: float = 10.0) -> str:
         """Look at a page until a line is there: it reads the state every two seconds."""
@@ -122,9 +165,11 @@ async def viewer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Vie
     folder = tmp_path_factory.mktemp("stack")
     (port,) = free_ports(1)
     environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "COLUMNS": "200"}
-    async with _Separate(StackPlan(folder, fleet=default_fleet(), page_port=port, environ=environ)) as stack:
+    fleet = default_fleet()
+    fleet.clusters[WEST.cluster].apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    async with _Separate(StackPlan(folder, fleet=fleet, page_port=port, environ=environ)) as stack:
         await stack.ready(HPAS)
-        yield _Viewer(stack, port, environ)
+        yield _Viewer(stack, folder, port, environ)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -141,9 +186,15 @@ async def test_a_process_that_hangs_is_named_by_every_read_verb_and_the_page(vie
             stated = await viewer.until(LINES[name], True, deadline_s, *arguments)
             assert re.match(f"warning: {LINES[name]}", stated), (arguments, stated)
             assert stated.count("hangs or does not run") == 1, (arguments, stated)
-            assert f"fleethpa run {name}" in stated.splitlines()[0], stated
+            assert NEXT.get(name, f"fleethpa run {name}") in stated.splitlines()[0], stated
         for arguments in FURTHER_READS if name == "decider" else ():
             assert re.match(f"warning: {LINES[name]}", await viewer.stderr_of(*arguments)), arguments
+        found, _ = await viewer.ask("doctor")
+        assert OF_CLUSTERS.get(name, f"{name}  {LINES[name]}") in found, found
+        assert found.count("hangs or does not run") == (name not in OF_CLUSTERS), found
+        if name == "archiver":
+            stated = await viewer.until(LINES[name], True, deadline_s, "get", "hpa", "-A", *viewer.archive)
+            assert re.match(f"warning: {LINES[name]}", stated), stated
         for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout", "/rollouts", "/audit", "/try"):
             shown = await viewer.page(path, LINES[name])
             # The lists of an HPA's changes have what was recorded: outcomes that did not come are facts there.
