@@ -21,13 +21,14 @@ from fleethpa.questions.tunings import Asked, Kept, Progress, TuneFinding, parse
 from fleethpa.show.formats import to_yaml, to_yaml_documents
 from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
 from fleethpa.show.times import rfc3339, span
+from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
-from streams.analysis.tuning.recording import WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
+from streams.analysis.tuning.recording import LEAST_GAIN, WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
 from streams.history.parallel import Faults, cores
 
 
@@ -105,7 +106,7 @@ async def _tuned(
 
 _DAY_MIN: Final = 1440
 MOST_CHOICES: Final = 5
-"""Specs of the frontier that are shown where no change is free."""
+"""Specs of the frontier that are shown where nothing is proposed."""
 CAUTIONS: Final = (
     "whether the future is like the past: loads, releases and dependencies change",
     "what the capacity of a pod really is: no latency is in the log",
@@ -167,10 +168,13 @@ def section(tuned: Tuned) -> Section:
                     *[f"bound: {text}" for text in found.bounds],
                 ]
             ),
-            Notes(headline(found), changes(found.deployed, found.spec) if found.changed else relief_hint(found)),
+            Notes(
+                headline(found),
+                changes(found.deployed, found.spec) if found.changed else [*unproven(found), *relief_hint(found)],
+            ),
             Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
             _curve(found),
-            *([] if found.changed else [_choices(found)]),
+            *([_choices(found)] if not found.changed and frontier(found) else []),
             *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
         ],
     )
@@ -258,9 +262,12 @@ def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
     if not tunings:
         return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
     if not better:
-        choices = sum(len(frontier(each)) for each in tunings)
-        follows = "what each of the specs that save something costs follows" if choices else "no spec saves anything"
-        return f"No change is free{' for any of them' if len(found) > 1 else ''}; {follows}."
+        follows = "no spec saves anything"
+        if any(map(unproven, tunings)):
+            follows = "what saves something has less reserve than the deployed spec"
+        if any(map(frontier, tunings)):
+            follows = "what each of the specs that save something costs follows"
+        return f"No change is certain to be free{' for any of them' if len(found) > 1 else ''}; {follows}."
     saved, ran = sum(each.saved for each in better), sum(each.unseen[0].replica_hours for each in better)
     money = "" if price is None else f"; {price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h"
     direction = "fewer" if saved >= 0 else "more"
@@ -270,12 +277,12 @@ def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
 
 
 def frontier(found: Tuning) -> list[CurvePoint]:
-    """The specs, of those tried, that save most for what they cost: fewer replica-hours than deployed, each with less
-    overload than the ones before; the most saving first, at most five.
+    """The specs, of those tried, that save most for what they cost: fewer replica-hours than deployed and more
+    overload, each with less overload than the ones before; the most saving first, at most five.
     """
     kept: list[CurvePoint] = []
-    for point in sorted(found.curve, key=lambda each: (each.replica_hours, each.overload_share)):
-        if point.replica_hours < found.deployed_point.replica_hours and (
+    for point in _saving(found):
+        if point.overload_share > found.deployed_point.overload_share and (
             not kept or point.overload_share < kept[-1].overload_share
         ):
             kept.append(point)
@@ -285,8 +292,28 @@ def frontier(found: Tuning) -> list[CurvePoint]:
     return [kept[step] for step in steps]
 
 
+def _saving(found: Tuning) -> list[CurvePoint]:
+    """The specs that save enough to be worth a change, the most saving first."""
+    most = found.deployed_point.replica_hours * (1 - LEAST_GAIN)
+    saving = [point for point in found.curve if point.replica_hours < most]
+    return sorted(saving, key=lambda each: (each.replica_hours, each.overload_share))
+
+
+def unproven(found: Tuning) -> list[str]:
+    """Where nothing is proposed: that some specs had no more overload on the part that they were chosen on."""
+    points = [each for each in _saving(found) if each.overload_share <= found.deployed_point.overload_share]
+    if found.changed or not points:
+        return []
+    most = 1 - points[0].replica_hours / found.deployed_point.replica_hours
+    return [
+        f"{counted(len(points), 'spec')} would have saved up to {most:.0%} with no more overload there: they are not "
+        "proposed because, under more load than was recorded, in whole evaluations or on the rest of the recording, "
+        "they have more than the deployed spec"
+    ]
+
+
 def _choices(found: Tuning) -> Grid:
-    """Where nothing is free: what each spec of the frontier saves and costs, and the flags that choose it."""
+    """Where nothing is proposed: what each spec of the frontier saves and costs, and the flags that choose it."""
     was = found.deployed_point
     rows = [
         (
@@ -298,7 +325,8 @@ def _choices(found: Tuning) -> Grid:
         for point in frontier(found)
     ]
     return Grid(
-        [("SPEC", "REPLICA-HOURS SAVED", "TIME IN OVERLOAD", "TRY IT"), *rows], "no change is free; the choice is"
+        [("SPEC", "REPLICA-HOURS SAVED", "TIME IN OVERLOAD", "TRY IT"), *rows],
+        "what saves something costs overload; the choice is",
     )
 
 

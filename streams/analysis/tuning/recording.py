@@ -24,6 +24,8 @@ from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale
 from streams.state.inputs import EvaluationInputs
 
+LEAST_GAIN = 0.02
+"""Share of the replica-hours that a proposal must save to be worth a change."""
 WORTH_RELIEF = 0.0005
 """Share of the time in overload from which it is worth paying for less: three quarters of a minute a day."""
 COST_EVEN = 0.001

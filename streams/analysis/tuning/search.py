@@ -21,6 +21,7 @@ from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.load import cycle_ms
 from streams.analysis.measures import Moment, scores
 from streams.analysis.tuning.recording import (
+    LEAST_GAIN,
     WORTH_RELIEF,
     CurvePoint,
     Objective,
@@ -39,8 +40,6 @@ from streams.analysis.tuning.surrogate import SpecOutcome, as_safe, block_ms, ca
 from streams.analysis.tuning.variants import DEFAULT_DOWN, SLOW_DOWN, SearchLine, Variants, Variation
 from streams.state.inputs import EvaluationInputs
 
-LEAST_GAIN = 0.02
-"""Share of the replica-hours that a proposal must save to be worth a change."""
 _COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
 RELIEF = 0.5
 """Share of the deployed spec's overload that a proposal for safety may keep where it costs more."""

@@ -6,8 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from fleethpa.cli.tune import MOST_CHOICES, frontier
+from fleethpa.cli.tune import MOST_CHOICES, Tuned, frontier, unproven
+from fleethpa.cli.tune import in_a_sentence as in_a_line
 from fleethpa.questions.backtestreport import Reported, in_a_sentence
+from schemas.keys import HpaId
 from streams.analysis.measures import Measures
 from streams.analysis.tuning.recording import CurvePoint, Tuning
 
@@ -91,3 +93,13 @@ def test_the_frontier_is_what_saves_most_for_its_cost(curve: list[tuple[float, f
     found = frontier(cast(Tuning, tuning))
     assert [each.replica_hours for each in found] == hours
     assert len(found) <= MOST_CHOICES
+
+
+def test_a_spec_that_saves_with_no_more_overload_is_not_among_the_specs_that_cost_something() -> None:
+    curve = [point(80, 0.05), point(85, 0.02), point(90, 0.01), point(99.5, 0.001)]
+    tuning = cast(Tuning, SimpleNamespace(changed=False, curve=curve, deployed_point=point(100, 0.02)))
+    assert frontier(tuning) == [curve[0]]
+    (stated,) = unproven(tuning)
+    assert stated.startswith("2 specs would have saved up to 15% with no more overload there: they are not proposed")
+    tuning = cast(Tuning, SimpleNamespace(changed=False, curve=curve[1:], deployed_point=point(100, 0.02)))
+    assert in_a_line([Tuned(HpaId("c", "n", "a"), {}, tuning)]).startswith("No change is certain to be free; ")
