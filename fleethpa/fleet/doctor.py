@@ -298,7 +298,12 @@ async def _access(session: Session, state: FleetState | None, options: Mapping[s
     members = await look_up_members(session, options)
     for check in finding_checks(members):
         yield check
-    for cluster in members.clusters:
+    # An archive may be of another fleet than that of the kubeconfig of this machine.
+    here = None if session.source == "kafka" or state is None else state.clusters
+    lacking = [each.name for each in members.clusters if here is not None and each.name not in here]
+    if lacking:
+        yield CheckResult("ok", "access", "-", f"not asked, as they are not in the archive: {listed(lacking)}")
+    for cluster in (each for each in members.clusters if each.name not in lacking):
         enforce = cluster.name in enforced
         yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
 

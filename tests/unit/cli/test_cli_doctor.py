@@ -28,8 +28,10 @@ from schemas.observed import (
     Target,
 )
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from tests.kit.archive import write_archive
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.clusters import Denial, FaultyCluster
+from tests.kit.generated_log import Fleet as GeneratedFleet
 from tests.kit.published import fits
 
 AREAS = ("--only", "kafka,log,clusters,hpas", "--brokers", "127.0.0.1:1")
@@ -525,6 +527,17 @@ async def test_a_cluster_that_does_not_answer_and_one_that_is_not_there(
         await sim.stop_api(abort=True)
         dead = await asyncio.to_thread(run, "clusters", "check", *reach)
         assert (dead.exit_code, "failure" in dead.stdout, "Traceback" in dead.output) == (1, True, False)
+
+
+async def test_a_cluster_that_an_archive_lacks_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a", GeneratedFleet(hpas=1, namespaces=1, minutes=1, partitions=1, seed=1))
+    async with member(tmp_path) as (sim, reach):
+        await sim.stop_api(abort=True)
+        run = Cli(monkeypatch)
+        done = await asyncio.to_thread(run, "doctor", "--from", str(archive), "-o", "json", *reach)
+        assert [each for each in items(done) if each["level"] == "failure"] == [], done.output
+        (access,) = [each for each in items(done) if each["area"] == "access"]
+        assert (access["level"], access["message"]) == ("ok", "not asked, as they are not in the archive: east")
 
 
 async def test_clusters_that_a_folder_names_are_asked_too(
