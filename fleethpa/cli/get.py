@@ -152,7 +152,10 @@ class _HpaTable:
         listed, now_ms = [view for view in views if view.id in own], self._session.now_ms()
 
         def problems(view: HpaView) -> list[str]:
-            return [each.text if self._by_cause or self._output != "table" else each.label for each in own[view.id]]
+            return [
+                each.text if self._by_cause or self._output != "table" else each.brief or each.label
+                for each in own[view.id]
+            ]
 
         if self._left_out is None:
             width = self._session.width if self._output == "table" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter, itemgetter
@@ -16,7 +16,7 @@ from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, c
 from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
-from fleethpa.show.times import rfc3339, span
+from fleethpa.show.times import clock, rfc3339, span
 from fleethpa.show.words import listed
 from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force
@@ -269,6 +269,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
     guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
     pauses = tuple(_pauses(hpa.id, [("", own), *wider], guardrail, clock_ms))
+    briefly = (_paused(scope, known, clock_ms, _briefly) for scope, known in [("", own), *wider])
     return HpaView(
         id=hpa.id,
         hpa=_object(row) | {"status": row.shown_status},
@@ -278,6 +279,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         last_decision=row.last_decision,
         paused="; ".join(text for text, _ in pauses),
         pauses=pauses,
+        paused_briefly=next(filter(None, briefly), guardrail),
         held=row.paused,
         refused=in_force.refused,
         override=override_in_force(own, clock_ms),
@@ -345,10 +347,15 @@ def _pauses(
         yield guardrail, f"fleethpa resume -C {hpa.cluster} --guardrails"
 
 
-def _paused(scope: str, known: Mapping[str, Pause], now_ms: int) -> str:
+def _paused(
+    scope: str,
+    known: Mapping[str, Pause],
+    now_ms: int,
+    shown: Callable[[str, str, Pause, int], str] = lambda scope, kind, pause, now_ms: pause_text(scope, kind, pause),
+) -> str:
     """The first pause of a person that is in force, in words; empty: none."""
     in_force = (
-        pause_text(scope, kind, pause)
+        shown(scope, kind, pause, now_ms)
         for kind, pause in known.items()
         if kind != OVERRIDE and is_in_force(pause.until_ms, now_ms)
     )
@@ -358,6 +365,14 @@ def _paused(scope: str, known: Mapping[str, Pause], now_ms: int) -> str:
 def _paused_whole(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
     """As `_paused`, of a whole cluster or of all."""
     return next(filter(None, (_paused("", part.row.pauses.get(cluster, {}), now_ms) for part in partitions)), "")
+
+
+def _briefly(scope: str, kind: str, pause: Pause, now_ms: int) -> str:
+    """A pause in a narrow column: `cluster paused by anna until 08:30`."""
+    where = scope if scope.startswith("all ") else scope.partition(" ")[0]
+    what = " ".join(filter(None, (where, "" if kind == "all" else kind, "paused")))
+    by = f" by {pause.author}" if pause.author else ""
+    return f"{what}{by}{f' until {clock(pause.until_ms, now_ms)}' if pause.until_ms else ''}"
 
 
 def pause_text(scope: str, kind: str, pause: Pause) -> str:

@@ -42,15 +42,16 @@ _ANSWER_LABELS: Final = frozenset({"no metrics", "no scale"})
 class Problem(NamedTuple):
     """One problem of an HPA.
 
-    `label`: few words, for a narrow column. `text`: the whole. `cause`: what other HPAs of the cluster may have in
-    common with it; empty: the problem is this HPA's own. `waits`: whether `status` counts it as not having what it
-    wants.
+    `label`: few words, of all problems of the kind. `text`: the whole. `cause`: what other HPAs of the cluster may have
+    in common with it; empty: the problem is this HPA's own. `waits`: whether `status` counts it as not having what it
+    wants. `brief`: for a narrow column; empty: the label.
     """
 
     label: str
     text: str
     cause: str = ""
     waits: bool = True
+    brief: str = ""
 
 
 class MemberView(NamedTuple):
@@ -92,6 +93,8 @@ class HpaView:
     paused: str = ""
     pauses: tuple[tuple[str, str], ...] = ()
     """What is paused, in words, and the command that ends that; the narrowest first."""
+    paused_briefly: str = ""
+    """The narrowest pause: what, by whom, until when."""
     held: str = ""
     """Why the last evaluation wanted no write although it had another count: a brake, or a pause as of then."""
     refused: str = ""
@@ -254,7 +257,7 @@ def _by_command(view: HpaView) -> Iterator[Problem]:
     if view.mode == "off":
         yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
     if view.paused:
-        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
+        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}", brief=view.paused_briefly)
     if view.override is not None:
         idle = "" if view.mode == "enforce" else f" (without effect in mode {view.mode})"
         yield Problem("override", f"{view.override.text}{idle}", waits=False)

@@ -68,6 +68,12 @@ def rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
+def clock(time_ms: int, now_ms: int) -> str:
+    """A time of the day (UTC): `08:30`; with its date where that is not today's: `11-28 08:30`."""
+    moment, now = (datetime.fromtimestamp(each / 1000, UTC) for each in (time_ms, now_ms))
+    return moment.strftime("%H:%M" if moment.date() == now.date() else "%m-%d %H:%M")
+
+
 def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]:
     """At most `count` times (UTC), spread evenly over a span with its ends, and labels of which no two are equal."""
     times = [begin_ms + (end_ms - begin_ms) * part // (count - 1) for part in range(count)]

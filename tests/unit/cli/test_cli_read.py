@@ -32,7 +32,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, C
 from streams.archive.layout import LOG
 from streams.archive.segments import archived_record
 from streams.history.recorded import Expander, Recorded
-from tests.kit.cli import Cli, Fleet, FleetPast, hpa
+from tests.kit.cli import START_MS, Cli, Fleet, FleetPast, hpa
 from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
 
@@ -153,6 +153,24 @@ async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
     assert view.paused.endswith("INC-42")
     fleet.append(AutoscalerDeleted(name="checkout"))
     assert CHECKOUT not in (await read_state(fleet.past())).hpas
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (Command(command="pause", name="checkout", author="bob", reason="INC-42"), "paused by bob"),
+        (
+            Command(command="pause", name="checkout", author="bob", until=START_MS + 3_600_000),
+            "paused by bob until 15:00",
+        ),
+        (Command(command="pause", name="", until=START_MS + 86_400_000), "namespace paused until 11-22 14:00"),
+        (Command(command="pause", name="checkout", pause_kind="scaleDown", author="bob"), "scaleDown paused by bob"),
+    ],
+)
+def test_a_list_shows_whose_pause_it_is_and_until_when(run: Cli, fleet: Fleet, command: Command, shown: str) -> None:
+    fleet.append(command)
+    fleet.checkpoint()
+    assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith(f"  {shown}")
 
 
 async def test_a_resume_of_one_direction_leaves_the_pause_of_the_other(fleet: Fleet) -> None:
