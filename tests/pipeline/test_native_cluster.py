@@ -50,7 +50,7 @@ def writers(document: dict[str, Any] | None) -> set[tuple[str, str]]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.05)
 
@@ -89,7 +89,7 @@ async def test_a_native_hpa_scales_is_adopted_and_is_given_back(tmp_path: Path) 
         target = cluster.store.get(("deployments.apps", NAMESPACE, "web"))
         assert ("kube-controller-manager", "scale") in writers(target)
 
-        changes = ("--yes", "--reason", "a test", "--wait", "20s")
+        changes = ("--yes", "--reason", "a test", "--wait", "60s")
         await command(stack, "adopt", ONE, "--export", str(tmp_path), *changes)
         assert (native(cluster), await mode(stack)) == (None, ("central", "enforce"))
         cluster.set_load(NAMESPACE, "web", ConstantLoad(440))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,13 +185,13 @@ async def test_a_list_after_410_heals_missed_deletes_and_a_restarted_server_is_f
             await topics.until(lambda: len(pods_now(made)) == 3, "three pods")
             await sim.stop_api(abort=True)
             sim.apply(deployment("web", 1))
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while len(live_pods(made)) > 1:
                     await asyncio.sleep(0.05)
             sim.store.compact()  # the deletions are history that a watch cannot ask for any more
             await sim.start_api()
-            await topics.until(lambda: pods_now(made) == live_pods(made), "the deletes, by a full list", 30)
-            await topics.until(lambda: scales(made, "web")[-1].spec_replicas == 1, "the scale", 30)
+            await topics.until(lambda: pods_now(made) == live_pods(made), "the deletes, by a full list")
+            await topics.until(lambda: scales(made, "web")[-1].spec_replicas == 1, "the scale")
 
 
 async def test_expired_watches_list_again(tmp_path: Path) -> None:
@@ -204,7 +205,9 @@ async def test_expired_watches_list_again(tmp_path: Path) -> None:
             sim.expire_watches()
             await topics.until(lambda: len(topics.of(AutoscalerList)) > before, "a new full list")
             labels = {"cluster": "east", "resource": "pods", "reason": "410"}
-            assert part.health.registry.get_sample_value("fleethpa_watch_restarts_total", labels) == 1
+            value = partial(part.health.registry.get_sample_value, "fleethpa_watch_restarts_total", labels)
+            await topics.until(value, "the watch of pods begins again, too")
+            assert value() == 1
 
 
 async def test_a_forbidden_namespace_is_a_visible_problem_and_the_others_go_on(tmp_path: Path) -> None:

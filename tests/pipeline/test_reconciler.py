@@ -624,7 +624,7 @@ async def test_reading_that_goes_back_takes_only_what_is_new(
 
 
 async def _until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not found():
             await asyncio.sleep(0.01)
 
