@@ -32,14 +32,13 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.limits import MOST_SYNC_PERIODS
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
-from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
+from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, Takes, end_of_chain
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.rebuild import rebuild
 from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
-from streams.decider.takes import Takes
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
 from streams.state.timing import next_pace

@@ -15,7 +15,7 @@ from faust.tables import recovery
 from fleethpa.cli.main import main
 from streams.decider import strict
 from streams.decider.app import Ticker
-from streams.decider.takes import Takes
+from streams.decider.assignment import Takes
 
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from streams.decider import owned
 from streams.decider.app import RowStore, StateTable
-from streams.decider.assignment import DeciderConfig
+from streams.decider.assignment import DeciderConfig, Takes
 from streams.decider.metrics import Metrics
 from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
-from streams.decider.takes import Takes
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
 from tests.kafka.chaos import armed
