@@ -33,11 +33,10 @@ from schemas.entries import VERSION, LogRecord
 from schemas.limits import MOST_SYNC_PERIODS
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, Takes, end_of_chain
-from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.rebuild import rebuild
-from streams.decider.strict import StrictTransport
+from streams.decider.strict import StartError, StrictTransport, Watchdog, check, watch_loop
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition

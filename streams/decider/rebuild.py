@@ -24,7 +24,7 @@ from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.archive.layout import LOG as ARCHIVED_LOG
 from streams.archive.segments import ArchiveError
 from streams.decider.assignment import DeciderConfig
-from streams.decider.crashonly import StartError
+from streams.decider.strict import StartError
 from streams.decider.tail import Exit, TailHead
 from streams.history.archivepast import ArchivePast
 from streams.history.past import LogGoneError, Past

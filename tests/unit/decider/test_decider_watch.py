@@ -12,9 +12,9 @@ from streams.decider import owned
 from streams.decider import tail as fence
 from streams.decider.app import TICKS, Ticker
 from streams.decider.assignment import DeciderConfig
-from streams.decider.crashonly import Watchdog
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition
+from streams.decider.strict import Watchdog
 from streams.decider.tail import Exit, Fence
 from streams.state.ledger import DecisionRecord
 

@@ -5,8 +5,8 @@ from aiokafka import TopicPartition
 
 from runtime.kafkaclients import OffsetBounds
 from schemas import topics
-from streams.decider.crashonly import StartError
 from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
+from streams.decider.strict import StartError
 from streams.decider.tail import TailHead
 from streams.state.partition import Partition
 from tests.kit.playback import make_log

@@ -14,8 +14,8 @@ from schemas.topics import LOG as LOG_TOPIC
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.decider import rebuild as fromarchive
-from streams.decider.crashonly import StartError
 from streams.decider.rebuild import ArchivedState, archived_state, check_decision, check_reach, check_record, head_after
+from streams.decider.strict import StartError
 from streams.decider.tail import TailHead
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
