@@ -28,9 +28,9 @@ from schemas.keys import HpaId, parse_hpa_id
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import Heads, make_key, read_public
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import Report
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
+from streams.history.replay import Report
 from streams.history.verify import checkpoints_of, verify_partition
 from streams.history.verify import verify as verify_archive
 

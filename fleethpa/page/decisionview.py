@@ -28,9 +28,9 @@ from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import read_checkpoints
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import NOTHING, differences
 from streams.history.past import Past
 from streams.history.recorded import Recorded
+from streams.history.replay import NOTHING, differences
 
 # --- the arithmetic: a bar for the count after each step, the step that decided lit -----------------------------------
 

@@ -23,11 +23,10 @@ from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.load import BACK_MS, LoweredRequest, lowered_requests
 from streams.archive.segments import ArchiveError
-from streams.history.differences import differences
 from streams.history.evaluations import FarStateError, evaluation_of
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
-from streams.history.replay import Derived, derive
+from streams.history.replay import Derived, derive, differences
 from streams.state import records as decisionrecords
 from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs

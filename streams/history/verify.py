@@ -33,11 +33,23 @@ from streams.archive.signing import (
     signed_heads,
 )
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import KEPT, NOTHING, Difference, Divergence, Report, Task, differences
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
 from streams.history.recorded import Expander, Recorded
-from streams.history.replay import FaultError, Refold, Refolded, log_offset_of, refold
+from streams.history.replay import (
+    KEPT,
+    NOTHING,
+    Difference,
+    Divergence,
+    FaultError,
+    Refold,
+    Refolded,
+    Report,
+    Task,
+    differences,
+    log_offset_of,
+    refold,
+)
 from streams.state.ledger import CoreError
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows

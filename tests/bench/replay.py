@@ -25,8 +25,8 @@ from streams.archive.archiver import PartitionWriter, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segments import archived_record
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import Report, Task
 from streams.history.parallel import ReplayPool, cores
+from streams.history.replay import Report, Task
 from streams.history.verify import verify_partition
 from tests.bench.steady import ClosedLoop, steady_fleet
 from tests.kit.archive import as_record

@@ -15,8 +15,8 @@ from streams.archive.layout import DECISIONS, LOG, read_snapshot
 from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record, read_frames
 from streams.archive.signing import Heads, check_layout
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import Report, Task
 from streams.history.past import Past
+from streams.history.replay import Report, Task
 from streams.history.verify import checkpoints_of, verify_partition
 from streams.state.partition import Partition
 from tests.kit.archive import ENFORCING, Topics, as_record

@@ -13,7 +13,7 @@ from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import Task
+from streams.history.replay import Task
 from streams.history.verify import checkpoints_of, verify_partition
 from streams.state.partition import Partition
 from tests.kit.archive import Topics, in_order, topics_of, write_archive

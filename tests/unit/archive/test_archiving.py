@@ -15,7 +15,7 @@ from streams.archive.segments import ArchiveError
 from streams.history import archiving
 from streams.history.archivepast import ArchivePast
 from streams.history.archiving import ArchiveConfig, Archived
-from streams.history.differences import Task
+from streams.history.replay import Task
 from streams.history.verify import verify_partition
 from streams.state.partition import Partition
 from tests.kit.archive import Topics, topics_of

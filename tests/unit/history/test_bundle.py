@@ -18,8 +18,8 @@ from streams.archive.segments import ArchivedRecord, ArchiveError
 from streams.history import bundle, replay
 from streams.history.archivepast import ArchivePast
 from streams.history.bundle import pack, unpack, write_bundle
-from streams.history.differences import Task
 from streams.history.recorded import Recorded
+from streams.history.replay import Task
 from streams.history.verify import verify_partition
 from streams.state.records import FULL_EVERY_MS
 from tests.kit.archive import ENFORCING, Topics, topics_of, write_archive

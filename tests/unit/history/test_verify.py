@@ -12,8 +12,8 @@ from schemas.settings import EngineSet
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import Report, Task
 from streams.history.parallel import ReplayPool
+from streams.history.replay import Report, Task
 from streams.history.verify import _Checker, checkpoints_of, verify, verify_partition
 from streams.state.rowcodec import applied_offset, decode_row, encode_row, row_kind
 from streams.state.rows import HpaRow

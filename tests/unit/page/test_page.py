@@ -49,8 +49,8 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerList, Command
 from schemas.settings import Restart
-from streams.history.differences import NOTHING
 from streams.history.past import Past
+from streams.history.replay import NOTHING
 from streams.state.moves import Move
 from tests.kit.archive import ENFORCING, topics_of
 from tests.kit.cli import Cli, Fleet, hpa
