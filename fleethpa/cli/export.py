@@ -22,7 +22,7 @@ from fleethpa.show import words
 from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId, partition_for
 from schemas.limits import OverLimitError
-from streams.history.bundle import Bundled, pack, write_bundle
+from streams.history.archivepast import Bundled, pack, write_bundle
 
 _MOST_NAMED: Final = 5
 

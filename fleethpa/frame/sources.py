@@ -314,7 +314,7 @@ _bundles: Final[dict[str, TemporaryDirectory[str]]] = {}
 
 def _unpacked(file: str) -> Path:
     """The folder of a bundle's records, which lasts as long as the command. Raises ArchiveError: it is no bundle."""
-    from streams.history.bundle import unpack  # here: most verbs read no bundle
+    from streams.history.archivepast import unpack  # here: most verbs read no bundle
 
     if file not in _bundles:
         folder = TemporaryDirectory(prefix="fleethpa-bundle-")

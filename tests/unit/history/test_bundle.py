@@ -15,9 +15,8 @@ from schemas.limits import OverLimitError
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord, ArchiveError
-from streams.history import bundle, replay
-from streams.history.archivepast import ArchivePast
-from streams.history.bundle import pack, unpack, write_bundle
+from streams.history import archivepast, replay
+from streams.history.archivepast import ArchivePast, pack, unpack, write_bundle
 from streams.history.recorded import Recorded
 from streams.history.replay import Task
 from streams.history.verify import verify_partition
@@ -121,7 +120,7 @@ def test_the_same_records_make_the_same_bytes(root: Path, read: Path, made: Topi
 def test_a_bundle_that_would_be_too_large_is_refused(
     root: Path, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "BUNDLE", replace(limits.BUNDLE, most=10_000))
+    monkeypatch.setattr(archivepast, "BUNDLE", replace(limits.BUNDLE, most=10_000))
     with pytest.raises(OverLimitError, match="the limit is 10000"):
         bundled(root, made, tmp_path, (14, 18))
     assert not (tmp_path / "bundle.tar").exists()
