@@ -37,7 +37,7 @@ from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import decode_row, partition_key
 
 if TYPE_CHECKING:
-    from streams.ingest.preview import CheckReport
+    from streams.ingest.preflight import CheckReport
 
 
 FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
@@ -65,7 +65,7 @@ def check(
       fleethpa ingest check record.json
       kcat -C -t otlp_metrics -c 1 | fleethpa ingest check --header content-type=application/x-protobuf
     """
-    from streams.ingest.preview import check_record
+    from streams.ingest.preflight import check_record
 
     report = check_record(message.read(), _headers(headers), ingest_mapping(mapping), topic or "")
     session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
@@ -85,7 +85,7 @@ def sample(session: Session, format_: str) -> None:
       fleethpa ingest sample | fleethpa ingest check
       fleethpa ingest sample otlp_json > message.json
     """
-    from streams.ingest.preview import example
+    from streams.ingest.preflight import example
 
     written = example(format_, session.now_ms())
     stream = click.get_binary_stream("stdout")

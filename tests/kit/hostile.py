@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from streams.ingest import convert
-from streams.ingest.preview import example
+from streams.ingest.preflight import example
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "public"
 RECORDS = [path.read_bytes() for path in sorted(GOLDEN.glob("*.json"))]

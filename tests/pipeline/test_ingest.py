@@ -14,8 +14,7 @@ from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for
-from streams.ingest.preflight import IngestConfig, IngestError, reset_source
-from streams.ingest.preview import example
+from streams.ingest.preflight import IngestConfig, IngestError, example, reset_source
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 
 EXTRA = "otlp_metrics"

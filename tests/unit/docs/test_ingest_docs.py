@@ -10,7 +10,7 @@ from streams import ingest
 from streams.ingest.mapping import load_mapping
 from streams.ingest.own import KINDS
 from streams.ingest.pieces import HARMLESS
-from streams.ingest.preview import check_record
+from streams.ingest.preflight import check_record
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "connect-your-metrics.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

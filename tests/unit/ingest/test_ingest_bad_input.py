@@ -19,7 +19,7 @@ from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.preview import EXAMPLE_TIME_MS, example
+from streams.ingest.preflight import EXAMPLE_TIME_MS, example
 from tests.kit.hostile import GOLDEN, hostile_record
 from tests.laws import examples
 

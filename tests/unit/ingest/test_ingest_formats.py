@@ -15,7 +15,7 @@ from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.preview import EXAMPLE_TIME_MS, example
+from streams.ingest.preflight import EXAMPLE_TIME_MS, example
 
 NOW = EXAMPLE_TIME_MS
 NANOS = str(NOW * 1_000_000)

@@ -19,7 +19,7 @@ from streams.ingest.checks import is_object
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
-from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example
+from streams.ingest.preflight import EXAMPLE_TIME_MS, check_record, example
 from tests import publishedschemas
 from tests.kit.published import checker
 

@@ -12,8 +12,7 @@ from streams.ingest import loop
 from streams.ingest.convert import SAMPLE
 from streams.ingest.logwriter import Batch, IngestMetrics, Rejected
 from streams.ingest.loop import PartitionProgress, starting_places
-from streams.ingest.preflight import IngestConfig, IngestError
-from streams.ingest.preview import EXAMPLE_TIME_MS, example
+from streams.ingest.preflight import EXAMPLE_TIME_MS, IngestConfig, IngestError, example
 
 PODS = TopicPartition(topics.PODS, 1)
 Records = dict[TopicPartition, list[ConsumerRecord]]
