@@ -173,14 +173,10 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ),
     ("tune -A", "fleethpa.questions.tunings.search", lambda hpa, *_: hpa),
     ("tune -A", "fleethpa.questions.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
+    ("upgrade-preview -A --to 1.36 -o json", "streams.analysis.answer.UpgradeReader.add", lambda _, inputs: inputs.hpa),
     (
         "upgrade-preview -A --to 1.36 -o json",
-        "streams.analysis.upgrade.UpgradeReader.add",
-        lambda _, inputs: inputs.hpa,
-    ),
-    (
-        "upgrade-preview -A --to 1.36 -o json",
-        "streams.analysis.upgrade.UpgradeReader.preview",
+        "streams.analysis.answer.UpgradeReader.preview",
         lambda reader: reader._hpa,
     ),
 )
