@@ -16,7 +16,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import cannot_talk, client_settings
 from fleethpa.processes.parts import announce, configured, run_parts
 from fleethpa.show.formats import one
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.state.ledger import CoreError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from fleethpa.show.times import rfc3339
 from runtime.log import clean
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId, parse_hpa_id
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.archive.signing import Heads, make_key, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool

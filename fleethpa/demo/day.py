@@ -28,7 +28,7 @@ from schemas.settings import ClusterSettings, EngineSet, Guardrail, Guardrails, 
 from streams.analysis.guardrailruns import EventReader, GuardrailRun
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import ArchivedRecord
 from streams.history.recorded import Expander
 from streams.hpa.autoscaler import ControllerSettings
 

@@ -20,8 +20,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import ContainerRequests, Observation, PodRow, PodTemplate, Scale, TargetPods, pod_samples

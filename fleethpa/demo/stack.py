@@ -27,8 +27,7 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId, partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import TOPICS
-from streams.archive.layout import Lock
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError, Lock
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 

@@ -25,7 +25,7 @@ from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa

@@ -24,9 +24,8 @@ from fleethpa.frame.errors import CommandError, unreachable, usage
 from runtime.log import clean
 from schemas.codec import WireError
 from schemas.connection import KafkaSettings, SettingsError
-from streams.archive.layout import LOG, open_archive
+from streams.archive.layout import LOG, ArchiveError, MissingTopicError, open_archive
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchiveError, MissingTopicError
 from streams.history.archivepast import ArchivePast
 from streams.history.past import LogGoneError, Past
 from streams.state.ledger import CoreError

@@ -23,9 +23,8 @@ from fleethpa.show.words import spec_diff
 from schemas.codec import encode, whole_number
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import spec_of
-from streams.archive.layout import LOG, is_written, snapshots
+from streams.archive.layout import LOG, ArchiveError, is_written, snapshots
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchiveError
 from streams.archive.signing import read_checkpoints
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past

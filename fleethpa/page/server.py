@@ -57,7 +57,7 @@ from fleethpa.show.times import LATEST_MS, rfc3339
 from fleethpa.show.words import change
 from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.state.ledger import CoreError
 
 log = logging.getLogger(__name__)

@@ -31,8 +31,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.settings import Guardrail
 from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
-from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import DECISIONS, ArchivedRecord
 from streams.history.past import Past
 from streams.state.clustersettings import effective
 

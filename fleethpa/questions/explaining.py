@@ -22,7 +22,7 @@ from schemas.keys import FLEET
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.load import BACK_MS, LoweredRequest, lowered_requests
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.history.evaluations import FarStateError, evaluation_of
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded

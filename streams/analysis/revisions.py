@@ -19,7 +19,7 @@ from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode
 from schemas.settings import EngineSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
-from streams.archive.segments import PlainRecord
+from streams.archive.layout import PlainRecord
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold

@@ -14,9 +14,14 @@ from pathlib import Path
 from schemas.codec import encode
 from streams.archive.layout import (
     DECISIONS,
+    GENESIS,
     LOG,
+    ArchivedRecord,
+    ArchiveError,
     Lock,
     create,
+    frame,
+    read_frames,
     read_snapshot,
     snapshots,
     sync_folder,
@@ -24,7 +29,6 @@ from streams.archive.layout import (
     write_snapshot,
 )
 from streams.archive.segmentreader import HEAD_FILE, OPEN_FILE, PartitionReader, SegmentManifest, Tally, head_of
-from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, frame, read_frames
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import CoreError
 from streams.state.partition import Partition

@@ -11,8 +11,7 @@ from msgspec import Struct
 from schemas.codec import encode
 from schemas.decisions import links_of
 from schemas.topics import Sieve
-from streams.archive.layout import read_small, sha256_hex, struct_in
-from streams.archive.segments import (
+from streams.archive.layout import (
     BAD_JSON,
     GENESIS,
     ArchivedRecord,
@@ -21,7 +20,10 @@ from streams.archive.segments import (
     link,
     read_frame,
     read_frames,
+    read_small,
     record_digest,
+    sha256_hex,
+    struct_in,
 )
 
 OPEN_FILE = "open.seg"

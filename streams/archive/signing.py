@@ -19,18 +19,24 @@ from msgspec import Struct
 from schemas.codec import WireError, decode, encode
 from streams.archive.layout import (
     DECISIONS,
+    GENESIS,
     LOG,
     UNFINISHED,
+    ArchivedRecord,
+    ArchiveError,
     is_written,
+    link,
     open_archive,
     read_small,
+    reading,
+    record_digest,
     sha256_hex,
     snapshots,
     struct_in,
+    torn_bytes,
     write_atomically,
 )
 from streams.archive.segmentreader import HEAD_FILE, OPEN_FILE, PartitionReader, SegmentManifest
-from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -22,7 +22,7 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.archive.layout import LOG as ARCHIVED_LOG
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import ArchiveError
 from streams.decider.assignment import DeciderConfig
 from streams.decider.strict import StartError
 from streams.decider.tail import Exit, TailHead

@@ -18,9 +18,20 @@ from schemas.decisions import links_of
 from schemas.limits import BUNDLE, OverLimitError, check
 from schemas.topics import QuietProcess
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.layout import DECISIONS, LOG, is_written, last_sign_ms, open_archive, read_snapshot, snapshots
+from streams.archive.layout import (
+    BAD_JSON,
+    DECISIONS,
+    LOG,
+    ArchivedRecord,
+    ArchiveError,
+    is_written,
+    last_sign_ms,
+    open_archive,
+    read_snapshot,
+    reading,
+    snapshots,
+)
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
-from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError, reading
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import HpaSieve
 from streams.history.replay import RecordedDecisions

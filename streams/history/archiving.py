@@ -21,8 +21,7 @@ from runtime.process import PartConfig, health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.layout import LOG
-from streams.archive.segments import ArchiveError, MissingTopicError, archived
+from streams.archive.layout import LOG, ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
 from streams.history.kafkapast import TOPICS, KafkaPast
 

@@ -14,7 +14,7 @@ from schemas.decisions import links_of, log_offset_of
 from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
-from streams.archive.segments import PlainRecord
+from streams.archive.layout import PlainRecord
 from streams.history.parallel import Faults
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded

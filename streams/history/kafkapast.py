@@ -23,8 +23,7 @@ from runtime.sifting import read_sifted
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.decisions import links_of
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
+from streams.archive.layout import BAD_JSON, DECISIONS, LOG, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
 from streams.history.recorded import HpaSieve

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
 from streams.history.recorded import DecisionWindow, Expander, HpaSieve, NewestEvaluations, Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time

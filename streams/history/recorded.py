@@ -12,7 +12,7 @@ import msgspec
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined, uid_of
 from schemas.keys import HpaId
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import ArchivedRecord
 
 _FULL_KEPT: Final = 4
 _HPAS_KEPT: Final = 65_536

@@ -16,8 +16,7 @@ from schemas import decisions as chain
 from schemas.codec import WireError
 from schemas.decisions import links_of
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS
-from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
+from streams.archive.layout import BAD_JSON, DECISIONS, ArchivedRecord, ArchiveError
 from streams.archive.signing import Heads
 from streams.history.parallel import reported
 from streams.history.past import Past

@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 from schemas.decisions import log_offset_of, uid_of
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import DECISIONS, ArchivedRecord
 from streams.history.past import Past
 from streams.history.recorded import HpaSieve, Recorded, RecordHead, head_of, place_of
 

@@ -20,8 +20,7 @@ from msgspec import Struct
 from schemas.codec import WireError
 from schemas.decisions import REMEMBERED, Decision, links_of
 from schemas.keys import HpaId, partition_for
-from streams.archive.layout import DECISIONS, LOG, is_written
-from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError
+from streams.archive.layout import BAD_JSON, DECISIONS, GENESIS, LOG, ArchivedRecord, ArchiveError, is_written
 from streams.archive.signing import (
     Heads,
     check_layout,

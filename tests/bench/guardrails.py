@@ -21,8 +21,7 @@ from msgspec import structs
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.archiver import PartitionWriter
-from streams.archive.layout import DECISIONS, LOG, create
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, create
 from streams.history.parallel import ReplayPool, cores
 from tests.bench.replay import FLUSH_EVERY, PARTITIONS, SEGMENT_BYTES
 from tests.kit.archive import ENFORCING, decided

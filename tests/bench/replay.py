@@ -22,8 +22,7 @@ from pathlib import Path
 import orjson
 
 from streams.archive.archiver import PartitionWriter, SegmentLimits
-from streams.archive.layout import DECISIONS, LOG, create
-from streams.archive.segments import archived_record
+from streams.archive.layout import DECISIONS, LOG, archived_record, create
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool, cores
 from streams.history.replay import Report, Task

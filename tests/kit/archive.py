@@ -9,8 +9,7 @@ from pathlib import Path
 
 from schemas.settings import ClusterSettings
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition

@@ -15,8 +15,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import archived_record
+from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows

@@ -11,8 +11,15 @@ from typing import NamedTuple
 import orjson
 from msgspec import structs
 
-from streams.archive.layout import DECISIONS, LOG, read_snapshot
-from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record, read_frames
+from streams.archive.layout import (
+    DECISIONS,
+    LOG,
+    ArchivedRecord,
+    ArchiveError,
+    archived_record,
+    read_frames,
+    read_snapshot,
+)
 from streams.archive.signing import Heads, check_layout
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.past import Past
 from streams.state.rowcodec import row_partition
 

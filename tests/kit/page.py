@@ -13,7 +13,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.page.guarding import Guard, names_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import ArchivedRecord
 from tests.kit.cli import Fleet, FleetPast
 
 LOCAL = Guard(names_of("127.0.0.1", ()))

@@ -39,7 +39,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
 from streams.analysis.revisions import Revision, RevisionReader
-from streams.archive.segments import PlainRecord
+from streams.archive.layout import PlainRecord
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 

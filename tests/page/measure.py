@@ -39,8 +39,7 @@ from schemas.decisions import Decision
 from schemas.entries import Body, Entry, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, Mode
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import archived_record
+from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.history.past import Past
 from streams.state.moves import Move
 from streams.state.partitionrow import ServedRow

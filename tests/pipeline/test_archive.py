@@ -21,9 +21,8 @@ from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
-from streams.archive.layout import DECISIONS, LOG
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchivedRecord
 from streams.history.kafkapast import TOPICS, KafkaPast
 from tests.kit.archive import ENFORCING, Topics, in_order, topics_of
 from tests.kit.cli import Cli

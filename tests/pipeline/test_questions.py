@@ -34,7 +34,7 @@ from runtime.log import wall_clock_ms
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.segments import archived_record
+from streams.archive.layout import archived_record
 from streams.history.archiving import NAMES
 from streams.history.evaluations import evaluation_of
 from streams.history.kafkapast import KafkaPast

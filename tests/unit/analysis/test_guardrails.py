@@ -19,8 +19,7 @@ from schemas.codec import encode
 from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.settings import ClusterSettings, Guardrail, Guardrails, SettingsSet, problems
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
-from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import DECISIONS, ArchivedRecord, archived_record
 from streams.state.records import print_time
 from tests.kit.brakes import World
 from tests.kit.cli import Cli, Fleet

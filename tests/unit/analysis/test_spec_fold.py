@@ -11,7 +11,7 @@ from schemas.entries import VERSION, LogRecord
 from schemas.keys import HpaId
 from streams.analysis import revisions
 from streams.analysis.revisions import Revision
-from streams.archive.segments import PlainRecord
+from streams.archive.layout import PlainRecord
 from streams.state.ledger import LogError
 from streams.state.partition import Partition
 from tests.kit.central import central_log

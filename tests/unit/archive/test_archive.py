@@ -10,9 +10,22 @@ from hypothesis import strategies as st
 from msgspec import Raw, structs
 
 from streams.archive.archiver import PartitionWriter
-from streams.archive.layout import DECISIONS, LOG, create, open_archive, read_snapshot, snapshots, write_snapshot
+from streams.archive.layout import (
+    DECISIONS,
+    GENESIS,
+    LOG,
+    ArchivedRecord,
+    ArchiveError,
+    archived_record,
+    create,
+    frame,
+    open_archive,
+    read_frames,
+    read_snapshot,
+    snapshots,
+    write_snapshot,
+)
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
-from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
 from streams.history.archivepast import ArchivePast
 from tests.kit.archive import SMALL, topics_of, write_archive
 from tests.laws import examples

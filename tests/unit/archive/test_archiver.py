@@ -8,9 +8,8 @@ import pytest
 from msgspec import structs
 
 from streams.archive.archiver import Archiver, SegmentLimits
-from streams.archive.layout import DECISIONS, LOG, is_written, last_sign_ms, snapshots
+from streams.archive.layout import DECISIONS, LOG, ArchiveError, is_written, last_sign_ms, snapshots
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
-from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.replay import Task

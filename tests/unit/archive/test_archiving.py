@@ -10,8 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from schemas import topics
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchiveError
+from streams.archive.layout import DECISIONS, LOG, ArchiveError
 from streams.history import archiving
 from streams.history.archivepast import ArchivePast
 from streams.history.archiving import ArchiveConfig, Archived

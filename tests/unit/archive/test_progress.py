@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleethpa.frame.sources import log_length, share_done
-from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record
+from streams.archive.layout import LOG, ArchivedRecord, ArchiveError, archived_record
 from tests.kit.memorypast import MemoryPast
 
 

@@ -29,8 +29,7 @@ from schemas.entries import Body, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
-from streams.archive.layout import LOG
-from streams.archive.segments import archived_record
+from streams.archive.layout import LOG, archived_record
 from streams.history.recorded import Expander, Recorded
 from tests.kit.cli import START_MS, Cli, Fleet, FleetPast, hpa
 from tests.kit.memorypast import MemoryPast

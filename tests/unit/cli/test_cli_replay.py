@@ -18,8 +18,7 @@ from fleethpa.show.times import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.analysis.measures import Measures
-from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.evaluations import events_between
 from tests.kit.archive import SMALL, decided, write_archive
 from tests.kit.cli import Cli, Fleet, hpa

@@ -11,8 +11,7 @@ from aiokafka import TopicPartition
 from runtime.kafkaclients import OffsetBounds
 from schemas.topics import DECISIONS as DECISIONS_TOPIC
 from schemas.topics import LOG as LOG_TOPIC
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord
 from streams.decider import rebuild as fromarchive
 from streams.decider.rebuild import ArchivedState, archived_state, check_decision, check_reach, check_record, head_after
 from streams.decider.strict import StartError

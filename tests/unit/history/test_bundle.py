@@ -12,9 +12,8 @@ import pytest
 
 from schemas import limits
 from schemas.limits import OverLimitError
-from streams.archive.layout import DECISIONS, LOG
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchivedRecord, ArchiveError
 from streams.history import archivepast, replay
 from streams.history.archivepast import ArchivePast, pack, unpack, write_bundle
 from streams.history.recorded import Recorded

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import LOG, ArchivedRecord, archived_record
 from streams.history.past import LogGoneError
 from streams.state.partition import Partition
 from tests.kit.archive import ENFORCING

@@ -15,8 +15,7 @@ from schemas.codec import WireError, encode
 from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time

@@ -12,8 +12,7 @@ from msgspec import structs
 from schemas.settings import ClusterSettings
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import counterfactuals
-from streams.archive.layout import LOG
-from streams.archive.segments import PlainRecord, archived_record
+from streams.archive.layout import LOG, PlainRecord, archived_record
 from streams.history import evaluations
 from streams.history.evaluations import Evaluated, FarStateError, evaluation_of, events
 from streams.history.past import LogGoneError

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.recorded import Recorded

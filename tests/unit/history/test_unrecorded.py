@@ -11,8 +11,7 @@ from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import archived_record
+from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.memorypast import MemoryPast

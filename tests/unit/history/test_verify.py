@@ -9,8 +9,7 @@ from msgspec import structs
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, archived_record
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.replay import Report, Task

@@ -23,8 +23,7 @@ from fleethpa.page.hpapast import (
 )
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record, frame, read_frames
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
