@@ -18,7 +18,7 @@ from fleethpa.show.words import counted, listed
 from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
-from streams.across.capacity import CapacityMember, used
+from streams.across.allotments import CapacityMember, used
 from streams.state.capacity import SETTLES_MS
 from streams.state.partitionrow import GroupRow
 

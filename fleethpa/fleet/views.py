@@ -16,7 +16,7 @@ from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
-from streams.across.capacity import CapacityMember
+from streams.across.allotments import CapacityMember
 from streams.state.clustersettings import effective
 from streams.state.inputs import Override
 from streams.state.moves import Fight, Move, by_another, fight_now

@@ -18,7 +18,7 @@ from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause,
 from fleethpa.page.fleetview import cluster_rows
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
-from streams.across.capacity import CapacityMember, used
+from streams.across.allotments import CapacityMember, used
 from streams.state.capacity import LASTS_MS
 from streams.state.moves import KEPT_MOVES, Move
 

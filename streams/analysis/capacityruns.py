@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.across.capacity import CapacityClaim, granted
+from streams.across.allotments import CapacityClaim, granted
 from streams.history.parallel import DecisionsTask, full_evaluation, read_decisions
 
 

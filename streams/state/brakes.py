@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from schemas.decisions import AppliedLimit, Step
-from streams.across.capacity import CONSTRAINT as CAPACITY_CONSTRAINT
-from streams.across.capacity import CapacityLeft
+from streams.across.allotments import CONSTRAINT as CAPACITY_CONSTRAINT
+from streams.across.allotments import CapacityLeft
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.budget import CONSTRAINT, Left, Way

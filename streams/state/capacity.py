@@ -26,8 +26,16 @@ from schemas.capacity import (
 )
 from schemas.decisions import Step
 from schemas.keys import HpaId, parse_hpa_id
-from streams.across.allotments import ClaimRow, MemberReport, outstanding
-from streams.across.capacity import CapacityLeft, CapacityMember, allot_capacity, reported, used
+from streams.across.allotments import (
+    CapacityLeft,
+    CapacityMember,
+    ClaimRow,
+    MemberReport,
+    allot_capacity,
+    outstanding,
+    reported,
+    used,
+)
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.clustersettings import Effective

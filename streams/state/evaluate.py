@@ -14,8 +14,8 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.limits import OverLimitError
+from streams.across.allotments import STEP as CAPACITY_STEP
 from streams.across.allotments import FleetRow
-from streams.across.capacity import STEP as CAPACITY_STEP
 from streams.hpa import reconcile
 from streams.hpa.evaluation import (
     Evaluation,

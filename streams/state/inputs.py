@@ -19,8 +19,7 @@ from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import Mode, Origin
-from streams.across.allotments import FleetRow
-from streams.across.capacity import CapacityLeft
+from streams.across.allotments import CapacityLeft, FleetRow
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, new_status
 from streams.hpa.metrics import JoinedObservation

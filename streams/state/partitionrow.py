@@ -20,7 +20,7 @@ from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.observed import REFUSED_PART, ObserverTrouble
 from schemas.settings import ClusterSettings
-from streams.across.capacity import CapacityMember
+from streams.across.allotments import CapacityMember
 from streams.state.ledger import StateError
 from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
 

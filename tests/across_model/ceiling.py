@@ -13,8 +13,16 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from streams.across.allotments import Account, Allotment, MemberReport, obeyed, outstanding
-from streams.across.capacity import CapacityMember, allot_capacity, reported
+from streams.across.allotments import (
+    Account,
+    Allotment,
+    CapacityMember,
+    MemberReport,
+    allot_capacity,
+    obeyed,
+    outstanding,
+    reported,
+)
 from tests.kit.exploring import ViolationError, World
 
 T = TypeVar("T")

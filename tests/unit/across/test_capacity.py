@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streams.across.allotments import Account, MemberReport
-from streams.across.capacity import (
+from streams.across.allotments import (
     MOST_OUTSTANDING,
+    Account,
     CapacityClaim,
     CapacityMember,
+    MemberReport,
     allot_capacity,
     granted,
     reported,
