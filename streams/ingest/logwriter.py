@@ -270,8 +270,22 @@ def raw_record(record: ConsumerRecord) -> RawRecord:
     )
 
 
+class Item(NamedTuple):
+    """A record that waits to be written. It is encoded already: its objects take several times as much memory.
+
+    `size`: of its value, in bytes. `time_ms`: of its source. `reject`: what goes to the topic of rejected records.
+    """
+
+    offset: int
+    timestamp_ms: int
+    size: int
+    time_ms: int
+    entries: list[LogEntry]
+    reject: Rejected | None
+
+
 class Recorder:
-    """Writes converted records into the log and the topic of rejected records, and counts them."""
+    """Encodes and counts converted records, and writes them into the log and the topic of rejected records."""
 
     def __init__(
         self, mapping: Mapping, metrics: IngestMetrics, partitions: int, writer: "LogWriter", *, by_time: bool = False
@@ -280,9 +294,7 @@ class Recorder:
         self._writer, self._by_time = writer, by_time
 
     async def write(
-        self,
-        items: Sequence[tuple[RawRecord, Conversion]],
-        beats: Callable[[Sequence[Batch]], Iterable[Batch]] = lambda _: (),
+        self, items: Sequence[Item], beats: Callable[[Sequence[Batch]], Iterable[Batch]] = lambda _: ()
     ) -> None:
         """Write records in their order and wait until the brokers have all of them.
 
@@ -290,32 +302,35 @@ class Recorder:
         this may then be committed.
         """
         batcher = Batcher(self._partitions, by_time=self._by_time)
-        rejects = [reject for raw, found in items if (reject := self._put(raw, found, batcher))]
+        for item in items:
+            for entry in item.entries:
+                batcher.add(entry)
+        rejects = [item.reject for item in items if item.reject]
         batches = batcher.take()
         if (every := [*batches, *beats(batches)]) or rejects:
             await self._writer.write(every, rejects)
-        for raw, _ in items:
-            self._metrics.delay.observe(max(0.0, time.time() - raw.timestamp_ms / 1000))
+        for item in items:
+            self._metrics.delay.observe(max(0.0, time.time() - item.timestamp_ms / 1000))
         self._metrics.log_records.inc(len(batches))
         self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
         self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
 
-    def _put(self, raw: RawRecord, found: Conversion, batcher: Batcher) -> Rejected | None:
-        """Put a record's entries into the batch; gives what goes to the topic of rejected records."""
-        kept = 0
+    def encoded(self, raw: RawRecord, found: Conversion) -> Item:
+        """Encode and count what a record gave."""
+        kept = []
         for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):
             if isinstance(entry, Refusal):
                 found.refuse(entry)
             else:
-                batcher.add(entry)
-                kept += 1
+                kept.append(entry)
         if not kept:
             found.pieces.clear()
         self._metrics.count(raw.topic, found)
         is_only_counted = found.result == "unmatched" and self._mapping.unmatched == "count"
-        if not found.is_rejected or is_only_counted:
-            return None
-        return rejected(raw, found.code, found.reason(), found.format)
+        reject = None
+        if found.is_rejected and not is_only_counted:
+            reject = rejected(raw, found.code, found.reason(), found.format)
+        return Item(raw.offset, raw.timestamp_ms, len(raw.value or b""), found.time_ms, kept, reject)
 
 
 class LogWriter:

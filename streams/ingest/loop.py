@@ -30,9 +30,8 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.topics import OUTCOMES
 from streams.ingest.agentrules import refuse_agents
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import Batch, IngestMetrics, LogWriter, Recorder, raw_record
+from streams.ingest.logwriter import Batch, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import Resolver
-from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preflight import IngestConfig, IngestError
 
 T = TypeVar("T")
@@ -159,8 +158,8 @@ that they take once stays with the process.
 """
 
 MAX_HELD_BYTES = 12 * 1024 * 1024
-"""What may wait here of all source partitions together; converted it takes some seven times as much memory, which the
-process keeps: what stays is scattered among what goes.
+"""What may wait here of all source partitions together; encoded it takes a little more memory, which the process
+keeps: what stays is scattered among what goes.
 """
 
 LEAST_HELD_BYTES = 64 * 1024
@@ -175,13 +174,6 @@ BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 
 IDLE_MS = 1_000
 STALLED_S = 30.0
-
-
-class Item(NamedTuple):
-    """A record that waits to be written."""
-
-    raw: RawRecord
-    found: Conversion
 
 
 class SourceWorker(ABC):
@@ -210,7 +202,7 @@ class SourceWorker(ABC):
 
     @abstractmethod
     def converted(self, record: ConsumerRecord) -> Item | None:
-        """Convert a record; None: it is passed over."""
+        """Convert and encode a record; None: it is passed over."""
 
     @abstractmethod
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
@@ -289,8 +281,8 @@ class SourceWorker(ABC):
             for record in records:
                 self._read_to[tp] = record.offset + 1
                 if (item := self.converted(record)) is not None:
-                    self._merge.add(tp, item.found.time_ms, item)
-                    self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(item.raw.value or b"")
+                    self._merge.add(tp, item.time_ms, item)
+                    self._held_bytes[tp] = self._held_bytes.get(tp, 0) + item.size
             if self._places and tp in self._places:
                 self._places[tp].is_given_up = False
             if self._held_bytes.get(tp, 0) > self._may_hold_bytes:
@@ -304,8 +296,8 @@ class SourceWorker(ABC):
             self._written(tp, item, places[tp])
 
     def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
-        place.written = item.raw.offset + 1
-        self._held_bytes[tp] -= len(item.raw.value or b"")
+        place.written = item.offset + 1
+        self._held_bytes[tp] -= item.size
         if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
             self._consumer.resume(tp)
             self._paused.discard(tp)
@@ -351,7 +343,7 @@ class Worker(SourceWorker):
         raw = raw_record(record)
         found = convert(raw, self._resolver)
         refuse_agents(found, self._registry)
-        return Item(raw, found)
+        return self._recorder.encoded(raw, found)
 
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """End ingest: the log would take the records of the new topic for duplicates. Raises IngestError: always."""

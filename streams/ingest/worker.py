@@ -27,8 +27,8 @@ from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, Worker
+from streams.ingest.logwriter import IngestMetrics, Item, LogWriter, Recorder, raw_record
+from streams.ingest.loop import MAX_TAKEN, PartitionProgress, SourceWorker, Worker
 from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
 
@@ -59,7 +59,7 @@ class AgentWorker(SourceWorker):
         raw, now_s = raw_record(record), time.monotonic()
         found = convert(raw, self._resolver)
         self._agents.admit(found, record, now_s)
-        return Item(raw, found)
+        return self._recorder.encoded(raw, found)
 
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """Stop reading this topic, and only this one."""
