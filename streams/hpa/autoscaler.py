@@ -98,8 +98,6 @@ class Autoscaler(Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     name: str
     generation: int
-    reference: str
-    """`kind/namespace/name` of the target, as error texts print it."""
     target_kind: str
     target_group: str
     target_name: str
@@ -113,6 +111,11 @@ class Autoscaler(Struct, frozen=True, kw_only=True, gc=False):
     scale_up: ScalingRules | None
     """None together with `scale_down`: no `behavior`, the legacy limits apply."""
     scale_down: ScalingRules | None
+
+    @property
+    def reference(self) -> str:
+        """`kind/namespace/name` of the target, as error texts print it."""
+        return f"{self.target_kind}/{self.namespace}/{self.target_name}"
 
 
 _NO_RESOURCE_TARGET = (
@@ -135,7 +138,6 @@ def compile_autoscaler(hpa: JsonView, rules: Rules = CURRENT) -> Autoscaler:
         namespace=namespace,
         name=metadata["name"],
         generation=metadata.get("generation", 0),
-        reference=f"{target['kind']}/{namespace}/{target['name']}",
         target_kind=target["kind"],
         target_group=group,
         target_name=target["name"],

@@ -60,7 +60,7 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms, rules)
     row.history, row.pending = result.history, None
     if write.uid == row.uid:
-        row.status = result.status
+        row.keep_status(result.status)
     if applied:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)

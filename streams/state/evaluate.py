@@ -53,7 +53,7 @@ from streams.state.inputs import (
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
-from streams.state.rows import NOTHING, HpaRow, PendingWrite
+from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
 from streams.state.samples import State
 from streams.state.steps import (
     Decided,
@@ -106,9 +106,9 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     part = _part(subject, observed)
     if repeated is not None:
         _check(subject, repeated, decided, limits_, recorded, part)
-    hpa.memo = _memo_of(subject, observed, decided, limits_, recorded)
     _tell(subject, observed, limits_, name, part)
     remember(subject, observed, decided, limits_, recorded)
+    hpa.memo = _memo_of(subject, observed, decided, limits_)
     return recorded.draft
 
 
@@ -150,17 +150,14 @@ def _check(
         subject.state.fast.differs(f"HPA {subject.hpa.id}, decision {recorded.draft.id}: {found}")
 
 
-def _memo_of(
-    subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
-) -> Memo | None:
+def _memo_of(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> Memo | None:
     """Keep an evaluation for the fast path."""
     replaced = decided.replaced
-    if not subject.hpa.is_fast or _override(subject) is not None:
+    if not subject.hpa.is_fast or limits_.wanted is not None or _override(subject) is not None:
         return None
     if replaced is not None and replaced.step != "allotment":
         return None
-    full = subject.hpa.row.full_decision if recorded.digest is None else recorded.draft.id
-    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status, full)
+    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
@@ -366,11 +363,9 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     row.mode, row.refused = subject.standing.mode, subject.standing.refused
     reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held
-    row.shadow_status = limits_.result.status if follows_native else NOTHING
-    if follows_native:
-        row.status = None
-    elif wanted is None:
-        row.status = limits_.result.status
+    row.shadow_status = kept_status(limits_.result.status) if follows_native else NOTHING_SHOWN
+    if follows_native or wanted is None:
+        row.keep_status(None if follows_native else limits_.result.status)
     if recorded.digest is not None:
         row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
     if wanted is not None:

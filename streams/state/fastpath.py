@@ -36,7 +36,7 @@ recorded, the difference is kept for the log of the process, and the HPA takes t
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from schemas.codec import encode
 from schemas.decisions import ShortDecision
@@ -54,7 +54,7 @@ from streams.state.hpastate import Hpa
 from streams.state.inputs import override_in_force
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome, shared_outcome
 from streams.state.namespace import Namespace
-from streams.state.rows import HpaRow
+from streams.state.rows import HpaRow, decoded_status, metrics_place, with_metrics
 from streams.state.samples import State
 from streams.state.steps import Observed, Subject, is_alone, restart_since, sharing_pods
 from streams.state.timing import as_of
@@ -67,7 +67,7 @@ class Repeated(Struct, frozen=True, gc=False):
     """Time as of which it decided."""
     metrics: tuple[MetricEvaluation, ...]
     history: History
-    status: Status
+    status: Raw
     record: ShortDecision
     part: PartObservation | None
     """What the HPA in a cluster of a FleetHPA reports; None: it is of none."""
@@ -75,9 +75,9 @@ class Repeated(Struct, frozen=True, gc=False):
     """Of a FleetHPA, what it knows of its clusters after the evaluation."""
 
 
-def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status, full: str) -> Memo | None:
-    """Give the memo of an evaluation whose record is or repeats the full one of this id; None: the evaluation after it
-    cannot take the fast path.
+def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status) -> Memo | None:
+    """Give the memo of an evaluation that the row remembers already; None: the evaluation after it cannot take the fast
+    path.
     """
     normalization, current, seen = evaluation.normalization, evaluation.current_replicas, observed.observation
     if not current or evaluation.desired_replicas != current or evaluation.result is None or evaluation.result.error:
@@ -92,8 +92,8 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         reported = observed.status.get("currentReplicas", 0)
         made = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
         outcome = None if made is None else shared_outcome(made)
-    share = _share_of(row)
-    if seen.ambiguous or share == KEEP or (outcome is None and evaluation.path != "belowMin"):
+    share, place = _share_of(row), metrics_place(status)
+    if place is None or seen.ambiguous or share == KEEP or (outcome is None and evaluation.path != "belowMin"):
         return None
     return Memo(
         subject.autoscaler,
@@ -107,9 +107,11 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         tolerance_band(subject.autoscaler, subject.settings.controller),
         observed.promql,
         state.row.engine,
-        full,
+        row.full_decision,
         outcome,
-        status,
+        row.status,
+        place,
+        status.get("currentReplicas", 0),
         share,
         row.fleet,
     )
@@ -152,15 +154,14 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
     proposal, selected = largest(metrics)
     proposal, current = max(proposal, 0), scale.spec_replicas
     normalization, history = normalize(autoscaler, current, proposal, row.history, controller, now_ms)
-    reported = memo.status.get("currentReplicas", 0)
-    outcome = _outcome(reported, metrics, selected if proposal else "", normalization, current)
+    outcome = _outcome(memo.reported, metrics, selected if proposal else "", normalization, current)
     if outcome is None or outcome != memo.outcome:
         return None
     return Repeated(
         now_ms,
         metrics,
         history,
-        {**memo.status, "currentMetrics": list(map(status_of, metrics))},
+        with_metrics(memo.status, memo.metrics_place, list(map(status_of, metrics))),
         records.short_record(state, name, memo.full_decision, metrics, proposal),
         part,
         whole,
@@ -272,7 +273,7 @@ def difference(
         ("record", found.record, record),
         ("metrics", [each.calculation for each in found.metrics], [each.calculation for each in metrics]),
         ("history", found.history, history),
-        ("status", found.status, status),
+        ("status", decoded_status(found.status), status),
         ("part", found.part, part),
         ("clusters", found.fleet, whole),
     )

@@ -415,8 +415,8 @@ def take_over_status(fold: Folding, cluster: str, native: LeftNative) -> None:
     hpa = fold.state.hpas.get(HpaId(cluster, native.namespace, native.name))
     if namespace is None or hpa is None or not hpa.row.is_live or hpa.row.origin != "central":
         return
-    if hpa.row.status is not None:
-        hpa.row.status = status_after(hpa.row.status, native)
+    if (known := hpa.row.own_status) is not None:
+        hpa.row.keep_status(status_after(known, native))
         hpa.dirty = True
 
 

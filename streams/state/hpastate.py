@@ -23,7 +23,7 @@ from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
 from streams.state.memo import LastReport, Memo
-from streams.state.rows import NOTHING, NOTHING_APPLIED, HpaRow, MetricKey, TargetName
+from streams.state.rows import NO_STATUS, NOTHING, NOTHING_APPLIED, NOTHING_SHOWN, HpaRow, MetricKey, TargetName
 
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
@@ -198,7 +198,7 @@ class Hpa:
         row = self.row
         row.uid = uid
         row.deleted, row.gone, row.gone_ms = False, False, 0
-        row.status, row.native_moves, row.written, row.shadow_status = None, (), None, NOTHING
+        row.status, row.native_moves, row.written, row.shadow_status = NO_STATUS, (), None, NOTHING_SHOWN
         row.see_native(hpa.get("status") or {})
         row.full_decision = ""
 

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from streams.across.allotments import ClaimRow, FleetRow
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.calculator import ToleranceBand
-from streams.hpa.evaluation import Status
 from streams.hpa.observation import Scale, SeenPods
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
-from streams.state.rows import ScaleRow
+from streams.state.rows import Place, ScaleRow
 
 CHECK_EVERY = 1_000
 """One of so many evaluations on the fast path is made on the general one as well. Tests set it to 1."""
@@ -53,7 +52,7 @@ def shared_outcome(outcome: EvaluationOutcome) -> EvaluationOutcome:
 
 
 class Memo(Struct, gc=False):
-    """What an evaluation read, and its outcome. `status`: the one that it gave."""
+    """What an evaluation read, and its outcome. `status`: the one that it gave, as the row keeps it."""
 
     autoscaler: Autoscaler
     settings: Effective
@@ -73,7 +72,11 @@ class Memo(Struct, gc=False):
     full_decision: str
     outcome: EvaluationOutcome | None
     """None: no metric decides, since the HPA of a FleetHPA has less than the minimum of the whole."""
-    status: Status
+    status: Raw
+    metrics_place: Place
+    """Of its `currentMetrics`."""
+    reported: int
+    """Its `currentReplicas`; 0 without them."""
     share: int | None
     """Replicas that a FleetHPA has allotted, and that there are; None: it is of no FleetHPA."""
     fleet: FleetRow | None

@@ -61,6 +61,44 @@ _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
 class Namespace:
+    __slots__ = (
+        "answers",
+        "arrivals",
+        "born",
+        "by_target",
+        "cluster",
+        "commands",
+        "directory",
+        "dirty",
+        "drivers",
+        "expiry_slot",
+        "held",
+        "hpa_list",
+        "idle_ms",
+        "ignored",
+        "is_stored",
+        "key",
+        "listed",
+        "membership",
+        "name",
+        "now_ms",
+        "offset",
+        "parts",
+        "pod_list",
+        "pods",
+        "questions",
+        "registered",
+        "rivals",
+        "rivals_coming",
+        "scales",
+        "series",
+        "targets",
+        "unused",
+        "view",
+        "watchers",
+        "watches",
+    )
+
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster = cluster
         self.name = name

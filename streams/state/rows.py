@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer, unpacked
 from schemas.codec import encode_to_keep
@@ -34,9 +34,14 @@ SeriesKey = tuple[str, str, str, str, str]
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
 SERIES_FIELDS = 5
+_MOST_IN_SHORT_MAP = 15
+"""Members of a map whose MessagePack begins with one byte for their number."""
 NOTHING: Mapping[str, Any] = {}
 """Of an HPA that has nothing of a kind: an empty dictionary of its own takes 64 bytes."""
 _ANSWER = msgspec.json.Decoder(MetricAnswer)
+decoded_status = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_packed = msgspec.msgpack.Encoder().encode
+NO_STATUS, NOTHING_SHOWN = Raw(_packed(None)), Raw(_packed({}))
 
 
 def is_series(key: MetricKey) -> bool:
@@ -96,6 +101,34 @@ class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     claims_addition: bool = False
 
 
+def kept_status(status: Mapping[str, Any]) -> Raw:
+    """Encode a status as a row keeps it, without the room that the encoder leaves behind it."""
+    return Raw(bytes(memoryview(_packed(status))))
+
+
+Place = tuple[int, int]
+"""How many bytes come before something, and how many after it."""
+
+
+def metrics_place(status: Mapping[str, Any]) -> Place | None:
+    """Give where the value of `currentMetrics` is in the MessagePack of a status; None: it has none, or more members
+    than fleethpa's own have.
+    """
+    names = list(status)
+    if len(names) > _MOST_IN_SHORT_MAP or "currentMetrics" not in names:
+        return None
+    at = names.index("currentMetrics")
+    before, after = ({name: status[name] for name in part} for part in (names[:at], names[at + 1 :]))
+    # Each of these maps begins with one byte for the number of its members.
+    return len(_packed(before)) + len(_packed("currentMetrics")), len(_packed(after)) - 1
+
+
+def with_metrics(status: Raw, place: Place, metrics: list[dict[str, Any]]) -> Raw:
+    """Give a status with another `currentMetrics` in its place."""
+    whole, (before, after) = bytes(status), place
+    return Raw(b"%b%b%b" % (whole[:before], _packed(metrics), whole[len(whole) - after :]))
+
+
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The stored state of one HPA. Lists that are mostly empty are tuples: an empty list takes 56 bytes."""
 
@@ -116,8 +149,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Deleted, but still remembered until its next due evaluation."""
     gone: bool = False
     """Forgotten: a tombstone."""
-    status: dict[str, Any] | None = None
-    """The status that fleethpa's own decisions gave; None: the native object's counts."""
+    status: Raw = NO_STATUS
+    """The status that fleethpa's own decisions gave, as MessagePack: a dictionary would take three times as much
+    memory. NO_STATUS: the native object's counts.
+    """
     native: bytes = b"{}"
     """The status of the object in the cluster, as last seen, as JSON. Only HPAs in shadow read it; a dictionary would
     take four times as much memory.
@@ -154,9 +189,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
-    shadow_status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
-    """The status that the last evaluation gave where the native object's counts (`status` is None); no decision reads
-    it: it is what read verbs show."""
+    shadow_status: Raw = NOTHING_SHOWN
+    """The status that the last evaluation gave where the native object's counts, as MessagePack; no decision reads it:
+    it is what read verbs show.
+    """
     evaluated_ms: int = 0
     """Time as of which the last evaluation decided; 0: none under this spec yet."""
     budget: tuple[BudgetEntry, ...] = ()
@@ -181,7 +217,9 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """CapacityGroup -> what the HPA has of it."""
 
     def __post_init__(self) -> None:
-        self.shadow_status = self.shadow_status or NOTHING
+        # What was decoded lies in the bytes of the whole row.
+        self.status = NO_STATUS if self.status == NO_STATUS else self.status.copy()
+        self.shadow_status = NOTHING_SHOWN if self.shadow_status == NOTHING_SHOWN else self.shadow_status.copy()
         self.annotations = self.annotations or NOTHING
         self.claims = self.claims or NOTHING
 
@@ -199,6 +237,15 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
         """The status of the object in the cluster, as last seen."""
         return msgspec.json.decode(self.native, type=dict[str, Any])
 
+    @property
+    def own_status(self) -> dict[str, Any] | None:
+        """The status that fleethpa's own decisions gave, decoded anew at each call; None: the native one counts."""
+        return None if self.status is NO_STATUS else decoded_status(self.status)
+
+    def keep_status(self, status: Mapping[str, Any] | None) -> None:
+        """Keep the status that a decision gave; None: the native object's counts."""
+        self.status = NO_STATUS if status is None else kept_status(status)
+
     def see_native(self, status: dict[str, Any]) -> None:
         """Keep the status of the object in the cluster."""
         self.native = encode_to_keep(status)
@@ -206,7 +253,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     @property
     def shown_status(self) -> Mapping[str, Any]:
         """The status to show: fleethpa's own, else what an evaluation in shadow gave, else the native object's."""
-        return (self.shadow_status or self.native_status) if self.status is None else self.status
+        own = self.own_status
+        return (decoded_status(self.shadow_status) or self.native_status) if own is None else own
 
     def hpa_object(self) -> dict[str, Any]:
         """Give the object (metadata and spec, without status)."""

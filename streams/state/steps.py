@@ -142,7 +142,8 @@ def _observation(subject: Subject) -> tuple[Observation | JoinedObservation, lis
 
 def own_status(hpa: Hpa) -> dict[str, Any]:
     """Give the status from fleethpa's own decisions, else that of the native object."""
-    return hpa.row.native_status if hpa.row.status is None else hpa.row.status
+    own = hpa.row.own_status
+    return hpa.row.native_status if own is None else own
 
 
 def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:

@@ -113,7 +113,7 @@ class LoggedScenario:
     def own_status(self) -> Json:
         """Give the status that the decisions so far show."""
         row: HpaRow = self._hpa().row
-        return row.native_status if row.status is None else row.status
+        return row.native_status if (own := row.own_status) is None else own
 
     def memory(self) -> Json:
         """Give the memory in the file's notation."""

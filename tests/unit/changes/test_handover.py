@@ -489,7 +489,7 @@ def test_a_target_at_zero_is_found_by_scaling(cluster: Cluster) -> None:
     }
     status = {"currentReplicas": 0, "desiredReplicas": 0, "lastScaleTime": "2026-11-22T08:00:00Z", "conditions": [zero]}
     cluster.add_central("web")
-    cluster.state.hpas[HpaId("east", "shop", "web")].row.status = status
+    cluster.state.hpas[HpaId("east", "shop", "web")].row.keep_status(status)
     cluster.state.hpas[HpaId("east", "shop", "web")].dirty = True
     cluster.native_runs = False
     cluster.run("release", "-C", "east", "-A", "--native-wait", "0s")

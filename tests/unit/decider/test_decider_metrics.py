@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 from msgspec import structs
@@ -66,8 +67,8 @@ def test_every_hpa_is_exposed_with_its_bounds_status_and_conditions(
     assert found[f"fleethpa_hpa_spec_min_replicas{{{WEB}}}"] == 2
     assert found[f"fleethpa_hpa_spec_max_replicas{{{WEB}}}"] == 12
     assert found[f"fleethpa_hpa_paused{{{WEB}}}"] == 0
-    assert row.status is not None
-    assert found[f"fleethpa_hpa_status_desired_replicas{{{WEB}}}"] == row.status["desiredReplicas"]
+    assert row.own_status is not None
+    assert found[f"fleethpa_hpa_status_desired_replicas{{{WEB}}}"] == row.own_status["desiredReplicas"]
     assert found[f"fleethpa_hpa_last_decision_timestamp_seconds{{{WEB}}}"] * 1000 == row.last_decision_ms
     active = f'fleethpa_hpa_status_condition{{{WEB},condition="ScalingActive",reason="ValidMetricFound",status="true"}}'
     assert found[_sorted(active)] == 1
@@ -79,8 +80,8 @@ def test_every_metric_is_exposed_with_target_value_and_newest_sample(
     partition, made = folded
     found = of_hpas(partition)
     row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
-    assert row.status is not None
-    shown = row.status["currentMetrics"][0]["resource"]["current"]
+    assert row.own_status is not None
+    shown = row.own_status["currentMetrics"][0]["resource"]["current"]
     utilization = f'{{{WEB},metric_name="cpu",metric_target_type="utilization"}}'
     average = f'{{{WEB},metric_name="cpu",metric_target_type="average"}}'
     assert found[_sorted(f"fleethpa_hpa_spec_target_metric{utilization}")] == 80
@@ -126,7 +127,8 @@ def test_prometheus_own_parser_reads_labels_with_quotes_backslashes_and_line_bre
     partition, _ = folded
     row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
     reason = 'no "value"\nfor a\\b'
-    monkeypatch.setattr(row, "status", {"conditions": [{"type": "ScalingActive", "status": "False", "reason": reason}]})
+    shown = {"conditions": [{"type": "ScalingActive", "status": "False", "reason": reason}]}
+    monkeypatch.setattr(row, "status", msgspec.Raw(msgspec.msgpack.encode(shown)))
     families = list(text_string_to_metric_families(exposition([partition])))
     assert [(family.name, family.type) for family in families] == [
         (f"fleethpa_hpa_{name}", "gauge") for name in FAMILIES

@@ -84,7 +84,7 @@ def test_a_hub_that_gets_a_cluster_back_begins_with_the_count_of_then() -> None:
     )
     log.add(Entry(key="*", body=back))
     row = log.partition.state.hpas[WEB].row
-    assert (row.status or {})["lastScaleTime"] == "2026-09-21T14:13:21Z"
+    assert (row.own_status or {})["lastScaleTime"] == "2026-09-21T14:13:21Z"
     decision = evaluate(log, 90)[0]
     assert log.partition.state.row.hands["eu"].restart_offset > 0
     known = log.partition.state.hpas[WEB].row.history.recommendations

@@ -159,7 +159,7 @@ def test_an_hpa_that_is_refused_where_no_native_controller_runs_is_not_compared_
     log = world(ABSENT, native(), native("old", "uid-old"), mode("enforce"), mode("enforce", "old"))
     for _ in range(3):
         evaluate(log)
-    shown = {**native().hpa, "status": log.partition.state.hpas[WEB].row.status}
+    shown = {**native().hpa, "status": log.partition.state.hpas[WEB].row.own_status}
     log.add(AutoscalerSet(hpa=shown))  # the status that the reconciler has written for the refusal
     evaluate(log)
     found = list(events(Partition.empty(0), list(log.records), lambda _: True, NativeTraces(lambda _: True)))
@@ -178,7 +178,7 @@ def test_a_refusal_that_stays_keeps_its_transition_time_and_ends_with_its_reason
     for _ in range(3):
         (decision,) = evaluate(log)
         assert decision.get("sameAs") == first["id"], "nothing but values has changed"
-        moments.add(able(log.partition.state.hpas[WEB].row.status)["lastTransitionTime"])
+        moments.add(able(log.partition.state.hpas[WEB].row.own_status)["lastTransitionTime"])
     assert len(moments) == 1
     log.add(AutoscalerList(list_id="m", hpas=[native().hpa]))
     wanted = evaluate(log)[0]

@@ -323,7 +323,7 @@ def test_an_hpa_that_comes_to_share_pods_ends_the_fast_path_of_the_other() -> No
     fleet.add(structs.replace(scale("late", 4), selector="app=web"))
     fleet.rest(2)
     assert hpas["web"].memo is None
-    assert "AmbiguousSelector" in str(hpas["web"].row.status)
+    assert "AmbiguousSelector" in str(hpas["web"].row.own_status)
 
 
 def wrong_status(metric: MetricEvaluation) -> dict[str, Any]:
