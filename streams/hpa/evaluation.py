@@ -1,10 +1,15 @@
-"""What an evaluation gives: wanted write, new status, events, labels, memory, and all that an explanation needs."""
+"""What an evaluation gives: wanted write, new status with its conditions, events, labels, memory, and all that an
+explanation needs.
+
+Source of the conditions: upstream `setConditionInList`, v1.37.1.
+"""
 
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.hpa.autoscaler import MetricSpec
 
 Status = dict[str, Any]
@@ -32,6 +37,74 @@ def new_status(
     if conditions:
         status["conditions"] = conditions
     return status
+
+
+class Conditions:
+    """A working copy of the condition list. Items are shared with the old status and never changed in place."""
+
+    __slots__ = ("_now", "_now_ms", "items")
+
+    def __init__(self, items: list[dict[str, Any]] | None, now_ms: int) -> None:
+        self.items = list(items or ())
+        self._now_ms = now_ms
+        self._now = ""
+        """The same as text, once a transition needs it."""
+
+    def set(self, kind: str, status: str, reason: str, message: str, *, again: bool = False) -> None:
+        """Set one condition: in its place or at the end; its transition time moves only when `status` changes.
+
+        Args:
+            again: upstream has set it before with another reason, so that its members come in the order of a changed
+                one.
+        """
+        for index, old in enumerate(self.items):
+            if old["type"] == kind:
+                is_same = (
+                    old["status"] == status and old.get("reason", "") == reason and old.get("message", "") == message
+                )
+                if again or not is_same:
+                    self.items[index] = self._changed(old, status, reason, message)
+                return
+        self._add(kind, status, reason, message)
+
+    def _add(self, kind: str, status: str, reason: str, message: str) -> None:
+        since = self._now_text() if status else None
+        if reason and message:
+            self.items.append(
+                {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
+            )
+        else:
+            fresh = {"type": kind, "status": status, "lastTransitionTime": since}
+            self.items.append(_explained(fresh, reason, message))
+
+    def remove(self, kind: str) -> None:
+        """Remove one condition, if it is there."""
+        self.items = [item for item in self.items if item["type"] != kind]
+
+    def is_true(self, kind: str) -> bool:
+        """Tell whether the condition exists with status True."""
+        return any(item["type"] == kind and item["status"] == "True" for item in self.items)
+
+    def _now_text(self) -> str:
+        if not self._now:
+            self._now = rfc3339_seconds(self._now_ms)
+        return self._now
+
+    def _changed(self, old: dict[str, Any], status: str, reason: str, message: str) -> dict[str, Any]:
+        changed = {**old, "status": status}
+        if old["status"] != status:
+            changed["lastTransitionTime"] = self._now_text()
+        changed.pop("reason", None)
+        changed.pop("message", None)
+        return _explained(changed, reason, message)
+
+
+def _explained(condition: dict[str, Any], reason: str, message: str) -> dict[str, Any]:
+    if reason:
+        condition["reason"] = reason
+    if message:
+        condition["message"] = message
+    return condition
 
 
 Event = tuple[str, str, str]

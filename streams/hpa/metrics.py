@@ -14,9 +14,8 @@ from streams.hpa import autoscaler as kinds
 from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
-from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
+from streams.hpa.evaluation import Calculation, Conditions, Event, MetricEvaluation, MetricResult
 from streams.hpa.grouping import Groups, MetricError, group, of_all
-from streams.hpa.normalize import Conditions
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,

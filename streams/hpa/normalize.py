@@ -1,15 +1,14 @@
 """From the metrics' number to the final one: stabilization windows, rate limits, minReplicas and maxReplicas; and how
 they show in the conditions of the status.
 
-Source: upstream `normalizeDesiredReplicas` (no `behavior`), `normalizeDesiredReplicasWithBehaviors`,
-`storeScaleEvent` and `setConditionInList`, v1.37.1.
+Source: upstream `normalizeDesiredReplicas` (no `behavior`), `normalizeDesiredReplicasWithBehaviors` and
+`storeScaleEvent`, v1.37.1.
 """
 
-from typing import Any, Final
+from typing import Final
 
-from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
-from streams.hpa.evaluation import History, Normalization, PolicyLimit
+from streams.hpa.evaluation import Conditions, History, Normalization, PolicyLimit
 from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, saturated_ceil32, wrap32
 from streams.hpa.rules import CURRENT, Rules
 
@@ -244,74 +243,6 @@ def _period(policy: ScalingPolicy, current: int, history: History, now_ms: int) 
 
 def _sum_since(events: ScaleEvents, cutoff_ms: int) -> int:
     return wrap32(sum([change for change, time_ms, _ in events if time_ms > cutoff_ms])) if events else 0
-
-
-class Conditions:
-    """A working copy of the condition list. Items are shared with the old status and never changed in place."""
-
-    __slots__ = ("_now", "_now_ms", "items")
-
-    def __init__(self, items: list[dict[str, Any]] | None, now_ms: int) -> None:
-        self.items = list(items or ())
-        self._now_ms = now_ms
-        self._now = ""
-        """The same as text, once a transition needs it."""
-
-    def set(self, kind: str, status: str, reason: str, message: str, *, again: bool = False) -> None:
-        """Set one condition: in its place or at the end; its transition time moves only when `status` changes.
-
-        Args:
-            again: upstream has set it before with another reason, so that its members come in the order of a changed
-                one.
-        """
-        for index, old in enumerate(self.items):
-            if old["type"] == kind:
-                is_same = (
-                    old["status"] == status and old.get("reason", "") == reason and old.get("message", "") == message
-                )
-                if again or not is_same:
-                    self.items[index] = self._changed(old, status, reason, message)
-                return
-        self._add(kind, status, reason, message)
-
-    def _add(self, kind: str, status: str, reason: str, message: str) -> None:
-        since = self._now_text() if status else None
-        if reason and message:
-            self.items.append(
-                {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
-            )
-        else:
-            fresh = {"type": kind, "status": status, "lastTransitionTime": since}
-            self.items.append(_explained(fresh, reason, message))
-
-    def remove(self, kind: str) -> None:
-        """Remove one condition, if it is there."""
-        self.items = [item for item in self.items if item["type"] != kind]
-
-    def is_true(self, kind: str) -> bool:
-        """Tell whether the condition exists with status True."""
-        return any(item["type"] == kind and item["status"] == "True" for item in self.items)
-
-    def _now_text(self) -> str:
-        if not self._now:
-            self._now = rfc3339_seconds(self._now_ms)
-        return self._now
-
-    def _changed(self, old: dict[str, Any], status: str, reason: str, message: str) -> dict[str, Any]:
-        changed = {**old, "status": status}
-        if old["status"] != status:
-            changed["lastTransitionTime"] = self._now_text()
-        changed.pop("reason", None)
-        changed.pop("message", None)
-        return _explained(changed, reason, message)
-
-
-def _explained(condition: dict[str, Any], reason: str, message: str) -> dict[str, Any]:
-    if reason:
-        condition["reason"] = reason
-    if message:
-        condition["message"] = message
-    return condition
 
 
 _LIMITED_MESSAGES: Final = {

@@ -225,7 +225,8 @@ class TargetPods:
         live = [pod for pod in rows if not (pod.deleting or pod.phase in ended)]
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
         """Not ready, whichever metrics they have."""
-        self.active = rows if len(live) == len(rows) and not self.pending else _but_pending(live)
+        are_all = len(live) == len(rows) and not self.pending
+        self.active = rows if are_all else tuple([pod for pod in live if pod.phase != "Pending"])
         self.always_ready = all(pod.ready in ("True", "Unknown") and pod.start_ms is not None for pod in self.active)
         """No active pod is without a start time, without a Ready condition, or not ready."""
         self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
@@ -257,9 +258,7 @@ class TargetPods:
         return True
 
     def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
-        """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole
-        pod.
-        """
+        """Give what each pod requests of a resource (milli): of one container, or (empty name) of the whole pod."""
         if self._template is not None:
             shared = self._template.table(len(self.active), resource, container, rules)
             if shared is not None:
@@ -277,10 +276,6 @@ class TargetPods:
                 rules,
             )
         return table
-
-
-def _but_pending(pods: list[PodRow]) -> tuple[PodRow, ...]:
-    return tuple([pod for pod in pods if pod.phase != "Pending"])
 
 
 NO_PODS = TargetPods(())

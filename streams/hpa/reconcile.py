@@ -14,6 +14,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import (
+    Conditions,
     Evaluation,
     Event,
     History,
@@ -26,7 +27,7 @@ from streams.hpa.evaluation import (
     new_status,
 )
 from streams.hpa.metrics import NO_METRICS, Combined, JoinedObservation, action, combine, set_scaling_active
-from streams.hpa.normalize import Conditions, normalize, set_limited, set_stabilized, store_scale_event
+from streams.hpa.normalize import normalize, set_limited, set_stabilized, store_scale_event
 from streams.hpa.observation import Observation, Scale, ScaleFailure
 from streams.hpa.rules import CURRENT, Rules
 

@@ -18,6 +18,7 @@ from streams.across.allotments import STEP as CAPACITY_STEP
 from streams.across.allotments import FleetRow
 from streams.hpa import reconcile
 from streams.hpa.evaluation import (
+    Conditions,
     Evaluation,
     History,
     MetricEvaluation,
@@ -27,7 +28,6 @@ from streams.hpa.evaluation import (
     new_status,
 )
 from streams.hpa.metrics import JoinedObservation
-from streams.hpa.normalize import Conditions
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete

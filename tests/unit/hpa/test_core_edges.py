@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied, ScaleFailed
-from streams.hpa.normalize import Conditions, scale_down_limit, scale_up_limit, store_scale_event
+from streams.hpa.evaluation import EMPTY_HISTORY, Conditions, History, Pending, ScaleApplied, ScaleFailed
+from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.observation import ExternalSamples, Scale, ScaleFailure
 from streams.hpa.reconcile import complete
 from tests.kit.hpa import (
