@@ -19,9 +19,9 @@ import click
 
 from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, confirm, rest, write_all
-from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, named_namespace, no_such_cluster, parse_ref
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, hpa_names, named_namespace, no_such_cluster, parse_ref
 from fleethpa.fleet.members import member_clusters
-from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms

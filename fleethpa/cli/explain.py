@@ -19,9 +19,9 @@ from fleethpa.fleet.decisions import (
     with_newest,
 )
 from fleethpa.fleet.decisions import follow as follow_on
-from fleethpa.fleet.finding import Selection, check_known, chosen, nothing_found, selection_options
+from fleethpa.fleet.finding import Selection, check_known, chosen, hpa_names, nothing_found, selection_options
 from fleethpa.fleet.lists import possible
-from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
+from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ImportedGroup, usage

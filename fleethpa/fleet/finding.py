@@ -1,4 +1,6 @@
-"""Which HPAs and clusters a command means (names, `-n`, `-A`, `-C` globs and `-l`), and finding them."""
+"""Which HPAs and clusters a command means (names, `-n`, `-A`, `-C` globs and `-l`), finding them, and names for
+completion.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import Decorator, gathered
+from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.words import counted
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.selectors import SelectorError, parse_selector
@@ -168,6 +171,28 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     except SelectorError as error:
         raise usage(f"-l {text!r} is not a label selector", cause=str(error)) from error
     return lambda labels: bool(selector.matches(dict(labels)))
+
+
+_COMPLETION_S: Final = 2.0
+
+
+def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the whole names that begin as typed; nothing where the fleet does not answer in time."""
+    try:
+        return [name for name in _known(context) if name.startswith(incomplete)]
+    except Exception:  # a TAB must never print an error into the line that is being typed
+        return []
+
+
+def _known(context: click.Context) -> list[str]:
+    options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
+    session = Session((context.find_root().obj or {}) | options)
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(_COMPLETION_S), session.past(watching=True, remarks=False) as past:
+            return [str(hpa) for hpa in (await read_state(past)).hpas]
+
+    return asyncio.run(read())
 
 
 def names_argument(metavar: str = NAMES, *, required: bool = False) -> Decorator:

@@ -1,21 +1,18 @@
-"""The state of the fleet as read verbs show it: the fold of the log, now or as of `--at`; names for completion."""
+"""The state of the fleet as read verbs show it: the fold of the log, now or as of `--at`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from fleethpa.fleet.hung import SignsOfLife, hung_archiver, hung_processes, unanswered
 from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, cut_off, since
 from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.frame.session import SHARED, Session
+from fleethpa.frame.session import Session
 from fleethpa.show.times import clock, rfc3339, span
 from fleethpa.show.words import listed
 from runtime.log import wall_clock_ms, without_cycle_search
@@ -43,9 +40,7 @@ if TYPE_CHECKING:
 
 
 LIVE_GAP_MS: Final = 15_000
-"""Log that is being written ends this close to the present: ingest appends a record to every partition in 5 s at most
-(`INGEST_EVERY_MS`).
-"""
+"""Log that is being written ends this close to the present: ingest appends to every partition within 5 s."""
 
 
 async def fleet_now(session: Session) -> FleetState:
@@ -452,25 +447,3 @@ def _received(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> I
     for namespace in namespaces:
         for reported in namespace.watches.values():
             yield namespace.cluster, reported.reported_ms
-
-
-_LIMIT_S: Final = 2.0
-
-
-def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the whole names that begin as typed; nothing where the fleet does not answer in time."""
-    try:
-        return [name for name in _known(context) if name.startswith(incomplete)]
-    except Exception:  # a TAB must never print an error into the line that is being typed
-        return []
-
-
-def _known(context: click.Context) -> list[str]:
-    options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
-    session = Session((context.find_root().obj or {}) | options)
-
-    async def read() -> list[str]:
-        async with asyncio.timeout(_LIMIT_S), session.past(watching=True, remarks=False) as past:
-            return [str(hpa) for hpa in (await read_state(past)).hpas]
-
-    return asyncio.run(read())
