@@ -6,11 +6,9 @@ An analysis of many HPAs continues over a fault of fleethpa with one of them, an
 
 import asyncio
 import gc
-import multiprocessing
 import os
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -54,6 +52,8 @@ class ReplayPool(Generic[T, R]):
     """Runs one function over tasks, in this process (one job) or in several."""
 
     def __init__(self, work: Callable[[T], R], jobs: int) -> None:
+        import multiprocessing  # heavy, and most of who imports this module starts no processes
+
         self._work, self._jobs = work, jobs
         self._context = multiprocessing.get_context("spawn")
         self._shared = self._context.Array("q", 2)
@@ -69,6 +69,8 @@ class ReplayPool(Generic[T, R]):
                 for task in tasks:
                     yield await asyncio.to_thread(self._work, task)
             return
+        from concurrent.futures import ProcessPoolExecutor
+
         loop = asyncio.get_running_loop()
         workers = min(self._jobs, len(tasks))
         with ProcessPoolExecutor(workers, self._context, initializer=_start, initargs=(self._shared,)) as pool:
