@@ -24,7 +24,7 @@ from faust.types.auth import CredentialsT
 
 from runtime import ending
 from runtime.kafkaclients import compress_quickly, ssl_context
-from runtime.log import look_for_cycles_seldom
+from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.process import PortTakenError, health_server
 from runtime.tokens import token_provider
 from schemas.codec import encode
@@ -134,9 +134,11 @@ class Ticker:
 log = logging.getLogger("fleethpa.decider")
 
 
-def _look_at_lag(owned: OwnedPartition, now_ms: int) -> None:
-    """Change the pace of a partition by its lag. `now_ms`: timestamp of the tick that the broker has acknowledged."""
+def _look_at_lag(owned: OwnedPartition, ticked_ms: int) -> None:
+    """Change the pace of a partition by its lag. `ticked_ms`: timestamp of the newest tick, by the broker's clock."""
     before, partition = owned.pace, owned.partition
+    # The embedded broker does not say when; its clock is that of this machine.
+    now_ms = ticked_ms if ticked_ms >= owned.newest_log_time_ms else wall_clock_ms()
     lag_ms = max(0, now_ms - (owned.log_time_ms or partition.clock_ms or now_ms))
     owned.pace = next_pace(before, partition.every, now_ms, lag_ms)
     if owned.pace.every != before.every:

@@ -175,25 +175,28 @@ BEHIND_MS = 5_000
 never made, and wanted again.
 """
 CAUGHT_UP_MS = 2_000
-FALLING_MS = 2_000
+FALLING_MS = 1_200
 """A lag that falls by as much from one look to the next will be gone soon, as after a restart."""
 SPARE = 1.3
 """How much more than what a decider has to do it must be able to do, so that its lag falls."""
-LOOK_EVERY_MS = 5_000
+LOOK_EVERY_MS = 3_000
 CALM_MS = 60_000
 """For so long a decider must keep up before it wants more evaluations again."""
+
+UNKNOWN_LAG_MS = 2**62
+"""Every lag is less, so that it seems to fall."""
 
 
 class EvaluationPace(Struct, frozen=True, gc=False):
     """In every which sync period a decider wants the HPAs of one log partition evaluated (`every`), and its lag.
 
-    `looked_ms`: when it looked at its lag last, and `lag_ms`: what that was. `busy_ms`: when it was behind last, or
-    lowered `every`. Times are those of the log.
+    `looked_ms`: when it looked at its lag last. `lag_ms`: what that was; UNKNOWN_LAG_MS: another pace was in force.
+    `busy_ms`: when it was behind last, or lowered `every`. Times are those of the log.
     """
 
     every: int = 1
     looked_ms: int = 0
-    lag_ms: int = 0
+    lag_ms: int = UNKNOWN_LAG_MS
     busy_ms: int = 0
 
 
@@ -209,13 +212,14 @@ def next_pace(pace: EvaluationPace, in_force: int, now_ms: int, lag_ms: int) -> 
     """
     if now_ms - pace.looked_ms < LOOK_EVERY_MS:
         return pace
-    is_falling = not pace.looked_ms or lag_ms <= pace.lag_ms - FALLING_MS
     every, busy_ms = pace.every, now_ms if lag_ms > CAUGHT_UP_MS else pace.busy_ms
-    if in_force == every and lag_ms > BEHIND_MS and not is_falling:
+    if in_force != every:
+        return EvaluationPace(every, now_ms, UNKNOWN_LAG_MS, busy_ms)
+    if lag_ms > BEHIND_MS and CAUGHT_UP_MS < pace.lag_ms < lag_ms + FALLING_MS:
         passed_ms = now_ms - pace.looked_ms
         speed = (passed_ms - (lag_ms - pace.lag_ms)) / passed_ms
         wanted = every / speed * SPARE if speed > 0 else 2 * every
         every = min(max(every + 1, math.ceil(wanted)), MOST_SYNC_PERIODS)
-    elif in_force == every > 1 and now_ms - busy_ms >= CALM_MS:
+    elif every > 1 and now_ms - busy_ms >= CALM_MS:
         every, busy_ms = every - 1, now_ms
     return EvaluationPace(every, now_ms, lag_ms, busy_ms)

@@ -1,7 +1,7 @@
-"""A decider in which `FLEETHPA_STALL` makes something stand still: `python -m tests.kit.stalled_decider`.
+"""A decider in which `FLEETHPA_STALL` makes something stand still or slow: `python -m tests.kit.stalled_decider`.
 
 `recovery`: the recovery service ends by itself, as after a time-out inside it; `fetch`: a fetch never comes back;
-`ticks`: nothing is appended any more; `loop`: the event loop hangs in a call.
+`ticks`: nothing is appended any more; `loop`: the event loop hangs in a call; `slow`: an evaluation takes EVALUATION_S.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ from fleethpa.cli.main import main
 from streams.decider import strict
 from streams.decider.app import Ticker
 from streams.decider.assignment import Takes
+from streams.state import endwrite
 
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3
 HUNG_S = 600.0
+EVALUATION_S = 0.1
 FETCH_HANGS = "a fetch hangs"
 
 
@@ -62,6 +64,17 @@ def stall_loop() -> None:
     after_takes(lambda: time.sleep(HUNG_S))  # the injected stall itself
 
 
+def slow_down() -> None:
+    """Let each evaluation take as long as on a processor with a hundred times as much to do."""
+    evaluate = vars(endwrite)["evaluate"]
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(EVALUATION_S)  # the injected slowness itself
+        return evaluate(*arguments)
+
+    vars(endwrite)["evaluate"] = slowly
+
+
 def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:
     """Do this at the end of the last of the first takes."""
     take, left = Takes.take, takes
@@ -76,7 +89,7 @@ def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:
     Takes.take = counted  # type: ignore[method-assign]
 
 
-STALLS = {"recovery": stall_recovery, "fetch": stall_fetch, "ticks": stall_ticks, "loop": stall_loop}
+STALLS = {"recovery": stall_recovery, "fetch": stall_fetch, "ticks": stall_ticks, "loop": stall_loop, "slow": slow_down}
 
 if __name__ == "__main__":
     STALLS[os.environ[ENVIRONMENT]]()

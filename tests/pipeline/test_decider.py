@@ -4,6 +4,7 @@ import asyncio
 import re
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -12,17 +13,22 @@ from aiokafka import TopicPartition
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
+from runtime.log import wall_clock_ms
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Entry, LogRecord
-from schemas.settings import EngineSet
+from schemas.observed import AutoscalerSet
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.decider.tail import Exit
-from tests.kit.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
+from streams.ingest.loop import BEAT
+from tests.kit.decider_process import Decider, first_difference, load_log, read_decisions, read_log, wait_for_decisions
+from tests.kit.partition import make_hpa
 from tests.kit.playback import TimedRecord, fold, make_log
 from tests.kit.pushed import moving_samples
+from tests.kit.stalled_decider import ENVIRONMENT, EVALUATION_S
 
 NUMBERS = range(PARTITIONS)
 
@@ -92,6 +98,48 @@ async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings
         assert await asyncio.to_thread(running.terminate, 5) == 0, running.tail()
 
 
+@pytest.mark.slow  # it takes a minute until a decider may be called behind, and has caught up
+async def test_a_decider_that_is_behind_evaluates_less_often_and_is_behind_no_more(
+    broker: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has twice as much to do as it can; afterwards the log alone gives the same decisions."""
+    period_ms, evaluation_ms = 3_000, round(1_000 * EVALUATION_S)
+    settings = SettingsSet(cluster="*", settings=ClusterSettings(sync_period_ms=period_ms))
+    hpas = [make_hpa(f"app-{number}", f"uid-{number}") for number in range(2 * period_ms // evaluation_ms)]
+    entries = [Entry(key="*", body=settings), *(Entry(key="eu/shop", body=AutoscalerSet(hpa=hpa)) for hpa in hpas)]
+    begin_ms = wall_clock_ms() - period_ms  # so that they are not all due at once
+    log = [
+        TimedRecord(begin_ms + number * evaluation_ms // 2, encode(LogRecord(v=VERSION, entries=[entry])))
+        for number, entry in enumerate(entries)
+    ]
+    await load_log(broker, {0: log})
+    monkeypatch.setenv(ENVIRONMENT, "slow")
+    slow = Decider(
+        broker.bootstrap_servers,
+        tmp_path / "decider.txt",
+        "--web-port",
+        "0",
+        module="tests.kit.stalled_decider",
+        session_timeout_s=30,
+    )
+    async with asyncio.TaskGroup() as group:
+        others = group.create_task(_append_beats(broker))
+        with slow as running:
+            port = await _port(running)
+            await _shown(running, port, r'^fleethpa_sync_periods_per_evaluation\{partition="0"\} [2-8]\.0$')
+            assert "log partition 0 is" in running.output.read_text()
+            # It keeps up: what waits are the records of a second or two.
+            await _shown(running, port, r'^fleethpa_lag_records\{partition="0"\} [0-9]\.0$')
+            others.cancel()
+            assert await asyncio.to_thread(running.terminate, 20) == 0, running.tail()
+    whole, got = await read_log(broker, list(NUMBERS)), await read_decisions(broker, list(NUMBERS))
+    assert any(b'"every":' in record.value for record in whole[0])
+    want = fold(whole)
+    applied = {number: values[: len(got[number].decisions)] for number, values in want.items()}
+    assert first_difference(applied, got) == ""
+    assert len(got[0].decisions) > len(hpas)
+
+
 async def test_an_engine_that_this_version_lacks_ends_it_and_names_the_next_step(
     broker: KafkaSettings, tmp_path: Path
 ) -> None:
@@ -150,6 +198,25 @@ async def _wait_for_ticks(broker: KafkaSettings, running: Decider) -> None:
             assert not running.ended, running.tail()
             await asyncio.sleep(0.1)
     assert not any(read.records for read in (await read_decisions(broker, list(NUMBERS))).values())
+
+
+async def _append_beats(broker: KafkaSettings) -> None:
+    """Append an empty record of ingest to a log partition in every quarter of a second, without end."""
+    async with strict_producer(broker) as producer:
+        while True:
+            await producer.send_and_wait(topics.LOG, BEAT, partition=0)
+            await asyncio.sleep(0.25)
+
+
+async def _shown(running: Decider, port: int, pattern: str) -> None:
+    """Wait until a metric is as expected."""
+    async with asyncio.timeout(180):
+        while True:
+            with suppress(OSError):  # nobody is answered during an evaluation
+                if re.search(pattern, await asyncio.to_thread(_get, port, "metrics"), re.MULTILINE):
+                    return
+            assert not running.ended, running.tail()
+            await asyncio.sleep(0.5)
 
 
 def _get(port: int, path: str) -> str:

@@ -171,7 +171,7 @@ async def test_ticks_of_a_partition_that_is_behind_ask_for_fewer_evaluations(cap
 
     await pass_s(20, applied_s=0.5)
     assert brokers.sent[-1] == TICKS[2]
-    assert "log partition 0 is 7.5 s behind: from now on, an HPA is evaluated once in 3 sync periods" in caplog.text
+    assert "log partition 0 is 6.5 s behind: from now on, an HPA is evaluated once in 3 sync periods" in caplog.text
 
     cast(Any, one.partition).every, one.log_time_ms = 3, brokers.now_ms
     await pass_s(70, applied_s=1)
