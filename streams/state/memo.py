@@ -15,7 +15,7 @@ from streams.hpa.calculator import ToleranceBand
 from streams.hpa.observation import Scale, SeenPods
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
-from streams.state.rows import Place, ScaleRow
+from streams.state.rows import ByteRange, ScaleRow
 
 CHECK_EVERY = 1_000
 """One of so many evaluations on the fast path is made on the general one as well. Tests set it to 1."""
@@ -73,7 +73,7 @@ class Memo(Struct, gc=False):
     outcome: EvaluationOutcome | None
     """None: no metric decides, since the HPA of a FleetHPA has less than the minimum of the whole."""
     status: Raw
-    metrics_place: Place
+    metrics_place: ByteRange
     """Of its `currentMetrics`."""
     reported: int
     """Its `currentReplicas`; 0 without them."""

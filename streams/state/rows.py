@@ -106,11 +106,11 @@ def kept_status(status: Mapping[str, Any]) -> Raw:
     return Raw(bytes(memoryview(_packed(status))))
 
 
-Place = tuple[int, int]
+ByteRange = tuple[int, int]
 """How many bytes come before something, and how many after it."""
 
 
-def metrics_place(status: Mapping[str, Any]) -> Place | None:
+def metrics_place(status: Mapping[str, Any]) -> ByteRange | None:
     """Give where the value of `currentMetrics` is in the MessagePack of a status; None: it has none, or more members
     than fleethpa's own have.
     """
@@ -123,7 +123,7 @@ def metrics_place(status: Mapping[str, Any]) -> Place | None:
     return len(_packed(before)) + len(_packed("currentMetrics")), len(_packed(after)) - 1
 
 
-def with_metrics(status: Raw, place: Place, metrics: list[dict[str, Any]]) -> Raw:
+def with_metrics(status: Raw, place: ByteRange, metrics: list[dict[str, Any]]) -> Raw:
     """Give a status with another `currentMetrics` in its place."""
     whole, (before, after) = bytes(status), place
     return Raw(b"%b%b%b" % (whole[:before], _packed(metrics), whole[len(whole) - after :]))
@@ -363,7 +363,7 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     list_id: str = ""
     next_chunk: int = 0
     mark: str = ""
-    """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
+    """ByteRange of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
     def after(self, list_id: str, chunk: int, place: str) -> "ListProgress":
         """Give the progress after a chunk; a list that misses one removes nothing."""
