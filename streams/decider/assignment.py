@@ -1,13 +1,13 @@
 """The log partitions that this worker owns: how their state is loaded and written, the takes of records, and settings.
 
-A take folds its records, publishes every decision and waits for the broker once, then checkpoints what is due.
+A take folds its records, publishes every decision and waits for the brokers, then checkpoints what is due.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -265,6 +265,11 @@ REPUBLISH_HINT = (
 YIELD_S = 0.05
 """A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
 
+MOST_PENDING = 1_000
+"""From so many decisions on they are published before more are made: a full one takes 10 kB, and what a backlog takes
+once stays with the process.
+"""
+
 MOST_QUEUED_BYTES = 4 * 2**20
 """Rows of checkpoints that may wait for the brokers: those of all HPAs at once would take much memory."""
 
@@ -301,10 +306,11 @@ class Takes:
             epoch = self._assignment.epoch
             if generation != self._generation():
                 return
-            pending = await self._fold(records)
-            if epoch != self._assignment.epoch:
-                return
-            await self._publish(pending)
+            async with contextlib.aclosing(self._folded(records)) as parts:
+                async for pending in parts:
+                    if epoch != self._assignment.epoch:
+                        return
+                    await self._publish(pending)
             await self._send_messages()
             self._metrics.refolded(self._assignment.owned.values())
             due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
@@ -334,8 +340,10 @@ class Takes:
             await all_written(writers)
             self._metrics.checkpointed(time.monotonic() - started, row_bytes)
 
-    async def _fold(self, records: Sequence[ConsumerRecord]) -> list[tuple[OwnedPartition, DecisionRecord]]:
-        """Fold records; give the decisions."""
+    async def _folded(
+        self, records: Sequence[ConsumerRecord]
+    ) -> AsyncGenerator[list[tuple[OwnedPartition, DecisionRecord]], None]:
+        """Fold records; give the decisions, in parts."""
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()
         for record in records:
@@ -346,9 +354,12 @@ class Takes:
             if time.monotonic() - yielded > YIELD_S:
                 await asyncio.sleep(0)
                 yielded = time.monotonic()
+            if len(pending) >= MOST_PENDING:
+                yield pending
+                pending = []
         self._metrics.took(len(records))
         self._assignment.check_partitions()
-        return pending
+        yield pending
 
     async def _publish(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         if not pending:

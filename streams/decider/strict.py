@@ -218,9 +218,9 @@ MergeRow = Callable[[bytes, bytes | None], None]
 FETCH_WAIT_S = 0.2
 """A seek waits at most this long for a fetch that is under way."""
 
-MOST_RECORDS = 200
-"""Log records in one message, all of whose decisions are in memory until the brokers have them. The next message is
-passed on when the agent has this one, so that at most two wait to be folded, besides the rest of one fetch.
+MOST_RECORDS = 500
+"""Log records in one message. The next message is passed on when the agent has this one, so that at most two wait to be
+folded, besides the rest of one fetch.
 """
 
 

@@ -12,7 +12,7 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider import owned
+from streams.decider import assignment, owned
 from streams.decider.app import RowStore, StateTable
 from streams.decider.assignment import DeciderConfig, Takes
 from streams.decider.metrics import Metrics
@@ -193,6 +193,26 @@ async def test_checkpoints_that_are_due_together_are_waited_for_together() -> No
         *((key, 3) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),
     ]
     assert b"fleethpa_checkpoint_seconds_count 1.0" in metrics.exposition()
+
+
+async def test_many_decisions_of_a_take_are_published_before_more_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "MOST_PENDING", 3)
+    made = [[f"{record}-{decision}" for decision in range(2)] for record in range(5)]
+    steps: list[str] = []
+
+    async def fold(record: Any) -> Any:
+        steps.append("fold")
+        return made[record.offset]
+
+    around: Any = SimpleNamespace(owned={2: SimpleNamespace(fold=fold)}, check_partitions=lambda: None)
+    takes = Takes(DeciderConfig(), around, around, Metrics(), producer=lambda: None, generation=lambda: 1)
+    records: Any = [SimpleNamespace(partition=2, offset=offset) for offset in range(5)]
+    published: list[Any] = []
+    async for part in takes._folded(records):
+        steps.append("publish")
+        published += [decision for _, decision in part]
+    assert steps == ["fold", "fold", "publish", "fold", "fold", "publish", "fold", "publish"]
+    assert published == [decision for each in made for decision in each]
 
 
 async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: pytest.MonkeyPatch) -> None:
