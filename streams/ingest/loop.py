@@ -151,18 +151,17 @@ def _report_expired(tp: TopicPartition, committed: int | None, begin: int) -> No
 MAX_TAKEN = 2_000
 """Records written in one go; bounds memory while behind."""
 
-MAX_READ = 100
-"""Records read and converted in one go. Nothing else of the process runs meanwhile: with lists of HPAs it takes a fifth
-of a second, and a member of the group that sends no heartbeat for ten is expelled and reads all of it again. Memory
-that they take once stays with the process.
+MAX_READ = 500
+"""Records read and converted in one go. Nothing else of the process runs meanwhile: with lists of HPAs it takes more
+than a second, and a member of the group that sends no heartbeat for ten is expelled and reads all of it again.
 """
 
-MAX_HELD_BYTES = 12 * 1024 * 1024
+MAX_HELD_BYTES = 24 * 1024 * 1024
 """What may wait here of all source partitions together; encoded it takes a little more memory, which the process
 keeps: what stays is scattered among what goes.
 """
 
-LEAST_HELD_BYTES = 64 * 1024
+LEAST_HELD_BYTES = 128 * 1024
 MOST_HELD_BYTES = 4 * 1024 * 1024
 """What one source partition may hold, however many or few there are, before its reading pauses."""
 

@@ -67,10 +67,10 @@ async def test_after_a_rebalance_records_may_come_again(worker: loop.Worker) -> 
 @pytest.mark.parametrize(
     ("partitions", "held", "pauses"),
     [
-        pytest.param(6, 1_900_000, False, id="few partitions may hold much"),
-        pytest.param(6, 2_200_000, True, id="but not without end"),
-        pytest.param(144, 60_000, False, id="many may hold little"),
-        pytest.param(144, 100_000, True, id="so that all together fit into memory"),
+        pytest.param(6, 3_000_000, False, id="few partitions may hold much"),
+        pytest.param(6, 5_000_000, True, id="but not without end"),
+        pytest.param(144, 150_000, False, id="many may hold little"),
+        pytest.param(144, 200_000, True, id="so that all together fit into memory"),
     ],
 )
 async def test_what_waits_of_all_partitions_together_is_bounded(
