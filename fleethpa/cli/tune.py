@@ -97,8 +97,8 @@ async def _tuned(
         async with showing_progress(session, progress.text):
             faults = await run(past, [view.id for view in views], kept, progress, cores())
     refused = {hpa: TuneFinding(hpa=hpa, refused=f"internal error: {fault.error}") for hpa, fault in faults.items()}
-    findings = [(view, (kept.known | refused)[view.id]) for view in views]
-    tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
+    known = kept.known | refused
+    tuned = [Tuned(view.id, view.hpa, known[view.id].found, known[view.id].refused) for view in views]
     return tuned, price_for(given, state.settings, {view.id.cluster for view in views}, session.note), faults
 
 

@@ -242,12 +242,14 @@ class Session:
         return max([each.code for each in problems], default=OK)
 
     def failed(self, faults: Faults) -> int:
-        """Name the HPAs that an analysis has no result for, on stderr; returns the exit code of its command."""
+        """Name the HPAs that an analysis has no result for, on stderr, with --debug one traceback for each text of an
+        error; returns the exit code of its command.
+        """
         named: dict[str, list[HpaId]] = {}
         for hpa, fault in sorted(faults.items()):
-            named.setdefault(fault.error, []).append(hpa)
-            if self.options.get("debug"):
+            if fault.error not in named and self.options.get("debug"):
                 say(fault.trace)
+            named.setdefault(fault.error, []).append(hpa)
         return self.report(*(internal(error, listed(map(str, hpas), MOST_NAMED)) for error, hpas in named.items()))
 
     def completed(self, problem: CommandError) -> CommandError:
