@@ -117,8 +117,12 @@ def test_doctor_names_the_log_partitions_in_which_a_decider_was_behind(
     text = "was behind: each HPA of log partition 0 is evaluated once in 3 sync periods for now"
     assert troubles(done) == [("warning", "log", text)]
     assert done.exit_code == 0
+    remark = "the decider was behind: each HPA of its log partition is evaluated once in 3 sync periods or more often"
+    for question in (("get", "hpa", "-A"), ("explain", "east/shop/checkout"), ("history", "east/shop/checkout")):
+        assert remark in run(*question, "--brokers", "127.0.0.1:1").stderr, question
     fleet.append(after_ms=0)
     assert not troubles(run("doctor", *AREAS, "-o", "json"))
+    assert remark not in run("get", "hpa", "-A", "--brokers", "127.0.0.1:1").stderr
 
 
 def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
