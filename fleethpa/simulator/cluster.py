@@ -25,12 +25,11 @@ from cryptography.x509.oid import NameOID
 
 from fleethpa.simulator import resources
 from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.metricsapi import MetricsFault, SimulatedMetricsApi
 from fleethpa.simulator.model import LoadCurve
 from fleethpa.simulator.nativecontroller import NativeController
 from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.resources import Store
-from fleethpa.simulator.server import SimulatedApiServer
+from fleethpa.simulator.server import MetricsFault, SimulatedApiServer, SimulatedMetricsApi
 from fleethpa.simulator.writes import Writes, key_of
 from runtime.log import wall_clock_ms
 from schemas.kubernetes.shape import Json

@@ -24,9 +24,9 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator.cluster import SimulatedCluster, listener_on, write_kubeconfig
-from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.model import parse_load
 from fleethpa.simulator.requests import StatusError
+from fleethpa.simulator.server import MetricsFault
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import ControllerSettings
 

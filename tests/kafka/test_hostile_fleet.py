@@ -25,7 +25,7 @@ from fleethpa.cli.clusters import QUOTAS, create_topics, new_agent
 from fleethpa.frame.writer import open_writer
 from fleethpa.simulator import resources
 from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.server import MetricsFault
 from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader, running_producer
 from runtime.topicadmin import Acl, TopicAdmin, WantedTopic, agent_acls

@@ -13,10 +13,9 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.metricsapi import SimulatedMetricsApi
 from fleethpa.simulator.requests import Ask, StatusError, expired, parse
 from fleethpa.simulator.resources import ResourceType, Store
-from fleethpa.simulator.server import METRICS, OPEN, USER, SimulatedApiServer, json, written_by
+from fleethpa.simulator.server import METRICS, OPEN, USER, SimulatedApiServer, SimulatedMetricsApi, json, written_by
 from fleethpa.simulator.writes import Writes
 
 

@@ -18,8 +18,8 @@ from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.watch import Watch
 
 from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
-from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.model import ConstantLoad
+from fleethpa.simulator.server import MetricsFault
 from fleethpa.simulator.switches import Fleet, default_fleet
 from tests.kit.clusters import Denial, Fault, ManualCluster
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.server import MetricsFault
 from streams.hpa.autoscaler import ControllerSettings
 
 Json = dict[str, Any]
