@@ -256,7 +256,7 @@ def _page_port() -> int:
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
-    from fleethpa.simulator.switches import default_fleet
+    from fleethpa.simulator.cluster import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
     # Without brokers and a client.properties the embedded broker is started.

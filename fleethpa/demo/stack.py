@@ -32,7 +32,7 @@ from streams.history.past import Past
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
-    from fleethpa.simulator.switches import Fleet
+    from fleethpa.simulator.cluster import Fleet
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"

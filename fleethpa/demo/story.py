@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fleethpa.demo.screen import DemoReport, missing_held, until
-from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
 from fleethpa.simulator.server import MetricsFault
-from fleethpa.simulator.switches import Fleet
 from schemas.keys import FLEET, HpaId
 from schemas.settings import ClusterSettings
 

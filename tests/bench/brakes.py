@@ -24,9 +24,8 @@ from aiokafka import TopicPartition
 from msgspec import structs
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
-from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.requests import Ask
-from fleethpa.simulator.switches import Fleet
 from runtime.kafkaclients import reader
 from schemas import topics
 from schemas.kubernetes.shape import Json

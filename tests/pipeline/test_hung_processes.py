@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator.switches import default_fleet
+from fleethpa.simulator.cluster import default_fleet
 from reconciler.agent.process import HOME
 from schemas.agents import AgentSet
 from schemas.decisions import NO_OUTCOME

@@ -14,9 +14,8 @@ from msgspec import structs
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.cluster import NATIVE_SETTINGS, Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.switches import NATIVE_SETTINGS, Fleet
 from streams.hpa.autoscaler import ControllerSettings
 from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa
 

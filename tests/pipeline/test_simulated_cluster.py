@@ -17,10 +17,9 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.watch import Watch
 
-from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster, default_fleet, write_kubeconfig
 from fleethpa.simulator.model import ConstantLoad
 from fleethpa.simulator.server import MetricsFault
-from fleethpa.simulator.switches import Fleet, default_fleet
 from tests.kit.clusters import Denial, Fault, ManualCluster
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

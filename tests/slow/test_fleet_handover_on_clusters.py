@@ -12,8 +12,7 @@ import pytest
 from msgspec import structs
 
 from fleethpa.demo.stack import Stack, StackPlan
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.switches import Fleet
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from streams.hpa.autoscaler import ControllerSettings
 from tests.slow.test_region_lost import CART, SETTINGS, WORKLOAD
 

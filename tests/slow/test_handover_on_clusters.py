@@ -21,9 +21,8 @@ from msgspec import structs
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.switches import Fleet
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
 

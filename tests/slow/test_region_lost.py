@@ -16,9 +16,8 @@ from msgspec import structs
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.simulator import resources
-from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.switches import Fleet
 from fleethpa.simulator.writes import key_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -18,8 +18,7 @@ from msgspec import structs
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.switches import Fleet
+from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
