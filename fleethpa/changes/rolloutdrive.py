@@ -22,8 +22,7 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
 from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.session import Session
-from fleethpa.show.table import Column
-from fleethpa.show.times import rfc3339, shown, span
+from fleethpa.show.text import Column, rfc3339, shown, span
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json

@@ -32,7 +32,7 @@ from fleethpa.fleet.finding import (
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, read_text, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
-from fleethpa.show.times import LATEST_MS, span
+from fleethpa.show.text import LATEST_MS, span
 from schemas.codec import in_words
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml

@@ -18,7 +18,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
 from fleethpa.show import words
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from fleethpa.show.words import alike
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of, metric_name, metric_source, semantically_equal_spec

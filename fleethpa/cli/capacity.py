@@ -24,8 +24,7 @@ from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.frame.sources import by_partition
 from fleethpa.questions.backtestreport import minutes
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
-from fleethpa.show.table import layout
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import layout, rfc3339
 from fleethpa.show.words import counted, listed
 from schemas.capacity import UNITS_ANNOTATION, CapacityLimit
 from schemas.keys import HpaId

@@ -36,8 +36,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import by_partition
 from fleethpa.show.formats import Listing
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
-from fleethpa.show.table import Column, paint
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import Column, paint, rfc3339
 from fleethpa.show.words import counted, sorted_spec, spec_diff
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json

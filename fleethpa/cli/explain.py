@@ -31,8 +31,7 @@ from fleethpa.questions.explaining import Again, document, evaluated_again, trou
 from fleethpa.show import words
 from fleethpa.show.formats import one
 from fleethpa.show.kubectl import describe as kubectl_describe
-from fleethpa.show.table import layout
-from fleethpa.show.times import shown
+from fleethpa.show.text import layout, shown
 from runtime.log import clean, clean_lines
 from schemas.keys import HpaId
 from streams.history.recorded import Recorded

@@ -19,7 +19,7 @@ from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId, partition_for
 from schemas.limits import OverLimitError
 from streams.history.archivepast import Bundled, pack, write_bundle

@@ -19,7 +19,7 @@ from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
-from fleethpa.show.table import Widths, layout
+from fleethpa.show.text import Widths, layout
 from fleethpa.show.words import counted
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, 
 from fleethpa.frame.options import moment, output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, machine
-from fleethpa.show.table import Column
-from fleethpa.show.times import rfc3339, shown
+from fleethpa.show.text import Column, rfc3339, shown
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json

@@ -33,7 +33,7 @@ from fleethpa.frame.errors import (
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one
-from fleethpa.show.table import Column
+from fleethpa.show.text import Column
 from schemas.connection import MASK
 from schemas.decisions import ENGINE
 

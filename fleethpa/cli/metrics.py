@@ -13,7 +13,7 @@ import click
 from fleethpa.fleet.members import prometheus_connections, prometheus_option
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, unreachable, usage
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.table import layout
+from fleethpa.show.text import layout
 from reconciler.clusters.answers import ClusterError
 from reconciler.core import prometheus
 from reconciler.core.prometheus import PromConnection, PromResult

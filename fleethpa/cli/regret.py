@@ -17,7 +17,7 @@ from fleethpa.fleet.views import price_for
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from streams.analysis.regret import (
     CARRIED_MS,
     CAUSES,

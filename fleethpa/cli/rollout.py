@@ -27,8 +27,7 @@ from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, 
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, one
-from fleethpa.show.table import layout
-from fleethpa.show.times import span
+from fleethpa.show.text import layout, span
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec

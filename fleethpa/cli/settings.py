@@ -28,8 +28,7 @@ from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import one
-from fleethpa.show.table import layout
-from fleethpa.show.times import LATEST_MS
+from fleethpa.show.text import LATEST_MS, layout
 from fleethpa.show.words import counted, listed
 from schemas.entries import GuardrailResume
 from schemas.keys import EVERY_CLUSTER, HpaId

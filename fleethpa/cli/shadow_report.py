@@ -18,8 +18,7 @@ from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
-from fleethpa.show.table import Column
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import Column, rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
 from streams.analysis.shadowreport import ShadowReport

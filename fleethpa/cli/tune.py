@@ -20,7 +20,7 @@ from fleethpa.frame.sources import showing_progress
 from fleethpa.questions.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from fleethpa.show.formats import to_yaml, to_yaml_documents
 from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
-from fleethpa.show.times import rfc3339, span
+from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of

@@ -21,7 +21,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import connecting, jobs_for, log_length, progress, unopened_past
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
 from fleethpa.show.formats import one
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from runtime.log import clean
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId, parse_hpa_id

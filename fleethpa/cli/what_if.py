@@ -18,7 +18,7 @@ from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show import words
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
-from fleethpa.show.times import UNKNOWN
+from fleethpa.show.text import UNKNOWN
 from fleethpa.show.words import counted, one_line
 from schemas.decisions import Decision
 from schemas.keys import FLEET

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from fleethpa.show import words
-from fleethpa.show.table import paint
+from fleethpa.show.text import paint
 from reconciler.clusters.answers import ApiError, UnreachableError
 from runtime.log import clean
 from schemas.keys import HpaId

@@ -12,8 +12,7 @@ import msgspec
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found
 from fleethpa.show.formats import Listing
-from fleethpa.show.table import Column
-from fleethpa.show.times import age, rfc3339
+from fleethpa.show.text import Column, age, rfc3339
 from fleethpa.show.words import counted, listed
 from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId

@@ -16,7 +16,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId, partition_for
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.fleet.decisionsteps import BRAKES, StepRow, step_rows
 from fleethpa.fleet.troubles import ClusterTrouble, cut_off
 from fleethpa.show import words
-from fleethpa.show.table import for_terminal, layout, paint
-from fleethpa.show.times import age, rfc3339, shown, span
+from fleethpa.show.text import age, for_terminal, layout, paint, rfc3339, shown, span
 from fleethpa.show.words import cause, threshold
 from runtime.log import clean
 from schemas.decisions import Decision

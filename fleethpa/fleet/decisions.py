@@ -21,8 +21,7 @@ from fleethpa.frame.options import Decorator, gathered, moment
 from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.formats import Listing, render
-from fleethpa.show.table import Column, Widths
-from fleethpa.show.times import shown
+from fleethpa.show.text import Column, Widths, shown
 from schemas.decisions import AppliedLimit, Decision, uid_of
 from schemas.keys import HpaId, partition_for
 from streams.history.recorded import Recorded

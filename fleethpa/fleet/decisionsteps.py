@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from fleethpa.show import words
-from fleethpa.show.times import span
+from fleethpa.show.text import span
 from fleethpa.show.words import alike, one_line
 from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms

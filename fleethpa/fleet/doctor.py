@@ -17,8 +17,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
 from fleethpa.show.formats import Listing
-from fleethpa.show.table import paint
-from fleethpa.show.times import span
+from fleethpa.show.text import paint, span
 from fleethpa.show.words import counted, listed, one_line
 from reconciler.clusters.manifests import Access, review, wanted
 from streams.state.clustersettings import effective

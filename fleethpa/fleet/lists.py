@@ -15,8 +15,7 @@ from fleethpa.fleet.views import HpaView
 from fleethpa.show import words
 from fleethpa.show.formats import Listing
 from fleethpa.show.kubectl import reference, targets
-from fleethpa.show.table import Column, too_wide
-from fleethpa.show.times import age, rfc3339
+from fleethpa.show.text import Column, age, rfc3339, too_wide
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json

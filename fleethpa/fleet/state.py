@@ -13,7 +13,7 @@ from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, c
 from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
-from fleethpa.show.times import clock, rfc3339, span
+from fleethpa.show.text import clock, rfc3339, span
 from fleethpa.show.words import listed
 from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from fleethpa.show.times import rfc3339, span
+from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
 from schemas.observed import (

@@ -15,7 +15,7 @@ import click
 
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
-from fleethpa.show.times import LATEST_MS
+from fleethpa.show.text import LATEST_MS
 from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
 

@@ -22,7 +22,7 @@ from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, 
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
-from fleethpa.show.table import Widths, folded, for_terminal
+from fleethpa.show.text import Widths, folded, for_terminal
 from fleethpa.show.words import listed
 from runtime.log import THRESHOLDS, clean, wall_clock_ms
 from schemas.codec import whole_number

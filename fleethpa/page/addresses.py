@@ -16,7 +16,7 @@ from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, CommandError
 from fleethpa.show.html import templates
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId
 
 MOST_NAMES: Final = 30

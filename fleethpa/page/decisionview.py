@@ -18,7 +18,7 @@ from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
 from fleethpa.show import words
 from fleethpa.show.formats import one, to_yaml
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from fleethpa.show.words import spec_diff
 from schemas.codec import encode, whole_number
 from schemas.keys import HpaId, partition_for

@@ -27,7 +27,7 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.html import script_source
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from streams.hpa.rules import NEWEST, OLDEST, RELEASED

@@ -53,7 +53,7 @@ from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import group_view, replay, strip_view
-from fleethpa.show.times import LATEST_MS, rfc3339
+from fleethpa.show.text import LATEST_MS, rfc3339
 from fleethpa.show.words import change
 from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
-from fleethpa.show.times import rfc3339, span
+from fleethpa.show.text import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from fleethpa.show.formats import csv_cell, to_json_line
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId
 from streams.history.parallel import Faults
 from streams.history.recorded import Recorded

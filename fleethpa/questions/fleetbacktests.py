@@ -15,7 +15,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest

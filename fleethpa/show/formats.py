@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from fleethpa.show.table import Column, Widths, table
+from fleethpa.show.text import Column, Widths, table
 from runtime.log import clean, escaped
 from schemas.keys import FLEET
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from fleethpa.show.report import MOST_POINTS, Chart, Curve, QuestionReport, Scatter, thinned
-from fleethpa.show.times import axis_labels
+from fleethpa.show.text import axis_labels
 from runtime.log import clean, clean_lines
 
 if TYPE_CHECKING:

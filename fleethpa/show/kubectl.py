@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from fleethpa.show.times import UNKNOWN, since
+from fleethpa.show.text import UNKNOWN, since
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment
 from schemas.kubernetes.shape import JsonView

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fleethpa.show.table import layout, paint
-from fleethpa.show.times import axis_labels
+from fleethpa.show.text import axis_labels, layout, paint
 
 T = TypeVar("T")
 MOST_POINTS: Final = 2_000

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
 
 if TYPE_CHECKING:

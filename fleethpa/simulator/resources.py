@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fleethpa.show.kubectl import hpa_table_cells
-from fleethpa.show.times import since
+from fleethpa.show.text import since
 from fleethpa.simulator.requests import Ask, Matcher, StatusError, expired
 from schemas.kubernetes.shape import Json
 

@@ -10,7 +10,7 @@ import orjson
 
 from fleethpa.frame import errors
 from fleethpa.frame.session import say
-from fleethpa.show.table import layout
+from fleethpa.show.text import layout
 from streams.hpa.rules import UnknownRulesError, minor_of, parse_gates, rules_of
 from tests.conformance.runner import ConformanceReport, FileReport, Shown, run
 from tests.conformance.vectorerrors import InputError, MissingFileError

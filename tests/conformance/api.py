@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from fleethpa.show import kubectl
-from fleethpa.show import times as ages
+from fleethpa.show import text as ages
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
 from schemas.kubernetes.gotimes import parse_time_ms

@@ -281,7 +281,7 @@ def looked(run: Cli, root: Path, *at: str) -> tuple[str, str]:
 
 
 def rfc3339(time_ms: int) -> str:
-    from fleethpa.show.times import rfc3339 as print_time
+    from fleethpa.show.text import rfc3339 as print_time
 
     return print_time(time_ms)
 

@@ -25,7 +25,7 @@ from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session, use_color
 from fleethpa.frame.sources import client_settings, connecting, failure_of
-from fleethpa.show.table import Column, table
+from fleethpa.show.text import Column, table
 from runtime.kafkaclients import running_producer
 from streams.decider import app
 from tests.kit.cli import Cli

@@ -23,7 +23,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
-from fleethpa.show.table import Column, Widths, table
+from fleethpa.show.text import Column, Widths, table
 from schemas.codec import encode
 from schemas.entries import Body, LogRecord, Outcome
 from schemas.keys import HpaId

@@ -14,7 +14,7 @@ import yaml
 
 from fleethpa.frame.options import parse_fail_if
 from fleethpa.show.report import Curve, step_plot
-from fleethpa.show.times import axis_labels
+from fleethpa.show.text import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.analysis.measures import Measures

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.show import times as ages
+from fleethpa.show import text as ages
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms, rfc3339_seconds
 from schemas.kubernetes.hpa import semantically_equal_status
 from schemas.kubernetes.quantity import format_milli, parse_milli, parse_quantity

@@ -43,7 +43,7 @@ from fleethpa.page.runviews import trial
 from fleethpa.page.server import READER, PageServer
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS
-from fleethpa.show.times import rfc3339
+from fleethpa.show.text import rfc3339
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleethpa.show.kubectl import align, describe, hpa_table_cells, targets
-from fleethpa.show.times import human_duration
+from fleethpa.show.text import human_duration
 from schemas.kubernetes.gotimes import parse_time_ms
 from tests.conformance.kubectltable import hpa_table, print_table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleethpa.show.table import Column, folded, paint, table
+from fleethpa.show.text import Column, folded, paint, table
 
 COLUMNS = (
     Column[tuple[str, str, str]]("NAME", lambda each: each[0]),
