@@ -135,10 +135,17 @@ def _extremes(history: History, desired: int, up_cutoff_ms: int, down_cutoff_ms:
 
     Source: upstream `stabilizeRecommendationWithBehaviors`.
     """
-    outdated_ms = min(up_cutoff_ms, down_cutoff_ms)
+    outdated_ms, recommended = min(up_cutoff_ms, down_cutoff_ms), history.recommended or ()
     lowest = highest = desired
     index = slot = -1
-    for replicas, time_ms in zip(history.recommended or (), history.recommended_ms, strict=True):
+    if recommended.count(desired) == len(recommended):
+        # Nothing else was recommended, as in a fleet at rest: only the slot is to be found, from the end on.
+        times_ms = history.recommended_ms
+        for index in range(len(times_ms) - 1, -1, -1):
+            if times_ms[index] < outdated_ms:
+                return desired, desired, index
+        return desired, desired, -1
+    for replicas, time_ms in zip(recommended, history.recommended_ms, strict=True):
         index += 1
         if replicas > highest:
             if time_ms > down_cutoff_ms:

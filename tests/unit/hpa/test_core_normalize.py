@@ -271,6 +271,19 @@ def test_n32_the_last_outdated_slot_is_reused_and_nothing_is_dropped() -> None:
     assert [(size, outdated) for size, _, outdated in after] == [(8, False), (6, False), (7, True), (5, False)]
 
 
+@given(st.integers(1, 9), st.lists(st.integers(0, 600), max_size=8), st.sampled_from([0, 60, 300]))
+def test_where_nothing_else_was_recommended_the_last_outdated_slot_is_reused(
+    desired: int, ages: list[int], window_s: int
+) -> None:
+    rules = behavior({"stabilizationWindowSeconds": 0}, {"stabilizationWindowSeconds": window_s})
+    made, stored = normalized(rules, desired, desired, recommendations=tuple((desired, age) for age in ages))
+
+    slot = max([at for at, age in enumerate(ages) if age > window_s], default=len(ages))
+    expected = [(desired, age) for age in ages]
+    expected[slot : slot + 1] = [(desired, 0)]
+    assert (made.stabilized, made.limited, stored) == (desired, desired, expected)
+
+
 def test_n7_the_reason_is_of_the_metrics_not_of_what_was_made_of_them() -> None:
     held = Controller(hpa([QUEUE]), recommendations=((10, 30),))
 
