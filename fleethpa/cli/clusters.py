@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import yaml
@@ -42,14 +42,16 @@ from reconciler.clusters.manifests import (
     wanted,
 )
 from reconciler.standin.objects import fence_manifests
-from runtime.records import read_in_force
-from runtime.topicadmin import TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
+from runtime.topicneeds import acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES, Refusal
 from schemas.topics import LOG
 from streams.ingest.checks import check_cluster
+
+if TYPE_CHECKING:
+    from runtime.topicadmin import TopicAdmin
 
 # --- agents -----------------------------------------------------------------------------------------------------------
 
@@ -61,6 +63,8 @@ of 1,000 HPAs reports some 100 KB/s.
 
 async def read_registry(settings: KafkaSettings) -> AgentRegistry:
     """Which clusters have an agent, by the topic of settings."""
+    from runtime.records import read_in_force
+
     return (await read_in_force(settings)).agents
 
 
@@ -116,6 +120,8 @@ async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIt
 
     Raises CommandError: the brokers cannot be reached (exit 3), or refuse something.
     """
+    from runtime.topicadmin import TopicAdmin, TopicError
+
     async with connecting(settings.bootstrap_servers), TopicAdmin(settings) as admin:
         try:
             yield admin

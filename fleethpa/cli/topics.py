@@ -18,18 +18,7 @@ from fleethpa.frame.sources import TOPICS_REFUSED, client_settings, connecting
 from fleethpa.processes.parts import ingest_mapping
 from fleethpa.show.formats import one
 from runtime.log import clean
-from runtime.topicadmin import (
-    ACLS,
-    Component,
-    TopicDifference,
-    TopicError,
-    WantedTopic,
-    acl_commands,
-    fix,
-    strimzi,
-    wanted_beside,
-)
-from runtime.topicadmin import check_topics as compared
+from runtime.topicneeds import ACLS, Component, TopicDifference, WantedTopic, acl_commands, strimzi, wanted_beside
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
@@ -273,6 +262,9 @@ def _print_manifests(session: Session, options: dict[str, Any]) -> int:
 
 
 async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
+    from runtime.topicadmin import TopicError
+    from runtime.topicadmin import check_topics as compared
+
     settings = client_settings(session.config)
     try:
         async with connecting(settings.bootstrap_servers):
@@ -282,6 +274,8 @@ async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[Wan
 
 
 async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
+    from runtime.topicadmin import TopicError, fix
+
     if dry_run or not want:
         return
     settings = client_settings(session.config)

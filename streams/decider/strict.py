@@ -49,7 +49,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, reader
-from runtime.topicadmin import TopicAdmin, stamp_problem
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import stamp_problem
 from schemas.topics import CHANGELOG, DECIDER_APP_ID, DECISIONS, LOG
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics

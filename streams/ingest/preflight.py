@@ -20,7 +20,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
-from runtime.topicadmin import TopicAdmin, stamp_problem
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import stamp_problem
 from schemas import topics
 from schemas.answers import Answers, unpacked
 from schemas.codec import encode, whole_number

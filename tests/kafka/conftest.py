@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from runtime import topicadmin as admin
-from runtime.topicadmin import WantedTopic
+from runtime import topicneeds
+from runtime.topicneeds import WantedTopic
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.broker import KafkaBroker, missing_tools
@@ -34,7 +35,7 @@ def playback_topics(partitions: int = PARTITIONS) -> list[WantedTopic]:
     """
     own = {topics.LOG: {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}}
     own[topics.DECISIONS] = {"retention.ms": "-1"}
-    return [replace(one, config={**one.config, **own.get(one.name, {})}) for one in admin.wanted(partitions, 1)]
+    return [replace(one, config={**one.config, **own.get(one.name, {})}) for one in topicneeds.wanted(partitions, 1)]
 
 
 async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
@@ -47,11 +48,11 @@ async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
         await asyncio.sleep(0.2)
 
 
-async def differing(settings: KafkaSettings, want: list[WantedTopic]) -> list[admin.TopicDifference]:
+async def differing(settings: KafkaSettings, want: list[WantedTopic]) -> list[topicneeds.TopicDifference]:
     """How the topics of these brokers differ from those wanted."""
     async with admin.TopicAdmin(settings) as client:
         found = await client.found([one.name for one in want])
-    return [difference for one in want for difference in admin.differences(one, found.get(one.name))]
+    return [difference for one in want for difference in topicneeds.differences(one, found.get(one.name))]
 
 
 @pytest.fixture

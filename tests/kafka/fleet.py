@@ -17,7 +17,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.writer import open_writer
 from fleethpa.simulator.cluster import Fleet
 from fleethpa.simulator.model import ConstantLoad, LoadCurve
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
@@ -240,7 +240,7 @@ class Rig:
 
     async def __aenter__(self) -> "Rig":
         self.parts_folder.mkdir(parents=True, exist_ok=True)
-        await make_topics(self.settings, admin.wanted(PARTITIONS, 1))
+        await make_topics(self.settings, topicneeds.wanted(PARTITIONS, 1))
         await self.world.fleet.start()
         self._kubeconfig = str(self.world.fleet.write_kubeconfig(self.parts_folder / "kubeconfig"))
         await self.write_settings()

@@ -1,6 +1,7 @@
 """Permissions of `fleethpa topics acls`, given on a broker that enforces them."""
 
-from runtime.topicadmin import ACLS, Component, TopicAdmin
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import ACLS, Component
 from schemas.connection import KafkaSettings
 
 

@@ -9,12 +9,13 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from runtime import topicadmin as admin
+from runtime import topicneeds
 from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.conftest import PARTITIONS, differing, make_topics
 
-CHANGELOG = [one for one in admin.wanted(PARTITIONS, 1) if one.name == topics.CHANGELOG]
+CHANGELOG = [one for one in topicneeds.wanted(PARTITIONS, 1) if one.name == topics.CHANGELOG]
 
 
 async def lose_changelog(settings: KafkaSettings) -> None:
@@ -52,7 +53,7 @@ async def cut(settings: KafkaSettings, topic: str, firsts: Mapping[int, int]) ->
         await client.close()
 
 
-async def _configure(settings: KafkaSettings, want: admin.WantedTopic) -> None:
+async def _configure(settings: KafkaSettings, want: topicneeds.WantedTopic) -> None:
     deadline = time.monotonic() + 60
     while await differing(settings, [want]):
         assert time.monotonic() < deadline, f"{want.name} does not take its settings"

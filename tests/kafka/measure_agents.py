@@ -21,10 +21,11 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer, TopicPartition
 from msgspec import structs
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from runtime.kafkaclients import reader, running_producer
 from runtime.records import Publisher
-from runtime.topicadmin import TopicAdmin, agent_topics
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import agent_topics
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import decode, encode
@@ -225,7 +226,7 @@ async def main(count: int, *, with_ingest: bool) -> None:
         folder = Path(name)
         with KafkaBroker(folder / "kafka") as broker:
             kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
-            await make_topics(kafka, admin.wanted(PARTITIONS, 1))
+            await make_topics(kafka, topicneeds.wanted(PARTITIONS, 1))
             made = agents(count)
             async with TopicAdmin(kafka) as client:
                 await client.create([topic for agent in made for topic in agent_topics(agent.topics, 1)])

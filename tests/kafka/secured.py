@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from schemas.connection import KafkaSettings
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.certificates import Authority
@@ -74,7 +74,7 @@ async def secured_broker(folder: Path, users: Iterable[str]) -> AsyncIterator[Se
             password=passwords["admin"],
             cafile=str(authority.cafile),
         )
-        await make_topics(settings, admin.wanted(PARTITIONS, 1))
+        await make_topics(settings, topicneeds.wanted(PARTITIONS, 1))
         yield Secured(broker, settings, authority)
 
 

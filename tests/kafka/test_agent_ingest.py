@@ -3,10 +3,11 @@
 import asyncio
 import signal
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from runtime.kafkaclients import running_producer
 from runtime.records import Publisher
-from runtime.topicadmin import TopicAdmin, agent_topics
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import agent_topics
 from schemas import topics
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import encode
@@ -25,7 +26,7 @@ def read(log: Log) -> set[tuple[str, int]]:
 
 
 async def test_workers_share_the_topics_and_one_that_is_killed_loses_nothing(settings: KafkaSettings) -> None:
-    await make_topics(settings, admin.wanted(PARTITIONS, 1))
+    await make_topics(settings, topicneeds.wanted(PARTITIONS, 1))
     async with TopicAdmin(settings) as client:
         await client.create([topic for agent in AGENTS for topic in agent_topics(agent.topics, 1)])
     total = RECORDS * len(AGENTS)

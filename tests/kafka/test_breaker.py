@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.topicadmin import Component
+from runtime.topicneeds import Component
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker
 from tests.kit.breakerpipeline import CLUSTERS, run_wave

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -22,7 +22,7 @@ async def test_log_time_goes_ahead_and_back_with_the_clock_that_is_set(tmp_path:
     with KafkaBroker(tmp_path / "kafka", with_clock=True) as broker:
         assert broker.clock is not None
         settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        await make_topics(settings, admin.wanted(PARTITIONS, 1))
+        await make_topics(settings, topicneeds.wanted(PARTITIONS, 1))
         async with strict_producer(settings) as producer:
             for ahead_s in STEPS_S:
                 broker.clock.set_ahead(ahead_s)

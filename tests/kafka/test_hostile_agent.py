@@ -25,7 +25,7 @@ from fleethpa.cli.clusters import administering, create_topics, new_agent
 from fleethpa.frame.errors import CommandError
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.records import Publisher
-from runtime.topicadmin import agent_acls
+from runtime.topicneeds import agent_acls
 from schemas import topics
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.answers import Answers

@@ -28,7 +28,8 @@ from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.server import MetricsFault
 from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader, running_producer
-from runtime.topicadmin import Acl, TopicAdmin, WantedTopic, agent_acls
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import Acl, WantedTopic, agent_acls
 from schemas import limits, topics
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.codec import decode, encode

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from aiokafka import TopicPartition
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.settings import WatermarkReset
@@ -16,7 +16,7 @@ from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 
-WANTED = admin.wanted(PARTITIONS, 1)
+WANTED = topicneeds.wanted(PARTITIONS, 1)
 
 
 async def test_two_workers_share_the_partitions_and_nothing_is_lost(settings: KafkaSettings) -> None:

@@ -16,7 +16,8 @@ from reconciler.router import copies, lateagents
 from reconciler.router.process import Router
 from runtime.groups import marks
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
-from runtime.topicadmin import ACLS, Acl, TopicAdmin, WantedTopic, wanted
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import ACLS, Acl, WantedTopic, wanted
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.topicadmin import Component
+from runtime.topicneeds import Component
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.broker import KafkaBroker

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime import topicadmin as admin
+from runtime import topicneeds
 from schemas.connection import KafkaSettings
 from streams.decider.tail import Exit
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
@@ -97,7 +97,7 @@ async def test_a_stalled_decider_ends_and_its_restart_goes_on_with_the_same_byte
 async def test_ticks_that_stop_end_the_decider_and_its_restart_goes_on_with_the_same_bytes(
     settings: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topics(settings, admin.wanted(PARTITIONS, 1))
+    await make_topics(settings, topicneeds.wanted(PARTITIONS, 1))
     await load_log(settings, make_log(partitions=PARTITIONS, minutes=1, hpas=24, seed=32))
     monkeypatch.setenv(ENVIRONMENT, "ticks")
     await ends_stalled(stalling(settings, tmp_path), "no tick came for")

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from runtime import topicadmin
-from runtime.topicadmin import TopicAdmin, WantedTopic
+from runtime import topicadmin, topicneeds
+from runtime.topicadmin import TopicAdmin
+from runtime.topicneeds import WantedTopic
 from schemas import topics as names
 from schemas.connection import KafkaSettings
 from tests.kafka.conftest import make_topics
@@ -12,7 +13,7 @@ from tests.kafka.conftest import make_topics
 async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_settings_stay(
     settings: KafkaSettings,
 ) -> None:
-    want = topicadmin.wanted(4, 1)
+    want = topicneeds.wanted(4, 1)
     assert {one.what for one in (await topicadmin.check_topics(settings, 4, 1))[1]} == {"topic"}
     await make_topics(settings, want)
     by_hand = {"message.timestamp.type": "CreateTime", "segment.bytes": "2000000"}
@@ -27,8 +28,8 @@ async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_setti
 
 
 async def test_a_partition_count_cannot_be_put_right(settings: KafkaSettings) -> None:
-    await make_topics(settings, topicadmin.wanted(2, 1))
-    left = await topicadmin.fix(settings, topicadmin.wanted(4, 1))
+    await make_topics(settings, topicneeds.wanted(2, 1))
+    left = await topicadmin.fix(settings, topicneeds.wanted(4, 1))
     assert {(one.what, one.fixable) for one in left} == {("partition count", False)}
 
 

@@ -26,7 +26,7 @@ from reconciler.clusters.manifests import (
     stand_in_rules,
 )
 from reconciler.standin.objects import fence_manifests
-from runtime.topicadmin import ACLS, STRIMZI_API, Acl, strimzi, wanted
+from runtime.topicneeds import ACLS, STRIMZI_API, Acl, strimzi, wanted
 from tests.kubernetes import binaries
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from msgspec import structs
 from fleethpa.cli.clusters import agent_present, new_agent, permission_lines
 from fleethpa.frame.errors import CommandError
 from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests
-from runtime.topicadmin import ACLS, agent_acls
+from runtime.topicneeds import ACLS, agent_acls
 from schemas.agents import AgentRegistry, AgentSet, AgentTopics
 
 

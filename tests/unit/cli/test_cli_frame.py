@@ -535,7 +535,6 @@ HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes",
     [
         pytest.param("version", 232, set[str](), id="version: 0.08 s of CPU"),
         pytest.param("get --help", 325, set[str](), id="help", marks=SLOW),
-        pytest.param("metrics --help", 260, {"yaml"}, id="help of a verb whose work needs a client", marks=SLOW),
         pytest.param("run decider --help", 270, set[str](), id="a hint at `fleethpa run` loads its module", marks=SLOW),
         pytest.param("get hpa -A --from nosuch", 360, set[str](), id="a source that does not exist", marks=SLOW),
         pytest.param("get hpa -A --brokers 127.0.0.1:1", 455, {"aiokafka"}, id="get of a small fleet: 0.17 s of CPU"),
@@ -559,6 +558,18 @@ def test_start_up_imports_what_the_command_needs(arguments: str, most: int, allo
     *names, count = done.stdout.rpartition("\nimported ")[2].split()
     assert HEAVY & set(names) == allowed
     assert int(count) <= most
+
+
+def test_the_module_of_a_verb_loads_no_client_or_pool_before_the_verb_runs() -> None:
+    """Each `--help` imports one of these; where two files become one, the verbs of both import all of it."""
+    modules = {place.partition(":")[0] for verb, (place, _) in VERBS.items() if verb not in ("demo", "dev", "tune")}
+    code = (
+        "import sys, importlib\n"
+        "for name in sys.argv[1:]: importlib.import_module(f'fleethpa.{name}')\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *modules], capture_output=True, text=True, check=True)
+    assert HEAVY & set(done.stdout.split()) == {"yaml"}
 
 
 INTERRUPTED_IMPORT = """

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fleethpa.frame.errors import UNREACHABLE
-from runtime.topicadmin import (
+from runtime.topicadmin import TopicError
+from runtime.topicneeds import (
     ACLS,
     FoundTopic,
-    TopicError,
     WantedTopic,
     acl_commands,
     agent_topics,
