@@ -22,8 +22,8 @@ from fleethpa.changes.settings import (
 )
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
-from fleethpa.fleet.state import fleet_now, has_own, resume_command
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.state import fleet_now, has_own
+from fleethpa.fleet.views import FleetState, resume_command
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
 from fleethpa.frame.session import Session, command_options

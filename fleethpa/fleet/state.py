@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.fleet.hung import SignsOfLife, hung_archiver, hung_processes, unanswered
 from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, cut_off, since
-from fleethpa.fleet.views import FleetState, HpaView, MemberView
+from fleethpa.fleet.views import FleetState, HpaView, MemberView, resume_command
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.text import clock, rfc3339, span
@@ -324,16 +324,6 @@ def _object(row: HpaRow) -> Json:
         metadata.pop("annotations", None)
         metadata |= {"annotations": annotations} if annotations else {}
     return hpa
-
-
-def resume_command(cluster: str, namespace: str = "", name: str = "") -> str:
-    """The command that ends a pause of an HPA, a namespace, a cluster, or (`*`) of all clusters."""
-    if cluster == EVERY_CLUSTER:
-        return "fleethpa resume --all"
-    of_namespace = f" -n {namespace}" if namespace else ""
-    return (
-        f"fleethpa resume {HpaId(cluster, namespace, name)}" if name else f"fleethpa resume -C {cluster}{of_namespace}"
-    )
 
 
 def _pauses(

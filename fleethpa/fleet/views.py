@@ -400,3 +400,13 @@ def cost_per_hour(state: FleetState) -> Decimal | None:
         if (price := prices[hpa.cluster]) is not None and view.fleet is None  # its clusters have the replicas
     ]
     return sum(costs, Decimal(0)) if costs else None
+
+
+def resume_command(cluster: str, namespace: str = "", name: str = "") -> str:
+    """The command that ends a pause of an HPA, a namespace, a cluster, or (`*`) of all clusters."""
+    if cluster == EVERY_CLUSTER:
+        return "fleethpa resume --all"
+    of_namespace = f" -n {namespace}" if namespace else ""
+    return (
+        f"fleethpa resume {HpaId(cluster, namespace, name)}" if name else f"fleethpa resume -C {cluster}{of_namespace}"
+    )
