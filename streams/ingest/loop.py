@@ -28,10 +28,10 @@ from schemas.agents import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.topics import OUTCOMES
-from streams.ingest.agentrules import refuse_agents
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import Resolver
+from streams.ingest.own import refuse_agents
 from streams.ingest.preflight import IngestConfig, IngestError
 
 T = TypeVar("T")

@@ -25,10 +25,10 @@ from runtime.records import follow_topic
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet, AgentTopics, agent_of_reports
 from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
-from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.loop import MAX_TAKEN, PartitionProgress, SourceWorker, Worker
+from streams.ingest.own import ReceivedAt, admit
 from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
 

@@ -42,10 +42,10 @@ from schemas.observed import (
     Target,
 )
 from schemas.topics import MAX_ROW_BYTES
-from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, LogEntry, log_entries
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.own import ReceivedAt, admit
 from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, Piece, RawRecord
 from streams.state import partition
 from streams.state.answers import series_name

@@ -32,10 +32,10 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
-from streams.ingest.agentrules import ReceivedAt, admit, refuse_agents
 from streams.ingest.convert import convert
 from streams.ingest.hpamanifests import KnownHpas
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.own import ReceivedAt, admit, refuse_agents
 from streams.ingest.pieces import AgentRates, Conversion, RawRecord
 
 EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=2, max_hpas=3)
