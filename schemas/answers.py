@@ -53,7 +53,7 @@ class PodValue(Struct, frozen=True, gc=False, array_like=True):
 
 
 class PackedPods(Struct, frozen=True, gc=False, array_like=True):
-    """The items of an answer about pods as columns, in answered order (`schemas.answers` makes and reads them).
+    """The items of an answer about pods as columns, in answered order (`packed` makes, `unpacked` reads them).
 
     A pod is called `prefix` and its part of `names`, which commas divide; its time is `time` less its part of `ages`
     (ms), and its window `window_ms` less its part of `shorter` (ms), which are empty where all have the same. A column
