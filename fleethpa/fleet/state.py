@@ -194,12 +194,8 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
             f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
         )
-    if slow := [every for every in state.every.values() if every > 1]:
-        where = f"{len(slow)} of {len(state.every)} log partitions" if len(state.every) > 1 else "its log partition"
-        yield (
-            f"the decider was behind: each HPA of {where} is evaluated once in {max(slow)} sync periods or more often "
-            "for now. Next: fleethpa doctor"
-        )
+    if state.slowed:
+        yield f"the decider was behind: {state.slowed}. Next: fleethpa doctor"
 
 
 async def _too_late(past: Past, state: FleetState) -> list[str]:

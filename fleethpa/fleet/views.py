@@ -322,6 +322,14 @@ class FleetState:
         return self.end_ms - self.newest_ms > self.quiet_ms
 
     @property
+    def slowed(self) -> str:
+        """How many HPAs a decider that was behind evaluates less often, and how often; empty: none."""
+        if not (slow := [every for every in self.every.values() if every > 1]):
+            return ""
+        where = f"{len(slow)} of {len(self.every)} log partitions" if len(self.every) > 1 else "its log partition"
+        return f"each HPA of {where} is evaluated once in {max(slow)} sync periods or more often"
+
+    @property
     def quiet_ms(self) -> int:
         """After how much silence a process hangs, by the shortest sync period that is set."""
         return quiet_limit_ms(
