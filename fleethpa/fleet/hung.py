@@ -131,10 +131,16 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
     """Which processes of a cluster are silent, as `_CLUSTER_TEXTS` names them, and the trouble that this is."""
     troubles = {each.kind: each for each in cluster.troubles if each.since_ms is not None}
     observer, reconciler = troubles.get("observerSilent"), troubles.get("reconcilerSilent")
+    if cluster.has_agent:
+        if trouble := observer or reconciler:
+            # Both parts report every few seconds: where the observing one went on for longer, it does not hang.
+            goes_on = observer is None and (cluster.reported_ms or 0) - (trouble.since_ms or 0) > REPORT_DUE_MS
+            yield "the reconciler in the agent" if goes_on else "the agent", trouble
+        return
     if observer is not None:
-        yield "the agent" if cluster.has_agent else "the observer", observer
-    if reconciler is not None and not (cluster.has_agent and observer):
-        yield "the reconciler in the agent" if cluster.has_agent else "the reconciler", reconciler
+        yield "the observer", observer
+    if reconciler is not None:
+        yield "the reconciler", reconciler
 
 
 _WITHOUT: Final[Mapping[QuietProcess, str]] = {

@@ -114,7 +114,7 @@ def hung(
             [
                 cluster("east", observed_ms=SILENT, served_ms=SILENT),
                 with_agent("west", observed_ms=SILENT, served_ms=SILENT),
-                with_agent("north", observed_ms=SILENT),
+                with_agent("north", observed_ms=SILENT - 5_000, served_ms=SILENT),
             ],
             [
                 "the observer of east hangs or does not run: no report since",
