@@ -262,7 +262,7 @@ def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
     if not tunings:
         return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
     if not better:
-        follows = "no spec saves anything"
+        follows = "no spec that was tried saves anything"
         if any(map(unproven, tunings)):
             follows = "what saves something has less reserve than the deployed spec"
         if any(map(frontier, tunings)):

@@ -263,7 +263,12 @@ class OutputFormat(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
-            return super().convert(value, param, ctx)
+            try:
+                return super().convert(value, param, ctx)
+            except click.BadParameter as error:
+                if self._templated:
+                    error.message = error.message.removesuffix(".") + " or 'jsonpath=TEMPLATE'."
+                raise
         try:
             check(value.removeprefix(PREFIX))
         except TemplateError as error:

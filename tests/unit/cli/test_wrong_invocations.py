@@ -96,7 +96,7 @@ WRONG = (
     ("get clusters eats", 4, "Did you mean east?"),
     ("get hpa -A --at yesterday", 2, "2026-11-21T08:00:15Z"),
     ("get hpa -A -o jsonpath={.items", 2, "a brace is not closed"),
-    ("get hpa -A -o xml", 2, "'xml' is not one of"),
+    ("get hpa -A -o xml", 2, "'csv' or 'jsonpath=TEMPLATE'."),
     ("explain", 2, "Missing argument"),
     ("explain east/shop/checkout@", 2, "east/shop/checkout@2h"),
     ("explain 0-99999-uid", 4, "no decision 0-99999-uid"),
