@@ -312,7 +312,8 @@ def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
 
 
 def _stated(body: Command, hpa: HpaId) -> str:
-    scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
+    where = _shown_cluster(body.cluster) if body.cluster else f"namespace {hpa.namespace}"
+    scope = "" if body.name else f" of {where}"
     if body.command == "mode":
         return f"mode{scope} → {body.mode or 'as set for its namespace or cluster'}"
     if body.command == "override":

@@ -393,6 +393,16 @@ def test_an_override_that_the_hpa_bounds_is_warned_of(run: Cli, broker: Broker) 
     assert "hpa east/shop/checkout: minReplicas 2 and maxReplicas 20 bound the override" in bounded.stderr
 
 
+@pytest.mark.parametrize(
+    ("cluster", "shown"),
+    [("*", "pause of all clusters"), ("east", "pause of cluster east"), ("", "pause of namespace")],
+)
+def test_history_shows_of_what_a_pause_is(run: Cli, fleet: Fleet, cluster: str, shown: str) -> None:
+    fleet.append(Command(command="pause", cluster=cluster), key=WHOLE_PARTITION_KEY if cluster else "east/shop")
+    fleet.checkpoint()
+    assert shown in run("history", "east/shop/checkout").stdout
+
+
 def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
     until_ms = fleet.now_ms + 3_600_000
     body = Command(command="override", name="checkout", replicas=12, until=until_ms, author="anna", reason="sale")
