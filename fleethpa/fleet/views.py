@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
+from fleethpa.show.text import clock
 from fleethpa.show.words import cause
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
@@ -260,7 +261,8 @@ def _by_command(view: HpaView) -> Iterator[Problem]:
         yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}", brief=view.paused_briefly)
     if view.override is not None:
         idle = "" if view.mode == "enforce" else f" (without effect in mode {view.mode})"
-        yield Problem("override", f"{view.override.text}{idle}", waits=False)
+        briefly = f"override to {view.override.replicas} until {clock(view.override.until_ms, view.clock_ms)}"
+        yield Problem("override", f"{view.override.text}{idle}", waits=False, brief=briefly)
 
 
 def _of_condition(condition: dict[str, Any]) -> Problem:

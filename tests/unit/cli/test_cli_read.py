@@ -164,6 +164,10 @@ async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
         ),
         (Command(command="pause", name="", until=START_MS + 86_400_000), "namespace paused until 11-22 14:00"),
         (Command(command="pause", name="checkout", pause_kind="scaleDown", author="bob"), "scaleDown paused by bob"),
+        (
+            Command(command="override", name="checkout", replicas=7, until=START_MS + 3_600_000),
+            "override to 7 until 15:00",
+        ),
     ],
 )
 def test_a_list_shows_whose_pause_it_is_and_until_when(run: Cli, fleet: Fleet, command: Command, shown: str) -> None:
