@@ -27,7 +27,7 @@ async def replica(made: Rig, **changes: Any) -> AsyncIterator[Agent]:
     made.sims["east"].apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     named: dict[str, Any] = {"kafka": made.kafka, "clusters": made.clusters[:1], "incarnation": EAST.incarnation}
     named |= {"broker_time": False, "sync_period_ms": 1_000, "heartbeat_ms": 500}
-    named |= {"limits": WriterLimits(request_timeout_s=0.5)}
+    named |= {"limits": WriterLimits(request_timeout_s=2.0)}
     part = Agent(AgentConfig(**(named | changes)))
     async with running(part, asyncio.Event()):
         yield part

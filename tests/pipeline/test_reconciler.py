@@ -38,14 +38,14 @@ _NUMBERS = itertools.count(1)
 
 def config(made: Rig, **changes: Any) -> ReconcilerConfig:
     given: dict[str, Any] = {"kafka": made.kafka, "clusters": made.clusters}
-    return ReconcilerConfig(**given | {"limits": WriterLimits(request_timeout_s=0.5)} | changes)
+    return ReconcilerConfig(**given | {"limits": WriterLimits(request_timeout_s=2.0)} | changes)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     """Two clusters with one running reconciler for all tests; each test has a workload of its own."""
     async with rig(tmp_path_factory.mktemp("fleet"), ("east", "west")) as made:
-        made.part = Reconciler(config(made, limits=WriterLimits(workers=4, request_timeout_s=0.5)))
+        made.part = Reconciler(config(made, limits=WriterLimits(workers=4, request_timeout_s=2.0)))
         async with running(made.part, asyncio.Event()):
             yield made
 
