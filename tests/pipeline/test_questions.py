@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -469,33 +470,46 @@ class Tail:
     def __init__(self, home: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "fleethpa", "audit", "tail", "-o", "jsonl", *arguments]
         environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(home), "XDG_CONFIG_HOME": str(home)}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=ROOT
-        )
+        self._stated = home / "stated"
+        with self._stated.open("w") as stderr:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environ, cwd=ROOT
+            )
         self.lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
+        with self.process.stdout as printed:
+            for line in printed:
+                self.lines.put(line)
 
     def received(self, within_s: float) -> list[dict[str, Any]]:
         """Lines printed since, waiting for one if there is none."""
         try:
             found = [self.lines.get(timeout=within_s)]
         except queue.Empty:
-            assert self.process.poll() is None, self.process.communicate()[1]
+            assert self.process.poll() is None, self._stated.read_text()
             return []
         while not self.lines.empty():
             found.append(self.lines.get())
         return [orjson.loads(line) for line in found]
 
+    def begins(self) -> None:
+        """Wait until it follows, or is about to."""
+        deadline = time.monotonic() + 60
+        while "following" not in (stated := self._stated.read_text()):
+            assert self.process.poll() is None, stated
+            assert time.monotonic() < deadline, stated
+            time.sleep(0.05)  # between two looks at another process
+
     def stop(self) -> tuple[int, str]:
         """Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
-        _, reported = self.process.communicate(timeout=20)
-        return self.process.returncode, reported
+        code = self.process.wait(60)
+        self._reader.join(60)
+        return code, self._stated.read_text()
 
 
 @pytest.mark.parametrize("source", ["broker", pytest.param("archive", marks=SLOW)])
@@ -506,6 +520,7 @@ def test_tail_follows_new_decisions_of_both(records: list[TopicRecord], tmp_path
     with _growing(source, tmp_path / "a", records) as (reach, grow):
         grow(made[:half])
         tail = Tail(tmp_path, "-A", *reach)
+        tail.begins()
         received: list[dict[str, Any]] = []
         for each in made[half:]:
             grow([each])
