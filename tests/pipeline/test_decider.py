@@ -95,7 +95,7 @@ async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings
         assert ready == "ok\n"
         assert re.search(r"^fleethpa_owned_partitions 4\.0$", metrics, re.MULTILINE)
         assert f'fleethpa_build_info{{engine="{ENGINE}"' in metrics
-        assert await asyncio.to_thread(running.terminate, 5) == 0, running.tail()
+        assert await asyncio.to_thread(running.terminate) == 0, running.tail()
 
 
 @pytest.mark.slow  # it takes a minute until a decider may be called behind, and has caught up
