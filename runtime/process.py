@@ -111,7 +111,7 @@ class WorkerPool(Generic[K, V]):
 
 
 GIVEN_BACK_EVERY_S = 15.0
-_HEAP_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+HEAP_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """glibc's; None where the C library has none."""
 
 
@@ -122,7 +122,7 @@ class FreeMemory:
     """
 
     def __init__(
-        self, trim: Callable[[int], int] | None = _HEAP_TRIM, clock: Callable[[], float] = time.monotonic
+        self, trim: Callable[[int], int] | None = HEAP_TRIM, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._trim, self._clock = trim, clock
         self._next_s = clock()

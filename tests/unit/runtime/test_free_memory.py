@@ -1,6 +1,8 @@
 """Free memory of the C heap goes back to the operating system, now and then."""
 
-from runtime.process import GIVEN_BACK_EVERY_S, FreeMemory
+import platform
+
+from runtime.process import GIVEN_BACK_EVERY_S, HEAP_TRIM, FreeMemory
 
 
 def test_memory_is_given_back_at_once_and_then_every_15_s() -> None:
@@ -22,4 +24,5 @@ def test_nothing_is_given_back_where_the_c_library_cannot() -> None:
 
 
 def test_the_c_library_of_this_machine_is_asked() -> None:
+    assert (HEAP_TRIM is not None) == (platform.libc_ver()[0] == "glibc")
     FreeMemory().give_back()
