@@ -126,6 +126,10 @@ async def _find_hung(state: FleetState, past: Past) -> None:
     signs = SignsOfLife(state.ingested_ms, state.decided_ms, await past.signs_of_life() if is_present else {})
     now_ms = now_ms if is_present else state.end_ms
     state.hung = tuple(hung_processes(now_ms, signs, state.clusters.values(), state.quiet_ms))
+    for each in state.hung if is_present else ():
+        if each.process == "ingest":
+            why = f"ingest hangs{since(each.since_ms, now_ms)}"
+            state.hpas = {hpa: replace(view, unfed=why) for hpa, view in state.hpas.items()}
     # A FleetHPA is in no cluster; while processes hang, it lacks the reports of its members.
     for name, cluster in [*state.clusters.items(), (FLEET, ClusterView(FLEET))]:
         if unanswered(state.hung, cluster):

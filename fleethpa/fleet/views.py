@@ -12,7 +12,7 @@ from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
 from fleethpa.show.text import clock
 from fleethpa.show.words import cause
-from schemas.decisions import IGNORED_REASON, NO_OUTCOME
+from schemas.decisions import IGNORED_REASON, NO_OUTCOME, UNANSWERED
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
@@ -110,6 +110,8 @@ class HpaView:
     """Whether the outcome of a wanted write is not known yet."""
     cut_off: str = ""
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
+    unfed: str = ""
+    """Why no answer comes into the log, from whatever cluster; empty: answers come."""
     revision: int = 0
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     fleet: FleetSpec | None = None
@@ -229,12 +231,13 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
                 yield Problem("not written", text, text)
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
-            found = _of_condition(condition)
-            if not (view.cut_off and found.label in _ANSWER_LABELS):
+            found, message = _of_condition(condition), str(condition.get("message"))
+            why = view.cut_off or (view.unfed if any(text in message for text in UNANSWERED) else "")
+            if not (why and found.label in _ANSWER_LABELS):
                 yield found
             elif not is_named:
                 is_named = True
-                yield _for_want_of_metrics(view)
+                yield _for_want_of_metrics(view, why)
 
 
 def _of_members(members: Iterable[MemberView]) -> Iterator[Problem]:
@@ -246,10 +249,10 @@ def _of_members(members: Iterable[MemberView]) -> Iterator[Problem]:
             yield Problem("away", text, text)
 
 
-def _for_want_of_metrics(view: HpaView) -> Problem:
-    """The problem of an HPA whose cluster gives nothing: the reason, not the error of a client that met it."""
+def _for_want_of_metrics(view: HpaView, why: str) -> Problem:
+    """The problem of an HPA that gets no answers: the reason, not the error of a client that met it."""
     held = view.status.get("currentReplicas")
-    text = f"no metric: {view.cut_off}"
+    text = f"no metric: {why}"
     return Problem("no metrics", text if held is None else f"{text}; replicas held at {held}", text)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from schemas.answers import API_OF, PackedPods, metric_query, millis, pod_names, pod_times, pod_windows
+from schemas.decisions import UNANSWERED
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
@@ -36,7 +37,8 @@ from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesK
 from streams.state.timing import held_ms
 
 HEARTBEAT_LIMIT_MS = 30_000
-_SILENT = "the cluster's observer has been silent for more than 30s: its last report on this scale is too old to act on"
+_NO_ANSWER, _NO_REPORT = UNANSWERED
+_SILENT = f"{_NO_REPORT}: its last report on this scale is too old to act on"
 
 _TOO_OLD = "its last observation is too old to act on"
 _SAYS_WHY = {
@@ -152,7 +154,7 @@ def _of_api(
     limit_ms = held_ms(settings.sync_period_ms)
     if not parts or now_ms - min([part.time_ms for part in parts]) > limit_ms:
         served_by = SERVED_BY[API_OF[query.type]]
-        return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
+        return fetch_failure(served_by, f"{_NO_ANSWER} ({limit_ms // 1000}s)"), ""
     source = parts[-1].source
     if len(parts) == 1 and not query.container:
         samples = _of_columns(parts[0], query.resource)

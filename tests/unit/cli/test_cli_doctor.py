@@ -533,6 +533,18 @@ async def test_a_cluster_that_does_not_answer_and_one_that_is_not_there(
         assert (dead.exit_code, "failure" in dead.stdout, "Traceback" in dead.output) == (1, True, False)
 
 
+def test_while_ingest_hangs_an_hpa_without_metrics_names_it_and_not_its_observer(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    fleet.run(120, without=("ingest",))
+    run = Cli(monkeypatch, fleet)
+    for arguments in (["status", "-A"], ["get", "hpa", "-A", "--problem"], ["doctor", *AREAS]):
+        shown = run(*arguments)
+        assert "no metric: ingest hangs since 2026-11-21T14:00:2" in shown.stdout, (arguments, shown.output)
+        assert "observer" not in shown.stdout, (arguments, shown.output)
+        assert "no answer" not in shown.stdout, (arguments, shown.output)
+
+
 async def test_a_cluster_that_an_archive_lacks_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a", GeneratedFleet(hpas=1, namespaces=1, minutes=1, partitions=1, seed=1))
     async with member(tmp_path) as (sim, reach):
