@@ -48,22 +48,25 @@ class MatchingPods:
         return self._list
 
 
-class TrackedPod(PodRow, frozen=True, gc=False):
-    """A pod with its labels and the selectors in use that match it, which are changed in place: another row is another
-    pod for those that compare.
+class TrackedPod(PodRow, frozen=True, gc=False, kw_only=True):
+    """A pod with what it was compiled from.
+
+    `mark` (the full list that named it last) and `selectors` (those in use that match it) are changed in place: another
+    row would be another pod for those that calculate.
     """
 
-    labels: Mapping[str, str] = {}
+    pod: Pod
+    mark: str = ""
     selectors: tuple[str, ...] = ()
 
 
 class Membership:
     """All pods of a namespace, and for every selector in use those it matches."""
 
-    __slots__ = ("_labelled", "_members", "_pods", "_same", "_version", "changes")
+    __slots__ = ("_labelled", "_members", "_same", "_version", "changes", "pods")
 
     def __init__(self) -> None:
-        self._pods: dict[str, TrackedPod] = {}
+        self.pods: dict[str, TrackedPod] = {}
         self._labelled: dict[tuple[str, str], Names[str]] = {}
         """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -73,15 +76,16 @@ class Membership:
         self.changes = 0
         """Another number as soon as a pod or a selector in use changes."""
 
-    def put(self, pod: Pod) -> None:
-        name, known = pod.name, self._pods.get(pod.name)
+    def put(self, pod: Pod, mark: str = "") -> None:
+        """Add a pod or take over its change."""
+        name, known = pod.name, self.pods.get(pod.name)
         selectors = () if known is None else known.selectors
-        if known is None or known.labels != pod.labels:
+        if known is None or known.pod.labels != pod.labels:
             self._unlabel(known)
             for label in pod.labels.items():
                 self._labelled[label] = with_name(self._labelled.get(label, ()), name)
             selectors = self._relabelled(name, selectors, pod.labels)
-        self._pods[name] = pod_row(pod, selectors)
+        self.pods[name] = pod_row(pod, mark, selectors)
         self.changes += 1
         for selector in selectors:
             self._members[selector].put(name)
@@ -98,16 +102,20 @@ class Membership:
     def _unlabel(self, known: TrackedPod | None) -> None:
         if known is None:
             return
-        for label in known.labels.items():
+        for label in known.pod.labels.items():
             names = without_name(self._labelled[label], known.name)
             if names:
                 self._labelled[label] = names
             else:
                 del self._labelled[label]
 
+    def note(self, name: str, mark: str) -> None:
+        """Note which full list named a pod."""
+        structs.force_setattr(self.pods[name], "mark", mark)
+
     def drop(self, name: str) -> None:
         """Remove a pod, if it is there."""
-        known = self._pods.pop(name, None)
+        known = self.pods.pop(name, None)
         if known is None:
             return
         self._unlabel(known)
@@ -119,7 +127,7 @@ class Membership:
     def matching(self, selector: str, rules: Rules | None = None) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
         members = self._members.get(selector) or self.track(selector)
-        return NO_PODS if members is None else members.as_list(self._pods, rules)
+        return NO_PODS if members is None else members.as_list(self.pods, rules)
 
     def has_any(self, selector: str, names: set[str]) -> bool:
         """Say whether `selector` matches one of the pods with these names."""
@@ -132,7 +140,7 @@ class Membership:
         if members is None or not members.names:
             return ()
         if members.overlap_version != self._version:
-            members.overlap = tuple(sorted({text for name in members.names for text in self._pods[name].selectors}))
+            members.overlap = tuple(sorted({text for name in members.names for text in self.pods[name].selectors}))
             members.overlap_version = self._version
         return members.overlap
 
@@ -141,8 +149,8 @@ class Membership:
         members = self._members.get(selector)
         if members is None and is_selector(selector):
             members = self._members[selector] = MatchingPods(selector)
-            for known in map(self._pods.__getitem__, self._candidates(members.selector)):
-                if members.selector.matches(known.labels):
+            for known in map(self.pods.__getitem__, self._candidates(members.selector)):
+                if members.selector.matches(known.pod.labels):
                     structs.force_setattr(known, "selectors", self._shared((*known.selectors, selector)))
                     members.put(known.name)
             self._version += 1
@@ -151,7 +159,7 @@ class Membership:
 
     def _candidates(self, selector: Selector) -> Iterable[str]:
         """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
-        return min([self._labelled.get(label, ()) for label in selector.equalities], key=len, default=self._pods)
+        return min([self._labelled.get(label, ()) for label in selector.equalities], key=len, default=self.pods)
 
     def _shared(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
         return self._same.setdefault(selectors, selectors)
@@ -167,15 +175,15 @@ class Membership:
             return
         self._members = {text: members for text, members in self._members.items() if text in keep}
         self._same = {}
-        for known in self._pods.values():
+        for known in self.pods.values():
             used_ones = tuple([text for text in known.selectors if text in keep])
             structs.force_setattr(known, "selectors", self._shared(used_ones))
         self._version += 1
         self.changes += 1
 
 
-def pod_row(pod: Pod, selectors: tuple[str, ...] = ()) -> TrackedPod:
-    """Compile a pod into the form that calculations use. `selectors`: those in use that match it."""
+def pod_row(pod: Pod, mark: str = "", selectors: tuple[str, ...] = ()) -> TrackedPod:
+    """Compile a pod into the form that calculations use."""
     return TrackedPod(
         pod.name,
         _template(shape_of(pod)),
@@ -184,8 +192,9 @@ def pod_row(pod: Pod, selectors: tuple[str, ...] = ()) -> TrackedPod:
         pod.ready,
         ZERO_TIME_MS if pod.ready_at is None else pod.ready_at,
         pod.deleting,
-        pod.labels,
-        selectors,
+        pod=pod,
+        mark=mark,
+        selectors=selectors,
     )
 
 

@@ -14,7 +14,7 @@ from schemas.answers import shared
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
 from streams.state.answers import with_part
-from streams.state.membership import Membership
+from streams.state.membership import Membership, TrackedPod
 from streams.state.namespacerows import (
     FIRST_ROW,
     Held,
@@ -44,7 +44,6 @@ from streams.state.rows import (
     ListProgress,
     MetricKey,
     Pause,
-    PodEntry,
     QueryKey,
     SampleRow,
     ScaleRow,
@@ -85,7 +84,6 @@ class Namespace:
         "offset",
         "parts",
         "pod_list",
-        "pods",
         "questions",
         "registered",
         "rivals",
@@ -113,7 +111,6 @@ class Namespace:
         """Log offset of the record that first named it."""
         self.expiry_slot = crc32(self.key.encode()) % EXPIRY_SLOTS
         self.held = Held()
-        self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
         self.answers: dict[QueryKey, tuple[AnswerRow, ...]] = {}
         """What is kept of the answers to a query (`answers.in_force`): of one that came whole, this one."""
@@ -195,23 +192,25 @@ class Namespace:
         self.touch_of(limit, row)
         self.held.add(limit, row, -size)
 
+    @property
+    def pods(self) -> Mapping[str, TrackedPod]:
+        return self.membership.pods
+
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
         row = spread_over(pod.name)
         old, mark = self.pods.get(pod.name), self.pod_list.mark
-        if old == PodEntry(pod, mark):
+        if old is not None and old.mark == mark and old.pod == pod:
             return
         self.touch_of(limits.ROW_PODS, row)
         if old is not None:
-            self.pods[pod.name] = PodEntry(old.pod, mark)
+            self.membership.note(pod.name, mark)
         if old is None or old.pod != pod:
             more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
             if self.takes(limits.ROW_PODS, row, pod.name, more):
-                pod = shared(pod)
-                self.pods[pod.name] = PodEntry(pod, mark)
-                self.membership.put(pod)
+                self.membership.put(shared(pod), mark)
 
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
@@ -219,7 +218,6 @@ class Namespace:
         if name not in self.pods:
             return
         self.gives_back(limits.ROW_PODS, row, pod_size(self.pods[name].pod))
-        del self.pods[name]
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
             if key[0] not in ("Object", "External"):

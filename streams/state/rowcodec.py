@@ -100,15 +100,16 @@ def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         first.scales = list(namespace.scales.items())
         first.arrivals = [each for each in namespace.arrivals.items() if not is_series(each[0])]
     if (second := made.get(1)) is not None:
-        second.pods, second.samples = namespace.pods, list(namespace.series.items())
+        second.pods = {name: PodEntry(each.pod, each.mark) for name, each in namespace.pods.items()}
+        second.samples = list(namespace.series.items())
         second.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
 
 
 def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     """Put pods and pushed samples into the rows of many that are made."""
-    for name, entry in namespace.pods.items():
+    for name, each in namespace.pods.items():
         if (row := made.get(spread_over(name))) is not None:
-            row.pods[name] = entry
+            row.pods[name] = PodEntry(each.pod, each.mark)
     for key, samples in namespace.series.items():
         split: dict[int, dict[str, SampleRow]] = {}
         for name, sample in samples.items():
@@ -127,10 +128,8 @@ def load_namespace(namespace: Namespace, rows: Mapping[int, NamespaceRow]) -> No
 
 
 def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
-    for name, entry in row.pods.items():
-        pod = shared(entry.pod)
-        namespace.pods[name] = PodEntry(pod, entry.mark)
-        namespace.membership.put(pod)
+    for entry in row.pods.values():
+        namespace.membership.put(shared(entry.pod), entry.mark)
     for stored in row.answers:
         query = query_key(asked(stored))
         namespace.answers[query] = (*namespace.answers.get(query, ()), stored)

@@ -138,7 +138,8 @@ def _run(log: Log) -> Iterator[list[DecisionRecord]]:
 
 
 def memory_of_state() -> Iterator[Line]:
-    """Memory of what a decider holds of an HPA and its pods, after minutes of evaluations."""
+    """Memory of what a decider holds of an HPA and its pods after minutes of evaluations, without modules."""
+    _count(partition_log(Fleet(hpas=2, namespaces=1, minutes=1)))
     for hpas, pods in ((1_000, 5), (100, 50)):
         log = partition_log(Fleet(hpas=hpas, namespaces=hpas // 10, minutes=6, pods=pods))
         gc.collect()
