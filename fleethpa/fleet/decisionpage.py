@@ -182,8 +182,7 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
 def _stopped(decision: Decision, stopped: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """What would have stopped a change; where it stopped one, the verdict says so."""
     if not decision.paused:
-        for label, why in stopped:
-            yield label, f"{why}; changes are decided and not written"
+        yield from stopped
 
 
 def _surroundings(

@@ -161,9 +161,12 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
 def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
     if inputs.mode != "enforce":
         return []
-    guards = inputs.guards
-    paused = "; ".join(dict.fromkeys(filter(None, (guards.paused_up, guards.paused_down))))
-    return [each for each in (("Frozen", guards.frozen), ("Paused", paused)) if each[1]]
+    frozen, up, down = inputs.guards.frozen, inputs.guards.paused_up, inputs.guards.paused_down
+    paused, which = "; ".join(dict.fromkeys(filter(None, (up, down)))), "changes"
+    if not (up and down):
+        which = "scale-ups" if up else "scale-downs"
+    found = (("Frozen", frozen, "changes"), ("Paused", paused, which))
+    return [(label, f"{why}; {what} are decided and not written") for label, why, what in found if why]
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:

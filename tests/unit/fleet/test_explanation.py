@@ -183,19 +183,19 @@ def test_explain_says_what_holds_the_count_and_why_nothing_is_written(
         pytest.param(
             Command(command="pause", name="checkout", author="anna", reason="INC-42"),
             "Paused",
-            "this HPA is paused by anna: INC-42",
+            "this HPA is paused by anna: INC-42; changes",
             id="a pause",
         ),
         pytest.param(
             Command(command="pause", pause_kind="scaleDown", author="anna"),
             "Paused",
-            "scaleDown of namespace shop is paused by anna",
+            "scaleDown of namespace shop is paused by anna; scale-downs",
             id="a pause of one direction",
         ),
         pytest.param(
             SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)),
             "Frozen",
-            "cluster east is frozen",
+            "cluster east is frozen; changes",
             id="a freeze",
         ),
     ],
@@ -209,7 +209,7 @@ def test_explain_names_a_pause_also_where_no_change_was_wanted(
     fleet.observe(4, 300)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
     assert "NO CHANGE at 4: within tolerance" in shown
-    assert f"{label:<10} {text}; changes are decided and not written\n" in shown, shown
+    assert f"{label:<10} {text} are decided and not written\n" in shown, shown
 
 
 def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyPatch) -> None:
