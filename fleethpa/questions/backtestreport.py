@@ -10,6 +10,7 @@ import msgspec
 
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
+from fleethpa.show.words import counted
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
 
@@ -290,7 +291,9 @@ def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> 
     # Pods at their limit show no more load than they took: what a higher maximum would have needed is not known.
     at_max = any(each.result.recorded.at_max_minutes and each.result.recorded.worst_overload > 1 for each in reports)
     why = "; demand beyond maxReplicas is not known" if at_max else ""
-    return f"{what} {cost}; time above target {above}{why}{_of_the_model(reports, was, own)}."
+    edits = sum(each.result.edits for each in reports)
+    edited = f"; the deployed spec was edited {counted(edits, 'time')} meanwhile: part of this is due to that"
+    return f"{what} {cost}; time above target {above}{why}{_of_the_model(reports, was, own)}{edited if edits else ''}."
 
 
 def _of_the_model(reports: Sequence[Reported], was: Measures, own: Measures) -> str:

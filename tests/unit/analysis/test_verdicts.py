@@ -28,9 +28,9 @@ def measures(hours: float, above: float = 0.0, at_max: float = 0.0, worst: float
 
 
 def reported(
-    was: Measures, own: Measures, change: str = "maxReplicas 12→20", deployed: Measures | None = None
+    was: Measures, own: Measures, change: str = "maxReplicas 12→20", deployed: Measures | None = None, edits: int = 0
 ) -> Reported:
-    return Reported(cast(Any, SimpleNamespace(recorded=was, candidate=own, deployed=deployed)), [change])
+    return Reported(cast(Any, SimpleNamespace(recorded=was, candidate=own, deployed=deployed, edits=edits)), [change])
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,13 @@ def reported(
             "maxReplicas 12→20 would have cost 0.04 replica-hours more (+10.0 %); time above target stays 0s; the "
             "model gives the deployed spec +10.0 %, too: +0.00 replica-hours are due to the change.",
             id="what the model gives without any change",
+        ),
+        pytest.param(
+            reported(measures(10.0, 30.0), measures(12.0), "minReplicas 2→4", edits=2),
+            None,
+            "minReplicas 2→4 would have cost 2.00 replica-hours more (+20.0 %); time above target goes from 30m to 0s; "
+            "the deployed spec was edited 2 times meanwhile: part of this is due to that.",
+            id="a deployed spec that was edited",
         ),
         pytest.param(
             reported(measures(100.0), measures(60.0), "minReplicas 12→2", deployed=measures(100.9)),
