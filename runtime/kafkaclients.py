@@ -221,7 +221,7 @@ def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
 async def started(client: C) -> AsyncIterator[C]:
     """Start a client, and stop it also where it cannot start: the driver's own context would leave it open.
 
-    It ends within `driverlife.STOP_WITHIN_S`, also where brokers do not answer or do not take what it was sent.
+    It ends within `runtime.driver.STOP_WITHIN_S`, also where brokers do not answer or do not take what it was sent.
     """
     try:
         await start(client)

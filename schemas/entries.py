@@ -1,8 +1,8 @@
 """What crosses the public topics and the log.
 
 A public record of ours is `{"v":1,"cluster","namespace","time","session","entries":[body, …]}`, each body tagged by
-`kind` and defined in the module that is named as its topic. Foreign producers may send other formats (OTLP,
-Prometheus); ingest turns those into the same bodies. A log record is
+`kind` and defined here or in the module of its subject (`observed`, `answers`, `settings`, `capacity`, `agents`).
+Foreign producers may send other formats (OTLP, Prometheus); ingest turns those into the same bodies. A log record is
 `{"v":1,"entries":[{"key","kind","source","body"}, …]}`; one without entries is a tick.
 
 Fields are only ever added, with a default. Times are integer milliseconds since the Unix epoch (`time`, `…Ms`), metric

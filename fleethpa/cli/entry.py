@@ -7,7 +7,7 @@ import os
 import signal
 
 _BY_SIGNAL = 128
-"""Exit codes of commands that a signal ends are this many above its number; `failures.INTERRUPTED` is one of them."""
+"""Exit codes of commands that a signal ends are this many above its number (`fleethpa.frame.errors.INTERRUPTED`)."""
 
 
 def main() -> None:

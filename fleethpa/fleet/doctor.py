@@ -152,7 +152,7 @@ def _decider(state: FleetState) -> Iterator[CheckResult]:
     for every in sorted({each for each in state.every.values() if each > 1}):
         numbers = listed([str(number) for number, each in sorted(state.every.items()) if each == every], SHOWN)
         text = f"was behind: each HPA of log partition {numbers} is evaluated once in {every} sync periods for now"
-        yield CheckResult("warning", "log", "decider", text, 'see "A decider that is behind" in docs/operations.md')
+        yield CheckResult("warning", "log", "decider", text, "see docs/operations.md#a-decider-that-is-behind")
     is_fed = all(each.process != "ingest" for each in state.hung)
     if known and not behind and is_fed and max(state.every.values(), default=1) == 1:
         yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")

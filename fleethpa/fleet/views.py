@@ -301,7 +301,7 @@ class FleetState:
     decided_ms: dict[int, int] = field(default_factory=dict)
     """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
     every: dict[int, int] = field(default_factory=dict)
-    """Log partition → in every which sync period its HPAs are evaluated."""
+    """Log partition → sync periods per evaluation of an HPA; more than 1 since its decider was behind."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
     paused: str = ""
@@ -328,11 +328,15 @@ class FleetState:
 
     @property
     def slowed(self) -> str:
-        """How many HPAs a decider that was behind evaluates less often, and how often; empty: none."""
+        """Which HPAs a decider that was behind evaluates less often, and how often; empty: none."""
         if not (slow := [every for every in self.every.values() if every > 1]):
             return ""
-        where = f"{len(slow)} of {len(self.every)} log partitions" if len(self.every) > 1 else "its log partition"
-        return f"each HPA of {where} is evaluated once in {max(slow)} sync periods or more often"
+        if len(self.every) == 1:
+            return f"each HPA of its log partition is evaluated once in {slow[0]} sync periods"
+        at_least = f"{min(slow)} to {max(slow)}" if min(slow) < max(slow) else f"{max(slow)}"
+        return (
+            f"each HPA of {len(slow)} of {len(self.every)} log partitions is evaluated once in {at_least} sync periods"
+        )
 
     @property
     def quiet_ms(self) -> int:

@@ -33,7 +33,16 @@ from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
 from streams.state.steps import own_status, take_restart
-from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, passed, recent, turn
+from streams.state.timing import (
+    ANSWER_WAIT_MS,
+    Turn,
+    due_after_early,
+    held_ms,
+    is_in_time,
+    recent,
+    turn,
+    without_early_turn,
+)
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -158,7 +167,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         if (
             state.row.every > 1 and row.share is None and not row.claims
         ):  # FleetHPAs and CapacityGroups wait for reports
-            its = passed(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
+            its = without_early_turn(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
         its = _or_early(its, hpa, state.now_ms, settings)
     drafts = []
     if its.evaluate:

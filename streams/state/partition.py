@@ -126,7 +126,7 @@ class Partition:
 
     @property
     def every(self) -> int:
-        """In every which sync period an HPA is evaluated, as the newest tick says."""
+        """Sync periods from one evaluation of an HPA to the next, as the newest tick says."""
         return self.state.row.every
 
     def apply(

@@ -174,7 +174,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     rows_written: int = 0
     """How many rows its checkpoint has beside it."""
     every: int = 1
-    """In every which sync period an HPA is evaluated, as the newest tick says."""
+    """Sync periods from one evaluation of an HPA to the next, as the newest tick says."""
 
 
 KEPT_CHANGES = 20

@@ -110,8 +110,8 @@ def turn(
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
 
 
-def passed(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int, every: int) -> Turn:
-    """Pass a turn that comes before `every` sync periods after the last evaluation; the first of all is not passed."""
+def without_early_turn(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int, every: int) -> Turn:
+    """Leave out a turn that comes before `every` sync periods after the last evaluation; the first of all is taken."""
     if not its.evaluate or not evaluated_ms or now_ms - evaluated_ms >= every * period_ms - period_ms // 2:
         return its
     return Turn(False, its.due_ms, its.due_ms)
@@ -188,7 +188,7 @@ UNKNOWN_LAG_MS = 2**62
 
 
 class EvaluationPace(Struct, frozen=True, gc=False):
-    """In every which sync period a decider wants the HPAs of one log partition evaluated (`every`), and its lag.
+    """How often a decider wants the HPAs of one log partition evaluated: once in `every` sync periods; and its lag.
 
     `looked_ms`: when it looked at its lag last. `lag_ms`: what that was; UNKNOWN_LAG_MS: another pace was in force.
     `busy_ms`: when it was behind last, or lowered `every`. Times are those of the log.
