@@ -26,7 +26,6 @@ from schemas.observed import Container, EntryBody, Pod
 
 # --- as they are ------------------------------------------------------------------------------------------------------
 
-
 MetricsApiName = Literal["resource", "pods", "object", "external"]
 DEFAULT_WINDOW_MS: Final = 60_000
 """The window of a value that comes without one. Source: `metricServerDefaultMetricWindow` of the same file."""
@@ -187,7 +186,6 @@ def _group_kind(described: JsonView) -> str:
 
 
 # --- in columns -------------------------------------------------------------------------------------------------------
-
 
 VERSION: Final = 1
 T = TypeVar("T")

@@ -66,7 +66,6 @@ def whole_number(text: str) -> int | None:
 
 # --- times of the week ------------------------------------------------------------------------------------------------
 
-
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CLOCK = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])", re.ASCII)
 _DAY_MINUTES = 1440

@@ -218,7 +218,6 @@ def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSe
 
 # --- guardrails -------------------------------------------------------------------------------------------------------
 
-
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
 

@@ -152,7 +152,6 @@ def _not_scaled(state: FleetState, hpa: HpaId) -> CommandError | None:
 
 # --- release ----------------------------------------------------------------------------------------------------------
 
-
 MARK: Final = "being released"
 """How the reason of that pause begins: the next run knows it by this."""
 _TRACKED: Final = (

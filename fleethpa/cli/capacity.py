@@ -118,7 +118,6 @@ def _report(rules: Guardrails, trips: list[Trip], read: int) -> QuestionReport:
 
 # --- capacity ---------------------------------------------------------------------------------------------------------
 
-
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 
 

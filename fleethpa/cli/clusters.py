@@ -147,7 +147,6 @@ def permission_lines(topics: AgentTopics, principal: str) -> list[str]:
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
 
-
 _READ_GATES: Final = "Also allow reading the API server's metrics, for its feature gates."
 
 

@@ -49,7 +49,6 @@ from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
 
 # --- manifests --------------------------------------------------------------------------------------------------------
 
-
 OWN_KINDS: Final = (FLEET_KIND, CAPACITY_KIND)
 """Kinds of fleethpa that its manifests may be of, beside HPAs."""
 
@@ -240,7 +239,6 @@ def _diff_listing(found: list[ManifestDifference]) -> Listing[ManifestDifference
 
 
 # --- another version of Kubernetes ------------------------------------------------------------------------------------
-
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
 

@@ -113,7 +113,6 @@ def _whole_document(hpa: HpaId, report: WholeShadowReport) -> dict[str, Any]:
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
 
-
 _SHOWN: Final = 10
 
 

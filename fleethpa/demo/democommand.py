@@ -213,7 +213,6 @@ def _summary(report: DemoReport, took_s: float) -> int:
 
 # --- dev --------------------------------------------------------------------------------------------------------------
 
-
 USUAL_PAGE_PORT: Final = 7080
 HPA_OBJECTS: Final = "horizontalpodautoscalers.autoscaling"
 

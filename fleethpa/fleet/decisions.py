@@ -143,7 +143,6 @@ filter_options: Final = gathered(
 
 # --- lists ------------------------------------------------------------------------------------------------------------
 
-
 DEFAULT_LAST: Final = 50
 RECENT_MS: Final = 15 * 60_000
 LAST_DECISIONS: Final = 10

@@ -216,7 +216,6 @@ def selection_options(metavar: str = NAMES, *, required: bool = False, labels: b
 
 # --- finding them -----------------------------------------------------------------------------------------------------
 
-
 _MOST_LABELS: Final = 10
 
 

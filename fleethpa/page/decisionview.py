@@ -33,7 +33,6 @@ from streams.history.replay import NOTHING, differences
 
 # --- the arithmetic: a bar for the count after each step, the step that decided lit -----------------------------------
 
-
 STEP_WIDTH: Final = 150
 BAR_WIDTH: Final = 84
 HEIGHT: Final = 92
@@ -157,7 +156,6 @@ def _lines(detail: str) -> list[str]:
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
-
 
 SHOWN_CHECKPOINTS: Final = 20
 UNBROKEN: Final = 1_000_000

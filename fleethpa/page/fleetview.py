@@ -303,7 +303,6 @@ def _created_ms(view: HpaView) -> int:
 
 # --- rollouts and changes ---------------------------------------------------------------------------------------------
 
-
 SHOWN_CHANGES: Final = 200
 KEPT: Final = 8
 """Rollouts whose readings are kept."""

@@ -24,7 +24,6 @@ from streams.state.moves import KEPT_MOVES, Move
 
 # --- CapacityGroups ---------------------------------------------------------------------------------------------------
 
-
 MOST_ROWS: Final = 200
 """Members that the view shows; the others need least."""
 _BOUND: Final = ("held", "paused", "off", "refused", "ignored", "at max")
@@ -125,7 +124,6 @@ def _state(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: F
 
 
 # --- the fleet --------------------------------------------------------------------------------------------------------
-
 
 HOUR_MS: Final = 3_600_000
 REPLAYED_MS: Final = 24 * HOUR_MS

@@ -198,7 +198,6 @@ def _quantity(value: float) -> str:
 
 # --- the server -------------------------------------------------------------------------------------------------------
 
-
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 OPEN: Final = (*HEALTH, "/version")
 """Paths that need no token."""

@@ -35,7 +35,6 @@ from schemas.topics import SCALES
 
 # --- what comes to it -------------------------------------------------------------------------------------------------
 
-
 log = logging.getLogger(__name__)
 
 OLD_MS = 60_000
@@ -123,7 +122,6 @@ class OrderReader:
 
 
 # --- what it reports --------------------------------------------------------------------------------------------------
-
 
 LINGER_S = 0.02
 WAITING_LIMIT = 20_000

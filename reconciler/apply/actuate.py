@@ -38,7 +38,6 @@ from schemas.kubernetes.shape import group_of
 
 # --- status and Events ------------------------------------------------------------------------------------------------
 
-
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 
 
@@ -265,7 +264,6 @@ class StatusWriter:
 
 
 # --- replicas ---------------------------------------------------------------------------------------------------------
-
 
 LONG_STALE_MS = 60_000
 """This long after its time to live a write is given up without reading the scale once more."""

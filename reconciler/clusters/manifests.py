@@ -264,7 +264,6 @@ def _pod(place: AgentPlace) -> Json:
 
 # --- what it allows ---------------------------------------------------------------------------------------------------
 
-
 OPTIONAL_GROUPS: Final = ("custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh")
 """Without these fleethpa works; what needs them does not."""
 _AT_ONCE: Final = 8

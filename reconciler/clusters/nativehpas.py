@@ -16,7 +16,6 @@ from schemas.kubernetes.shape import Json, JsonView
 
 # --- paths of kinds ---------------------------------------------------------------------------------------------------
 
-
 log = logging.getLogger(__name__)
 
 KNOWN_FOR_S = 300.0
@@ -130,7 +129,6 @@ def _better(found: Resource, known: Resource | None) -> bool:
 
 
 # --- native HPAs ------------------------------------------------------------------------------------------------------
-
 
 _PAGE = 500
 

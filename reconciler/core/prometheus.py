@@ -27,7 +27,6 @@ from schemas.limits import PROM_QUERIES, PROM_SERIES, PROM_TIMEOUT, Limit
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 
-
 ReadFile = Callable[[str], str]
 """The text of a file that the settings name, by its path there. Raises RulesError: it cannot be read."""
 
@@ -203,7 +202,6 @@ def _bounded(value: int, limit: Limit, where: str) -> int:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
 
 _I64: Final = 2**63
 

@@ -218,7 +218,6 @@ def _is_empty(value: Any) -> bool:
 
 # --- Events -----------------------------------------------------------------------------------------------------------
 
-
 COMPONENT = "horizontal-pod-autoscaler"
 REPORTER = "fleethpa"
 DECISION_ANNOTATION = "fleethpa.io/decision"

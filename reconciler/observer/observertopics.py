@@ -38,7 +38,6 @@ from schemas.topics import SCALES
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
-
 log = logging.getLogger(__name__)
 
 
@@ -198,7 +197,6 @@ async def after_own_start(resend: Callable[[], Awaitable[None]], may_precede: Ca
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
-
 
 LINGER_S = 0.02
 AT_ONCE = 256

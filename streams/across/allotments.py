@@ -24,7 +24,6 @@ from streams.hpa.parts import PartObservation, SeenPart, seen_part
 
 # --- of a whole -------------------------------------------------------------------------------------------------------
 
-
 KEEP: Final = -1
 """The replicas of an allotment by which a member keeps what it has: it obeys none of a lower number any more."""
 _FORMER = -1
@@ -273,7 +272,6 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 # --- of a ceiling -----------------------------------------------------------------------------------------------------
-
 
 CONSTRAINT: Final[AppliedLimit] = "CapacityGroup"
 STEP: Final = "capacity"

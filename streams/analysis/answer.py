@@ -166,7 +166,6 @@ def _without_legacy_limit(inputs: EvaluationInputs, recorded: Answer) -> Answer:
 
 # --- another version --------------------------------------------------------------------------------------------------
 
-
 SEVERAL: Final = "several"
 """Named instead of a rule where no single one changes the answer."""
 _REPORTED_EVERY: Final = 500

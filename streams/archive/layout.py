@@ -38,7 +38,6 @@ from schemas.topics import MAX_PARTITIONS, Sieve
 
 # --- layout -----------------------------------------------------------------------------------------------------------
 
-
 T = TypeVar("T")
 UNFINISHED = ".tmp"
 """How the names of files end that are being written."""
@@ -205,7 +204,6 @@ def open_archive(root: Path) -> ArchiveInfo:
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------
-
 
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
 _PLACE = struct.Struct(">qq")

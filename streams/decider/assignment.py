@@ -261,7 +261,6 @@ REPUBLISH_HINT = (
 
 # --- takes ------------------------------------------------------------------------------------------------------------
 
-
 YIELD_S = 0.05
 """A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
 

@@ -58,7 +58,6 @@ from streams.decider.tail import Exit, Fence, die
 
 # --- what ends a decider ----------------------------------------------------------------------------------------------
 
-
 _TOPICS = (LOG, DECISIONS, CHANGELOG)
 
 
@@ -208,7 +207,6 @@ def watch_loop(fence: Fence, limit_s: float) -> threading.Thread:
 
 
 # --- what is mended ---------------------------------------------------------------------------------------------------
-
 
 MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
 """Make the state of these log partitions current; the offset from which each is to be read. None: superseded."""

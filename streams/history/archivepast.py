@@ -220,7 +220,6 @@ def _rows_of(partition: int, offset: int, path: Path) -> Mapping[bytes, bytes]:
 
 # --- bundles ----------------------------------------------------------------------------------------------------------
 
-
 _FLUSHED_EVERY: Final = 1_000
 _MEMBER: Final = re.compile(
     r"archive\.json|(log|decisions)/\d+/(HEAD\.json|\d{20}\.(seg|json))|snapshots/\d+/\d{20}\.rows"

@@ -90,7 +90,6 @@ def _counting(counts: Any) -> Any:
 
 # --- decisions of one partition, read for a few of their fields -------------------------------------------------------
 
-
 LAG_MS = 3_600_000
 """The decider may publish a decision this much later than its log time."""
 _BREATH = 5_000

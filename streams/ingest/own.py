@@ -41,7 +41,6 @@ from streams.state.namespacerows import spread_over
 
 # --- records and kinds ------------------------------------------------------------------------------------------------
 
-
 T = TypeVar("T")
 _RECORD = msgspec.json.Decoder(PublicRecord)
 
@@ -217,7 +216,6 @@ def takes_foreign(topic: str) -> bool:
 
 
 # --- reports of agents ------------------------------------------------------------------------------------------------
-
 
 AHEAD_MS = 300_000
 """A pushed sample may be from so far in the future: it is kept until an hour after its own time."""

@@ -204,7 +204,6 @@ async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int) 
 
 # --- previews ---------------------------------------------------------------------------------------------------------
 
-
 EXAMPLE_TIME_MS = 1_790_000_015_000
 """2026-09-21T14:13:35Z."""
 

@@ -130,7 +130,6 @@ def _canonical(selector: str) -> str:
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
-
 _ENCODER = msgspec.msgpack.Encoder()
 _MARK = 48
 """Of what changes with every list or report, such as a mark or a number, the most is counted: what is stored already

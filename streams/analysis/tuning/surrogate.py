@@ -32,7 +32,6 @@ from streams.hpa.normalize import legacy_limits, scale_down_limit, scale_up_limi
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
-
 _NEAR = 1e-9
 _NEVER_MS = 1 << 62
 
@@ -272,7 +271,6 @@ def outcome_of(
 
 
 # --- peaks beyond the recording ---------------------------------------------------------------------------------------
-
 
 BLOCKS = 120
 """Blocks that a recording is cut into."""
