@@ -36,7 +36,7 @@ from streams.state.rows import DirectoryKey, HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
-    from streams.state.samples import State
+    from streams.state.partitionstate import State
 
 
 LIVE_GAP_MS: Final = 15_000

@@ -9,8 +9,8 @@ from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
-from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
+from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,

@@ -22,10 +22,10 @@ from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.guardsettings import WriteGuards, guards_of
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
+from reconciler.core.writeplan import WriteGuards, guards_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig

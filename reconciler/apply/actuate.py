@@ -17,7 +17,9 @@ from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core import statusplan
-from reconciler.core.guardsettings import (
+from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa, status_update, with_values
+from reconciler.core.writeplan import (
     Action,
     End,
     ObservedHpa,
@@ -28,8 +30,6 @@ from reconciler.core.guardsettings import (
     outcome,
     plan,
 )
-from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
-from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa, status_update, with_values
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.entries import Outcome

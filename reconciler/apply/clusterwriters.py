@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.guardsettings import End, WriteGuards, outcome
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
+from reconciler.core.writeplan import End, WriteGuards, outcome
 from runtime.log import Clock
 from runtime.process import WorkerPool
 from schemas.codec import WireError, decode

@@ -21,8 +21,8 @@ from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, FleetConfig, JoinedCluster, Members
-from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
+from reconciler.core.writeplan import guards_of
 from runtime import ending, kafkaclients
 from runtime.driver import EndingConsumer, stop_soon
 from runtime.ending import first_of

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from reconciler.core.guardsettings import Trouble
+from reconciler.core.writeplan import Trouble
 from schemas.codec import whole_number
 from schemas.kubernetes.shape import well_formed
 from schemas.limits import ERROR, shortened

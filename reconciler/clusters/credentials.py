@@ -28,8 +28,8 @@ from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, Kube
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.transfers import Transfers, transfers_of
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
-from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objects import FIELD_MANAGER
+from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.lease import SeenLease
 from reconciler.core.metricanswers import phase_ms
+from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement
 
 GRACE_MS = 30_000

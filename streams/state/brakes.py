@@ -16,8 +16,8 @@ from streams.state.guards import overflow, pause_in_force
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Guards
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
+from streams.state.partitionstate import State
 from streams.state.rows import BudgetEntry, PendingWrite
-from streams.state.samples import State
 from streams.state.steps import Observed, Subject
 
 EXEMPT_ANNOTATION = "fleethpa.io/budget"

@@ -47,7 +47,7 @@ from streams.state.partitionrow import CeilingRow, GroupRow
 from streams.state.rows import NOTHING
 
 if TYPE_CHECKING:
-    from streams.state.samples import State
+    from streams.state.partitionstate import State
 
 LASTS_MS: Final = 60_000
 """How long an allotment lasts, in log time."""

@@ -53,8 +53,8 @@ from streams.state.inputs import (
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
 from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
-from streams.state.samples import State
 from streams.state.steps import (
     Decided,
     DraftRecord,

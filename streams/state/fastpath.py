@@ -54,8 +54,8 @@ from streams.state.hpastate import Hpa
 from streams.state.inputs import override_in_force
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome, shared_outcome
 from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
 from streams.state.rows import HpaRow, decoded_status, metrics_place, with_metrics
-from streams.state.samples import State
 from streams.state.steps import Observed, Subject, is_alone, restart_since, sharing_pods
 from streams.state.timing import as_of
 

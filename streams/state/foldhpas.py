@@ -24,8 +24,8 @@ from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import FIRST_ROW, encoded_size
 from streams.state.partitionrow import ObserverSession, VersionRow, status_after
+from streams.state.partitionstate import State
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
-from streams.state.samples import State
 
 VERSION_KEPT_MS = 60_000
 """How long a reported version of a cluster counts before another one is taken (log time)."""

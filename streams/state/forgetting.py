@@ -24,8 +24,8 @@ from streams.state.namespacerows import (
     row_of_question,
     stored_part,
 )
+from streams.state.partitionstate import State
 from streams.state.rowcodec import hpa_key, namespace_row_key
-from streams.state.samples import State
 
 SWEEP_MS = 3_600_000
 """One hour of log time: the interval of these checks, and how long most things are kept."""

@@ -14,7 +14,6 @@ from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
 from streams.state.budget import trimmed
 from streams.state.capacity import capacity_turns
-from streams.state.endwrite import look_at, plan_sampled
 from streams.state.fleet import Message
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
@@ -24,9 +23,10 @@ from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, U
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
+from streams.state.partitionstate import State
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows_of_namespace
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
-from streams.state.samples import State
+from streams.state.visit import look_at, plan_sampled
 
 STEP_LIMIT_MS = 300_000
 """A longer step of log time acts as a restart."""

@@ -18,8 +18,8 @@ from streams.hpa.evaluation import Calculation, Evaluation, Event, MetricEvaluat
 from streams.hpa.normalize import WITHIN_RANGE
 from streams.hpa.observation import Scale, ScaleFailure
 from streams.state.hpastate import Hpa
+from streams.state.partitionstate import State
 from streams.state.rows import HpaRow
-from streams.state.samples import State
 
 FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, so that `isoformat` prints none

@@ -25,8 +25,8 @@ from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft
 from streams.state.moves import Stored, attribute, with_observation
 from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
 from streams.state.rows import NOTHING_APPLIED, ScaleRow
-from streams.state.samples import State
 from streams.state.timing import as_of
 
 

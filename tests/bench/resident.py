@@ -33,8 +33,8 @@ from fleethpa.simulator.cluster import local_identity
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position
+from reconciler.core.writeplan import WriteGuards
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import ObserverConfig

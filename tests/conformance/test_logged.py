@@ -14,12 +14,11 @@ import pytest
 from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa import observation as metricsclient
 from streams.hpa.observation import MetricFailure
-from streams.state import endwrite as visit
-from streams.state import gather
+from streams.state import gather, visit
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.samples import State
+from streams.state.partitionstate import State
 from streams.state.timing import Turn
 from tests.conformance.logged import LoggedScenario
 from tests.conformance.reported import UntoldError

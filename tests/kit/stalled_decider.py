@@ -16,7 +16,7 @@ from fleethpa.cli.main import main
 from streams.decider import strict
 from streams.decider.app import Ticker
 from streams.decider.assignment import Takes
-from streams.state import endwrite
+from streams.state import visit
 
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3
@@ -66,13 +66,13 @@ def stall_loop() -> None:
 
 def slow_down() -> None:
     """Let each evaluation take as long as on a processor with a hundred times as much to do."""
-    evaluate = vars(endwrite)["evaluate"]
+    evaluate = vars(visit)["evaluate"]
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(EVALUATION_S)  # the injected slowness itself
         return evaluate(*arguments)
 
-    vars(endwrite)["evaluate"] = slowly
+    vars(visit)["evaluate"] = slowly
 
 
 def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:

@@ -25,9 +25,9 @@ from reconciler.apply.clusterwriters import (
     ScalesFirst,
     WriterLimits,
 )
-from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position, shown_decision
 from reconciler.core.statusplan import HpaAnswer, VersionAnswer
+from reconciler.core.writeplan import WriteGuards
 from runtime.process import WorkerPool
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition, ShortDecision

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.core.guardsettings import (
+from reconciler.core.writeplan import (
     ATTEMPTS,
     Action,
     End,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from reconciler.agent.process import AgentTerm
-from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.knowledge import Learnt
+from reconciler.core.writeplan import WriteGuards
 from reconciler.observer.clusterview import ReadProblem
 from reconciler.observer.native import (
     AHEAD_MS,

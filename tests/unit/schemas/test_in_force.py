@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.core.guardsettings import guards_of
+from reconciler.core.writeplan import guards_of
 from schemas.agents import AgentSet, KnownPause
 from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.inforce import InForce, report_every_ms

@@ -2,8 +2,8 @@
 
 import pytest
 
-from reconciler.core.guardsettings import guards_of
 from reconciler.core.knowledge import FleetKnowledge, KnowledgeFold
+from reconciler.core.writeplan import guards_of
 from runtime.records import hand_over
 from schemas import topics
 from schemas.agents import AgentKnowledge, KnownPause

@@ -29,9 +29,9 @@ from streams.state.inputs import WriteEnded
 from streams.state.ledger import Draft
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
-from streams.state.samples import State
 from streams.state.steps import own_status, take_restart
 from streams.state.timing import (
     ANSWER_WAIT_MS,
