@@ -170,17 +170,17 @@ def as_of(now_ms: int, evaluated_ms: int, period_ms: int) -> int:
 
 # --- a decider that is behind -----------------------------------------------------------------------------------------
 
-BEHIND_MS = 5_000
-"""A decider so far behind wants fewer evaluations: a wanted write lives 10 s, so one that is decided later than that is
-never made, and wanted again.
+BEHIND_MS = 15_000
+"""A decider so far behind wants fewer evaluations. A wanted write lives 10 s: what is decided later than that is never
+made, and wanted again. A start, which brings all HPAs at once, is mostly over before.
 """
-CAUGHT_UP_MS = 2_000
-FALLING_MS = 1_200
+CAUGHT_UP_MS = 5_000
+FALLING_MS = 2_000
 """A lag that falls by as much from one look to the next will be gone soon, as after a restart."""
 SPARE = 1.3
 """How much more than what a decider has to do it must be able to do, so that its lag falls."""
-LOOK_EVERY_MS = 3_000
-CALM_MS = 60_000
+LOOK_EVERY_MS = 10_000
+CALM_MS = 30_000
 """For so long a decider must keep up before it wants more evaluations again."""
 
 UNKNOWN_LAG_MS = 2**62
@@ -202,7 +202,7 @@ class EvaluationPace(Struct, frozen=True, gc=False):
 
 def next_pace(pace: EvaluationPace, in_force: int, now_ms: int, lag_ms: int) -> EvaluationPace:
     """Give the pace of a decider after a look at its lag: one that is behind and does not catch up wants as many
-    evaluations as it can do at its speed, and after each minute in which it keeps up, one sync period less in between.
+    evaluations as it can do at its speed; after each half minute in which it keeps up, it wants one sync period less.
 
     Args:
         pace: so far.
