@@ -164,9 +164,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         its = fleet_turn(row.fleet, row.evaluated_ms, state.now_ms, settings.sync_period_ms)
     else:
         its = next_turn(state, namespace, hpa, settings)
-        if (
-            state.row.every > 1 and row.share is None and not row.claims
-        ):  # FleetHPAs and CapacityGroups wait for reports
+        if state.row.every > 1 and not _is_waited_for(state, hpa):
             its = without_early_turn(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
         its = _or_early(its, hpa, state.now_ms, settings)
     drafts = []
@@ -180,6 +178,14 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     else:
         state.schedule.at(hpa, min(its.look_ms, row.early_ms) if row.early_ms else its.look_ms)
     return drafts
+
+
+def _is_waited_for(state: State, hpa: Hpa) -> bool:
+    """Say whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind: a
+    FleetHPA or CapacityGroup, whose members report with each, and an agent, whose stand-in takes over without any.
+    """
+    agent = state.row.agents.get(hpa.id.cluster)
+    return hpa.row.share is not None or bool(hpa.row.claims) or (agent is not None and not agent.left)
 
 
 def _leave(state: State, hpa: Hpa) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.agents import AgentSet
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body, Entry, LogRecord, Outcome, Source
@@ -297,6 +298,21 @@ def test_while_the_decider_is_behind_an_hpa_is_evaluated_with_every_so_manieth_a
         assert few == answers[first : first + every * len(few) : every]
         assert len(few) >= 230 // (15 * every) - 1
         assert times[-6:] == answers[-6:]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_an_agent_gets_a_decision_in_every_sync_period_also_from_a_decider_that_is_behind(left: bool) -> None:
+    """Without one for 30 s, its stand-in would take over. HPAs of an agent that has left wait like all others."""
+    fleet = Fleet(3, namespaces=2, each=2, jitter_ms=200)
+    fleet.behind, fleet.every = range(START_MS + 60_000, START_MS + 600_000), 4
+    fleet.begin(ClusterSettings())
+    fleet.add("", AgentSet(cluster="eu", incarnation=7))
+    if left:
+        fleet.add("", AgentSet(cluster="eu", incarnation=7, left=True))
+    fleet.run(5, load=20)
+    for (name, _), times in fleet.evaluated.items():
+        answers = [came for came, _ in fleet.given[name]][-12:]
+        assert times[-3:] == answers[-3:] if not left else len([at_ms for at_ms in times if at_ms in answers]) == 3
 
 
 # --- the pace of a decider --------------------------------------------------------------------------------------------
