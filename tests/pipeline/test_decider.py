@@ -102,14 +102,14 @@ async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings
 async def test_a_decider_that_is_behind_evaluates_less_often_and_is_behind_no_more(
     broker: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has three times as much to do as it can; afterwards the log alone gives the same decisions."""
+    """It has twice as much to do as it can; afterwards the log alone gives the same decisions."""
     period_ms, evaluation_ms = 3_000, round(1_000 * EVALUATION_S)
     settings = SettingsSet(cluster="*", settings=ClusterSettings(sync_period_ms=period_ms))
-    hpas = [make_hpa(f"app-{number}", f"uid-{number}") for number in range(3 * period_ms // evaluation_ms)]
+    hpas = [make_hpa(f"app-{number}", f"uid-{number}") for number in range(2 * period_ms // evaluation_ms)]
     entries = [Entry(key="*", body=settings), *(Entry(key="eu/shop", body=AutoscalerSet(hpa=hpa)) for hpa in hpas)]
     begin_ms = wall_clock_ms() - period_ms  # so that they are not all due at once
     log = [
-        TimedRecord(begin_ms + number * evaluation_ms // 3, encode(LogRecord(v=VERSION, entries=[entry])))
+        TimedRecord(begin_ms + number * evaluation_ms // 2, encode(LogRecord(v=VERSION, entries=[entry])))
         for number, entry in enumerate(entries)
     ]
     await load_log(broker, {0: log})
