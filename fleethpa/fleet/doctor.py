@@ -149,12 +149,11 @@ def _decider(state: FleetState) -> Iterator[CheckResult]:
     for row in behind:
         lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
         yield CheckResult("failure", "log", "decider", lag, step)
-    for every in sorted({each for each in state.every.values() if each > 1}):
-        numbers = listed([str(number) for number, each in sorted(state.every.items()) if each == every], SHOWN)
-        text = f"was behind: each HPA of log partition {numbers} is evaluated once in {every} sync periods for now"
-        yield CheckResult("warning", "log", "decider", text, "see docs/operations.md#a-decider-that-is-behind")
+    if state.slowed:
+        step = "see docs/operations.md#a-decider-that-is-behind"
+        yield CheckResult("warning", "log", "decider", f"was behind: {state.slowed}", step)
     is_fed = all(each.process != "ingest" for each in state.hung)
-    if known and not behind and is_fed and max(state.every.values(), default=1) == 1:
+    if known and not behind and is_fed and not state.slowed:
         yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
 
 

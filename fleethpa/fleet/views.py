@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
 from fleethpa.show.text import clock
-from fleethpa.show.words import cause
+from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, UNANSWERED
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
@@ -329,14 +329,11 @@ class FleetState:
     @property
     def slowed(self) -> str:
         """Which HPAs a decider that was behind evaluates less often, and how often; empty: none."""
-        if not (slow := [every for every in self.every.values() if every > 1]):
+        slow = {number: every for number, every in sorted(self.every.items()) if every > 1}
+        if not slow:
             return ""
-        if len(self.every) == 1:
-            return f"each HPA of its log partition is evaluated once in {slow[0]} sync periods"
-        at_least = f"{min(slow)} to {max(slow)}" if min(slow) < max(slow) else f"{max(slow)}"
-        return (
-            f"each HPA of {len(slow)} of {len(self.every)} log partitions is evaluated once in {at_least} sync periods"
-        )
+        often = " to ".join(map(str, sorted({min(slow.values()), max(slow.values())})))
+        return f"each HPA of log partition {listed(map(str, slow))} is evaluated once in {often} sync periods for now"
 
     @property
     def quiet_ms(self) -> int:

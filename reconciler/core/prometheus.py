@@ -2,9 +2,9 @@
 
 The answers are those that prometheus-adapter would make. Source: prometheus-adapter v0.12.0,
 pkg/custom-provider/{provider,series_registry}.go, pkg/external-provider and pkg/resourceprovider. Where an object has
-several series the last one counts, and NaN is 0, except for External metrics. A number that is no quantity in milli
-(NaN of an External metric, an infinity, beyond 64 bits) is an error here: the answer of the adapter then depends on the
-processor that it runs on.
+several series the last one counts, and NaN is 0, except for External metrics. A number that cannot be a quantity in
+milli (NaN of an External metric, an infinity, beyond 64 bits) is an error here: the answer of the adapter then depends
+on the processor that it runs on.
 """
 
 import math
@@ -218,7 +218,7 @@ class PromSample(Struct, frozen=True, gc=False):
 
     @property
     def number(self) -> float:
-        """Its number; NaN for a histogram. Raises ValueError: it is no number."""
+        """Its number; NaN for a histogram. Raises ValueError: it cannot be read."""
         return math.nan if self.value is None else float(self.value[1])
 
     @property
@@ -275,7 +275,7 @@ def read_names(body: bytes) -> list[str]:
 
 
 def milli_of(number: float) -> int | None:
-    """A number in milli, cut off toward zero as the adapter does; None: it is no quantity."""
+    """A number in milli, cut off toward zero as the adapter does; None: it cannot be a quantity."""
     scaled = number * 1000.0
     return None if math.isnan(scaled) or abs(scaled) >= _I64 else int(scaled)
 
@@ -306,7 +306,7 @@ def pod_answers(
 ) -> list[MetricAnswer]:
     """The answers to `pods` questions that one query asked together: per question the values of its pods, by name.
 
-    A pod without a series, or whose number is no quantity, is left out. Raises ValueError: a number cannot be read.
+    A pod without a series, or whose number cannot be a quantity, is left out. Raises ValueError: one cannot be read.
     """
     if wrong := _wrong_type(result, "vector"):
         return [failed(query, wrong) for query, _ in asked]

@@ -141,9 +141,13 @@ def _look_at_lag(owned: OwnedPartition, ticked_ms: int) -> None:
     now_ms = ticked_ms if ticked_ms >= owned.newest_log_time_ms else wall_clock_ms()
     lag_ms = max(0, now_ms - (owned.log_time_ms or partition.clock_ms or now_ms))
     owned.pace = next_pace(before, partition.every, now_ms, lag_ms)
-    if owned.pace.every != before.every:
+    every = owned.pace.every
+    if every > before.every:
         text = "log partition %d is %.1f s behind: from now on, an HPA is evaluated once in %d sync periods"
-        log.warning(text, owned.number, lag_ms / 1000, owned.pace.every)
+        log.warning(text, owned.number, lag_ms / 1000, every)
+    elif every < before.every:
+        how = f"once in {every} sync periods" if every > 1 else "in every sync period"
+        log.info("log partition %d is not behind any more: from now on, an HPA is evaluated %s", owned.number, how)
 
 
 HUNG_LOOP_S = 60.0

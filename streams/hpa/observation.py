@@ -8,6 +8,7 @@ pod-level resources on).
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -36,7 +37,7 @@ class PodTemplate:
     `request` gives milli units, or the start of an error text that the pod's name completes.
     """
 
-    __slots__ = ("_known", "_tables", "containers", "init_containers", "overhead", "pod_requests")
+    __slots__ = ("_known", "containers", "init_containers", "overhead", "pod_requests")
 
     def __init__(
         self,
@@ -50,17 +51,6 @@ class PodTemplate:
         self.pod_requests = pod_requests or {}
         self.overhead = overhead or {}
         self._known: dict[tuple[str, str, Rules], int | str] = {}
-        self._tables: dict[tuple[int, str, str, Rules], RequestTable] = {}
-
-    def table(self, count: int, resource: str, container: str, rules: Rules) -> "RequestTable | None":
-        """Give the requests of so many active pods of this template, the same object each time; None: it has not this
-        request, so the error names a pod.
-        """
-        known = self._tables.get((count, resource, container, rules))
-        if known is None and not isinstance(request := self.request(resource, container, rules), str):
-            known = RequestTable("", (request,) * count, request * count, 0)
-            self._tables[count, resource, container, rules] = known
-        return known
 
     def request(self, resource: str, container: str, rules: Rules = CURRENT) -> int | str:
         """Give the request for `resource` of one container (empty name: of the pod), or the start of an error."""
@@ -197,6 +187,12 @@ class PodRow(Struct, frozen=True, gc=False):
     deleting: bool = False
 
 
+@lru_cache(maxsize=1024)
+def _equal_requests(count: int, request: int) -> RequestTable:
+    """Give the table of so many pods that request the same (milli): the same object for all such pods."""
+    return RequestTable("", (request,) * count, request * count, 0)
+
+
 class TargetPods:
     """The pods that the target's selector matches, in list order, with what can be known of them before a metric is.
 
@@ -260,9 +256,9 @@ class TargetPods:
     def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
         """Give what each pod requests of a resource (milli): of one container, or (empty name) of the whole pod."""
         if self._template is not None:
-            shared = self._template.table(len(self.active), resource, container, rules)
-            if shared is not None:
-                return shared
+            request = self._template.request(resource, container, rules)
+            if not isinstance(request, str):  # otherwise the error names a pod
+                return _equal_requests(len(self.active), request)
         if self._requests is None:
             self._requests = {}
         table = self._requests.get((resource, container, rules))

@@ -363,7 +363,7 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     list_id: str = ""
     next_chunk: int = 0
     mark: str = ""
-    """ByteRange of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
+    """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
     def after(self, list_id: str, chunk: int, place: str) -> "ListProgress":
         """Give the progress after a chunk; a list that misses one removes nothing."""

@@ -117,7 +117,7 @@ def test_doctor_names_the_log_partitions_in_which_a_decider_was_behind(
     text = "was behind: each HPA of log partition 0 is evaluated once in 3 sync periods for now"
     assert troubles(done) == [("warning", "log", text)]
     assert done.exit_code == 0
-    remark = "the decider was behind: each HPA of its log partition is evaluated once in 3 sync periods"
+    remark = "the decider was behind: each HPA of log partition 0 is evaluated once in 3 sync periods"
     for question in (("get", "hpa", "-A"), ("explain", "east/shop/checkout"), ("history", "east/shop/checkout")):
         assert remark in run(*question, "--brokers", "127.0.0.1:1").stderr, question
     fleet.append(after_ms=0)

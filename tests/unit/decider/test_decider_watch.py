@@ -1,6 +1,7 @@
 """What ends a decider by itself: fence, stalls, a broker clock that is behind; and what is ready."""
 
 import asyncio
+import logging
 import time
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -174,8 +175,10 @@ async def test_ticks_of_a_partition_that_is_behind_ask_for_fewer_evaluations(cap
     assert "log partition 0 is 20.0 s behind: from now on, an HPA is evaluated once in 3 sync periods" in caplog.text
 
     cast(Any, one.partition).every, one.log_time_ms = 3, brokers.now_ms
+    caplog.set_level(logging.INFO)
     await pass_s(45, applied_s=1)
     assert brokers.sent[-1] == TICKS[1]
+    assert "not behind any more: from now on, an HPA is evaluated once in 2 sync periods" in caplog.text
 
 
 async def test_a_partition_that_was_just_assigned_goes_on_at_its_pace() -> None:
