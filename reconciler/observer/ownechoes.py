@@ -7,7 +7,6 @@ else has changed: another writer changes spec, metadata or status, or at least w
 """
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +22,7 @@ _NAMESPACE = b'","namespace":"'
 _VERSION = b'"resourceVersion":"'
 _WRITTEN = b'{"manager":"%s","operation":"Update","apiVersion":"autoscaling/v2","time":"' % FIELD_MANAGER.encode()
 _VALUES, _AFTER_VALUES = b'"currentMetrics":', b',"conditions":['
-_IS_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_IS_TIME, _TIME_LENGTH = re.compile(rb'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"'), len("2006-01-02T15:04:05Z")
 """As API servers write it: the order of such texts is that of their times."""
 
 
@@ -45,31 +44,24 @@ class Cut(NamedTuple):
 
 def cut(line: bytes) -> Cut | None:
     """Cut the line of an event; None: it is not of the form in which an API server shows a status of fleethpa's."""
-    name_at = _after(_NAME, line.find, 0)
-    namespace_at = _after(_NAMESPACE, line.find, name_at)
-    version_at = _after(_VERSION, line.find, namespace_at)
-    time_at = _after(_WRITTEN, line.rfind, version_at)  # the newest entry is the last
-    values_at = _after(_VALUES, line.find, time_at)
+    name_at = line.find(_NAME)
+    namespace_at = line.find(_NAMESPACE, name_at)  # behind a mark that is missing (-1) none is found
+    version_at = line.find(_VERSION, namespace_at)
+    time_at = line.rfind(_WRITTEN, version_at)  # the newest entry is the last
+    values_at = line.find(_VALUES, time_at)
     values_end = line.find(_AFTER_VALUES, values_at)
     if values_end < 0:
         return None
-    version, time = _quoted(line, version_at), _quoted(line, time_at)
-    if not (version.isdigit() and _IS_TIME.fullmatch(time)):
+    version_at, time_at, values_at = version_at + len(_VERSION), time_at + len(_WRITTEN), values_at + len(_VALUES)
+    version_end, time_end = line.find(b'"', version_at), time_at + _TIME_LENGTH
+    namespace_end = line.find(b'"', namespace_at + len(_NAMESPACE))
+    version, time = line[version_at:version_end], line[time_at:time_end]
+    if not (version.isdigit() and _IS_TIME.match(line, time_at)):
         return None
-    version_end, time_end = version_at + len(version), time_at + len(time)
+    name = line[name_at + len(_NAME) : namespace_at].decode(errors="replace")
+    namespace = line[namespace_at + len(_NAMESPACE) : namespace_end].decode(errors="replace")
     rest = line[:version_at], line[version_end:time_at], line[time_end:values_at], line[values_end:]
-    names = _quoted(line, namespace_at).decode(errors="replace"), _quoted(line, name_at).decode(errors="replace")
-    return Cut(names, version, time, line[values_at:values_end], rest)
-
-
-def _after(mark: bytes, find: Callable[[bytes, int], int], start: int) -> int:
-    """Where a mark ends; where it is missing, a place from which nothing is found."""
-    at = find(mark, start)
-    return 2**62 if at < 0 else at + len(mark)
-
-
-def _quoted(line: bytes, start: int) -> bytes:
-    return line[start : line.find(b'"', start)]
+    return Cut((namespace, name), version, time, line[values_at:values_end], rest)
 
 
 def echo(found: Cut | None, item: Json, kept: KeptHpa) -> Echo | None:
