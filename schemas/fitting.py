@@ -8,6 +8,7 @@ of an error text its beginning. Only answers and samples under an impossible nam
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -62,7 +63,7 @@ def fitted(body: T, namespace: str, note: Note) -> T:
         case PodList():
             made = _changed(body, pods=[_fitted_pod(pod, note) for pod in body.pods])
         case Answers():
-            made = _changed(body, items=[fitted_answer(item) for item in _good(body.items, check_question, note)])
+            made = _fitted_answers(body, note)
         case Samples():
             made = _changed(body, points=list(_good(body.points, check_point, note)))
         case ScaleSet():
@@ -74,9 +75,16 @@ def fitted(body: T, namespace: str, note: Note) -> T:
             made = _changed(body, problems=problems)
         case ClusterReport():
             made = _fitted_report(body, note)
-    texts = {field: shortened(text, limits.TEXT) for field in _TEXTS if (text := getattr(made, field, ""))}
+    kind: type[Struct] = type(made)
+    texts = {field: shortened(text, limits.TEXT) for field in _texts_of(kind) if (text := getattr(made, field))}
     fit: T = _changed(made, **texts) if texts else made
     return fit
+
+
+@cache
+def _texts_of(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a body that are bounded wherever they occur."""
+    return tuple(field for field in _TEXTS if field in kind.__struct_fields__)
 
 
 def _changed(body: S, **fields: Any) -> S:
@@ -133,8 +141,9 @@ def _check_hpa(hpa: Json, namespace: str) -> None:
     try:
         encoded = encode(spec)
         check(limits.HPA_SPEC, len(encoded), of)
-        own = {name: value for name, value in metadata.items() if name != "managedFields"}
-        check(limits.HPA_OBJECT, len(encode({**hpa, "metadata": own})), of)
+        if "managedFields" in metadata:
+            hpa = {**hpa, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+        check(limits.HPA_OBJECT, len(encode(hpa)), of)
     except RecursionError:
         return  # ingest refuses what is nested so deeply
     metrics = spec.get("metrics")
@@ -148,10 +157,14 @@ def _check_hpa(hpa: Json, namespace: str) -> None:
 
 
 def _may_be_long(spec: bytes) -> bool:
-    """Whether a JSON object may have too long a text or selector: to walk all of it takes 20 times as long."""
-    if len(spec) <= limits.HPA_TEXT.most:
-        return False
-    return b"\\" in spec or b'selector":' in spec or max(map(len, spec.split(b'"'))) > limits.HPA_TEXT.most
+    """Whether a JSON object may have too long a text or selector: to walk all of it takes much longer."""
+    most, quote = limits.HPA_TEXT.most, -1
+    while len(spec) - quote - 1 > most:
+        begin = quote + 1
+        quote = spec.rfind(b'"', begin, begin + most + 1)
+        if quote < 0:
+            return True
+    return len(spec) > most and (b"\\" in spec or b'selector":' in spec)
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -204,8 +217,7 @@ def _fitted_pod(pod: Pod, note: Note) -> Pod:
 
 def check_question(asked: AnswerIdentity) -> None:
     """Check the texts that say what an answer of a metrics API answers. Raises OverLimitError: naming the field."""
-    length = len(asked.selector) + len(asked.metric_selector)
-    if length + len(asked.metric) + len(asked.group_kind) + len(asked.object) <= limits.QUESTION_TEXT.most:
+    if _is_short(asked):
         return
     selectors, texts = (asked.selector, asked.metric_selector), (asked.metric, asked.group_kind, asked.object)
     of = f"an answer to {asked.metric[:80] or asked.api}"
@@ -213,6 +225,12 @@ def check_question(asked: AnswerIdentity) -> None:
         check(limits.QUESTION, len(selector), of)
     for text in texts:
         check(limits.QUESTION_TEXT, len(text), of)
+
+
+def _is_short(asked: AnswerIdentity) -> bool:
+    """Whether all texts of a question together are no longer than one of them may be, as nearly always."""
+    length = len(asked.selector) + len(asked.metric_selector)
+    return length + len(asked.metric) + len(asked.group_kind) + len(asked.object) <= limits.QUESTION_TEXT.most
 
 
 def check_point(point: Point) -> None:
@@ -227,6 +245,12 @@ def check_point(point: Point) -> None:
     for text in texts:
         check(limits.QUESTION_TEXT, len(text), of)
     check(limits.LABELS, labels, of)
+
+
+def _fitted_answers(body: Answers, note: Note) -> Answers:
+    if all([_is_short(each) and each.error is None and not each.promql for each in body.items]):
+        return body
+    return _changed(body, items=[fitted_answer(item) for item in _good(body.items, check_question, note)])
 
 
 def fitted_answer(answer: MetricAnswer) -> MetricAnswer:
