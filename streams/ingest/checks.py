@@ -31,12 +31,17 @@ _MAX_NAME = 253
 
 def is_cluster(name: str) -> bool:
     """Whether a cluster can be called so: letters, digits, `-`, `_`, `.`; at most 253; no `/`, which parts keys."""
-    return len(name) <= _MAX_NAME and _CLUSTER.fullmatch(name) is not None
+    return len(name) <= _MAX_NAME and _matches_cluster(name)
 
 
 def is_object(name: str) -> bool:
     """Whether it is a DNS subdomain (RFC 1123), as pods and workloads are called."""
     return len(name) <= _MAX_NAME and not _subdomain_errors(name)
+
+
+@lru_cache(maxsize=1_024)
+def _matches_cluster(name: str) -> bool:
+    return _CLUSTER.fullmatch(name) is not None
 
 
 _label_errors = lru_cache(maxsize=16_384)(dns_label_errors)
