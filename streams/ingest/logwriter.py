@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -190,11 +190,12 @@ class IngestMetrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        self._records = counter(
+        records = counter(
             "fleethpa_ingest_records",
             "Records read, by what became of them: ok, partial, rejected or unmatched.",
             ["topic", "format", "result", "reason"],
         )
+        self._records_of = cache(records.labels)
         self._points = counter("fleethpa_ingest_points", "Pushed samples taken.", ["topic", "format"])
         self._left_out = counter(
             "fleethpa_ingest_points_left_out",
@@ -221,11 +222,11 @@ class IngestMetrics:
 
     def count(self, topic: str, found: Conversion) -> None:
         """Count one converted record."""
-        self._records.labels(topic, found.format, found.result, found.code).inc()
+        self._records_of(topic, found.format, found.result, found.code).inc()
         if found.points:
             self._points.labels(topic, found.format).inc(found.points)
         if found.left_out:
-            self._left_out.labels(topic, found.format).inc(found.left_out.total())
+            self._left_out.labels(topic, found.format).inc(sum(found.left_out.values()))
 
 
 KEPT_WHOLE_BYTES = 512 * 1024

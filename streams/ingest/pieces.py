@@ -62,7 +62,7 @@ class Conversion:
     """Bytes of its value, after decompression."""
     pieces: list[Piece] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: dict[str, int] = field(default_factory=dict)
     """Texts of harmless refusals, counted; there may be thousands of equal ones in a batch."""
     points: int = 0
     """Samples taken."""
@@ -70,7 +70,8 @@ class Conversion:
     def refuse(self, refusal: Refusal) -> None:
         """Note a refusal, harmless or not."""
         if refusal.code in HARMLESS:
-            self.left_out[f"{refusal.code}: {refusal.text}"] += 1
+            text = f"{refusal.code}: {refusal.text}"
+            self.left_out[text] = self.left_out.get(text, 0) + 1
         else:
             self.refusals.append(refusal)
 
@@ -97,7 +98,7 @@ class Conversion:
         """All refusals as one text, at most `limit` of them spelled out."""
         texts = list(dict.fromkeys(refusal.text for refusal in self.refusals))
         if not texts and not self.pieces:
-            texts = [f"{text} ({count} times)" for text, count in self.left_out.most_common(limit)] or [
+            texts = [f"{text} ({count} times)" for text, count in Counter(self.left_out).most_common(limit)] or [
                 "the record holds nothing"
             ]
         more = len(texts) - limit

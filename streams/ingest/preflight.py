@@ -354,7 +354,7 @@ def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = 
             Counter("*" if p.is_whole_partition else namespace_key(p.cluster, p.namespace) for p in found.pieces)
         ),
         metrics=_metrics(found),
-        left_out=dict(found.left_out),
+        left_out=found.left_out,
         reasons=list(dict.fromkeys(refusal.text for refusal in found.refusals)) or why_nothing,
     )
 
