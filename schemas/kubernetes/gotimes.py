@@ -29,8 +29,9 @@ _UNIT_NS: Final = {
 _MOST_NS: Final = 2**63
 _EXACT_CHARACTERS: Final = 12
 """A text of so many has at most nine digits behind the point, which are whole nanoseconds."""
-_EXACT_SECONDS: Final = 10**6
-"""The nanoseconds of fewer are exact as a float."""
+_EXACT_SECONDS: Final = 10**5
+"""Of fewer, a thousandfold is wrong by less than 10^-7 as a float, a tenth of what `_HALF_NS_MS` makes up for."""
+_HALF_NS_MS: Final = 5e-7
 
 
 def parse_moment(text: str) -> datetime:
@@ -97,7 +98,7 @@ def parse_durations_ms(texts: Sequence[str]) -> list[int]:
     """Give `parse_duration_ms` of each text: of seconds with a fraction, as metrics-server has them, in one go."""
     is_exact = max(map(len, texts), default=0) <= _EXACT_CHARACTERS
     if is_exact and (seconds := plain_numbers(texts, "s", fractions=True)) and max(seconds) < _EXACT_SECONDS:
-        return [round(each * 1e9) // 1_000_000 for each in seconds]
+        return [int(each * 1e3 + _HALF_NS_MS) for each in seconds]
     return list(map(parse_duration_ms, texts))
 
 
