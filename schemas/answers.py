@@ -241,18 +241,19 @@ def pack_values(
     Args:
         names: of the pods, each with its time (Unix ms) and its window (ms).
     """
-    newest, ages = _below_most(times)
-    longest, shorter = _below_most(windows)
-    reduced = [
-        _with_factor(*column) if column[2][0] >= _LARGE else (column[0], column[1], 1, column[2]) for column in columns
-    ]
-    return PackedPods(VERSION, *names, newest, ages, longest, shorter, reduced)
-
-
-def _below_most(numbers: Sequence[int]) -> tuple[int, list[int]]:
-    """The highest number, and how far each is below it; nothing if all are the same."""
-    most = max(numbers)
-    return most, [] if numbers.count(most) == len(numbers) else [most - number for number in numbers]
+    newest, longest = max(times), max(windows)
+    return PackedPods(
+        VERSION,
+        *names,
+        newest,
+        [] if times.count(newest) == len(times) else [newest - time_ms for time_ms in times],
+        longest,
+        [] if windows.count(longest) == len(windows) else [longest - window_ms for window_ms in windows],
+        [
+            _with_factor(*column) if column[2][0] >= _LARGE else (column[0], column[1], 1, column[2])
+            for column in columns
+        ],
+    )
 
 
 def columns_of(pods: Sequence[Sequence[tuple[str, Mapping[str, T]]]]) -> list[PodColumn[T]]:

@@ -290,19 +290,25 @@ class _Table(Struct, frozen=True, gc=False):
 
 def _table(items: Sequence[PodMetrics]) -> _Table | None:
     """Give the table of a list; None: pods have no containers, or differ in their number or their resources."""
-    used = list(map(_containers_of, items))
+    used = _containers_of(items)
     count = len(used[0]) if used else 0
     if not count or [*map(len, used)].count(count) < len(used):
         return None
-    columns: list[tuple[int, str, list[int]]] = []
+    columns: list[tuple[int, str, list[Any]]] = []
+    names = []
     for place, containers in enumerate(zip(*used, strict=True)):
-        amounts = [container.usage for container in containers if container.usage]
-        resources = [*map(tuple, amounts)]
-        if len(amounts) < len(items) or resources.count(resources[0]) < len(resources):
+        amounts = [container.usage or {} for container in containers]
+        resources = amounts[0]
+        if not resources or [*map(len, amounts)].count(len(resources)) < len(items):
             return None
-        columns += [(place, name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
-    names = [_SEPARATOR.join([container.name for container in containers]) for containers in used]
-    return _Table(*_moments(items), names, columns)
+        try:
+            columns += [(place, name, [usage[name] for usage in amounts]) for name in resources]
+        except KeyError:
+            return None
+        names.append([container.name for container in containers])
+    containers_of = names[0] if count == 1 else list(map(_SEPARATOR.join, zip(*names, strict=True)))
+    amounts_of = [(place, name, json_millis(values)) for place, name, values in columns]
+    return _Table(*_moments(items), containers_of, amounts_of)
 
 
 _SEPARATOR = ","
@@ -310,21 +316,21 @@ _SEPARATOR = ","
 _NAME = attrgetter("name")
 
 
-def _containers_of(item: PodMetrics) -> Sequence[ContainerMetrics]:
-    """The containers of a pod by name, so that pods of a workload are alike: metrics-server gives them in any order.
+def _containers_of(items: Sequence[PodMetrics]) -> list[Sequence[ContainerMetrics]]:
+    """The containers of each pod by name, so that pods of a workload are alike: metrics-server gives them in any order.
 
     Their sum, and the first one of a name, do not depend on it. Source: kubernetes-sigs/metrics-server,
     pkg/storage/pod.go `GetMetrics`, which goes through a map.
     """
-    found = item.containers or ()
-    return found if len(found) < 2 else sorted(found, key=_NAME)
+    found: list[Sequence[ContainerMetrics]] = [item.containers or () for item in items]
+    return found if max(map(len, found), default=0) < 2 else [sorted(each, key=_NAME) for each in found]
 
 
 def _moments(items: Sequence[PodMetrics]) -> tuple[list[int], list[int]]:
     """Times (Unix ms) and windows (ms) of pods."""
     stamps = [item.timestamp for item in items]
     known = {stamp: _time_ms(stamp) for stamp in set(stamps)}
-    return [known[stamp] for stamp in stamps], parse_durations_ms([item.window or "0s" for item in items])
+    return list(map(known.__getitem__, stamps)), parse_durations_ms([item.window or "0s" for item in items])
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:
@@ -363,7 +369,7 @@ def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
     """Give the answer packed, without an object per pod, where the pods are alike enough."""
     if not items:
         return query
-    used = [[(each.name, each.usage or {}) for each in _containers_of(item)] for item in items]
+    used = [[(each.name, each.usage or {}) for each in containers] for containers in _containers_of(items)]
     pods = ([item.metadata.name for item in items], *_moments(items))
     columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
     if (found := pack(*pods, columns)) is not None:

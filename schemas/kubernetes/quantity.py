@@ -251,11 +251,14 @@ def parse_milli(text: str) -> int:
     return _parse_milli(text)
 
 
+_DIGITS = "0123456789"
+
+
 def parse_millis(texts: Sequence[str]) -> list[int]:
     """Give `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
     metrics.k8s.io has them, in one go.
     """
-    for suffix in ("n", "Ki"):
+    if texts and (suffix := texts[0][-2:].lstrip(_DIGITS)) in ("n", "Ki"):
         numbers = plain_numbers(texts, suffix)
         if numbers and max(numbers) < _SURELY_MILLI_I64:
             if suffix == "Ki":

@@ -371,7 +371,7 @@ def json_milli(value: Any) -> int:
 
 def json_millis(values: Sequence[Any]) -> list[int]:
     """Give `json_milli` of each value of a column. Raises QuantityError: as `json_milli`."""
-    if all([type(value) is str for value in values]):
+    if set(map(type, values)) == {str}:
         return parse_millis(values)
     return list(map(json_milli, values))
 
