@@ -251,8 +251,10 @@ class ClusterClient:
             _keep_alive(response)
             self.on_answer()
             opened()
-            async for line in _lines(response):
-                yield read(line)
+            rest: list[bytes] = []
+            while chunk := await response.content.readany():
+                for line in _lines(chunk, rest):
+                    yield read(line)
         except _NO_ANSWER as error:
             raise UnreachableError(f"watch {path}: {_described(error, silence_s)}") from error
         finally:
@@ -375,15 +377,17 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
             found.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length; aiohttp's own reader refuses long ones."""
-    rest: list[bytes] = []
-    async for chunk in response.content.iter_any():
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            yield b"".join([*rest, line])
-            rest.clear()
-        rest.append(last)
+def _lines(chunk: bytes, rest: list[bytes]) -> list[bytes]:
+    """The lines, of any length, that end in a chunk; aiohttp's own reader refuses long ones. `rest`: the parts of a line
+    that has not ended, which are brought up to date.
+    """
+    first, *more = chunk.split(b"\n")
+    rest.append(first)
+    if not more:
+        return []
+    lines = [b"".join(rest), *more[:-1]]
+    rest[:] = more[-1:]
+    return lines
 
 
 def retry_after_ms(named: str, stated: Mapping[str, Any]) -> int | None:
