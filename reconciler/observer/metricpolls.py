@@ -136,9 +136,9 @@ class MetricsPoller:
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
         received = _Received()
-        groups = await asyncio.gather(
-            self._resource(namespace, resource, received), *(self._one(namespace, query, received) for query in others)
-        )
+        asking = [self._resource(namespace, resource, received)]
+        asking += [self._one(namespace, query, received) for query in others]
+        groups = await asyncio.gather(*asking) if others else [await asking[0]]
         found = [answer for group in groups for answer in group]
         self._metrics.answered(self._client.name, found)
         self._note(namespace, received)
