@@ -295,7 +295,7 @@ class AgentPublisher:
                 kinds = ", ".join(sorted({type(body).__name__ for body in bodies}))
                 log.error("too large to be reported", extra={"of": key, "kinds": kinds, "bytes": len(value)})
         for found in await asyncio.gather(*acks):
-            self._metrics.records.labels(self._topic).inc()
+            self._metrics.records_of(self._topic).inc()
             if found.timestamp_type == _APPEND_TIME:
                 self._time.received(found.timestamp, sent_s)
 

@@ -378,7 +378,7 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
 
 
 def _lines(chunk: bytes, rest: list[bytes]) -> list[bytes]:
-    """The lines, of any length, that end in a chunk; aiohttp's own reader refuses long ones. `rest`: the parts of a line
+    """The lines, of any length, that end in a chunk; aiohttp's own reader refuses long ones. `rest`: parts of a line
     that has not ended, which are brought up to date.
     """
     first, *more = chunk.split(b"\n")

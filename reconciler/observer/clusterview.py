@@ -7,7 +7,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -31,13 +31,15 @@ class ObserverMetrics(ClusterMetrics):
             "fleethpa_watch_restarts_total", "Watches that had to begin again", ["cluster", "resource", "reason"]
         )
         self.list_errors = counter("fleethpa_list_errors_total", "Lists that failed", ["cluster", "resource"])
-        self.answers = counter("fleethpa_metric_answers_total", "Answers of metrics APIs", ["cluster", "api", "result"])
+        answers = counter("fleethpa_metric_answers_total", "Answers of metrics APIs", ["cluster", "api", "result"])
+        self._answers_of = cache(answers.labels)
         self.polls_late = counter(
             "fleethpa_metric_polls_late_total",
             "Polls that started late because the previous poll was still running",
             ["cluster"],
         )
-        self.records = counter("fleethpa_observer_records_total", "Records written to public topics", ["topic"])
+        records = counter("fleethpa_observer_records_total", "Records written to public topics", ["topic"])
+        self.records_of = cache(records.labels)
         self.namespaces = Gauge(
             "fleethpa_observer_namespaces", "Namespaces with HPAs that are reported", ["cluster"], registry=registry
         )
@@ -46,7 +48,7 @@ class ObserverMetrics(ClusterMetrics):
         """Count answers to questions for metrics."""
         counts = Tally((each.api, "ok" if each.error is None else "error") for each in answers)
         for (api, result), count in counts.items():
-            self.answers.labels(cluster, api, result).inc(count)
+            self._answers_of(cluster, api, result).inc(count)
 
 
 NAMED_NAMESPACES = 20
@@ -107,6 +109,8 @@ class Troubles:
 
     def find(self, part: str, namespace: str) -> ReadProblem | None:
         """The problem of a part in a namespace, be it the namespace's own or that of the whole cluster."""
+        if not self._known:  # as nearly always
+            return None
         found = self._known.get((part, namespace)) or self._known.get((part, ""))
         return None if found is None else found[0]
 
@@ -350,7 +354,7 @@ class ClusterState:
         if away is not None:
             return dict.fromkeys(WATCHES, away)
         found = {watch: self.troubles.find(watch, namespace) for watch in WATCHES}
-        if self._all_watched(namespace):
+        if found["scales"] is not None and self._all_watched(namespace):
             found["scales"] = None
         return {watch: problem for watch, problem in found.items() if problem is not None}
 

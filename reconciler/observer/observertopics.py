@@ -293,7 +293,7 @@ class RecordPublisher:
         for (topic, cluster, namespace), bodies in waiting:
             for part in split(bodies):
                 await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
-                self._metrics.records.labels(topic).inc()
+                self._metrics.records_of(topic).inc()
 
     def _now_ms(self) -> int:
         """The time, never earlier than before: readers would treat an older record as late."""
