@@ -111,6 +111,8 @@ class PartitionProgress:
     written: int
     is_given_up: bool = False
     """Whether others no longer wait for it, until it delivers again."""
+    lag: int | None = None
+    """The lag as /metrics has it; None: it has none yet."""
 
     @property
     def is_behind(self) -> bool:
@@ -319,8 +321,6 @@ class Worker(SourceWorker):
         super().__init__(config, consumer, recorder)
         self._registry, self._metrics = registry or AgentRegistry(), metrics
         self._waiting_since: float | None = None
-        self._lags: dict[TopicPartition, int] = {}
-        """The lag of each source partition as /metrics has it."""
         self._appended_at: dict[int, float] = {}
         """Partition of the log -> when a record for it was last appended."""
 
@@ -334,7 +334,6 @@ class Worker(SourceWorker):
         super()._revoked(revoked)
         self._appended_at.clear()
         self._waiting_since = None
-        self._lags.clear()
         self._metrics.lag.clear()
 
     def converted(self, record: ConsumerRecord) -> Item:
@@ -380,10 +379,10 @@ class Worker(SourceWorker):
                 place.end = max(place.end, end)
                 # The reader's position, not the last record's offset: markers of transactions count as read.
                 place.next = await self._consumer.position(tp)
-            lag = max(place.end - place.written, 0)
-            if self._lags.get(tp) != lag:
-                self._lags[tp] = lag
-                self._metrics.lag.labels(tp.topic, tp.partition).set(lag)
+            lag = place.end - place.written
+            if place.lag != lag:
+                place.lag = lag
+                self._metrics.lag.labels(tp.topic, tp.partition).set(max(lag, 0))
 
     def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         behind = {tp: True for tp, place in places.items() if place.is_behind}
