@@ -44,22 +44,20 @@ a status, an Event and another wanted write, so that without this the whole way 
 class ScalesFirst:
     """Lets statuses and Events wait while decisions are to be read or scales to be written: they share one processor
     core.
-
-    Args:
-        writes: the queues of wanted writes, of all clusters that answer.
     """
 
-    def __init__(
-        self, writes: Callable[[], Iterable[WorkerPool[Any, Any]]], clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._writes, self._clock_s = writes, clock_s
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._queued: dict[WorkerPool[Any, Any], Callable[[], bool]] = {}
+        """The queues into which scales were put, until they are found empty; and whether their cluster answers."""
         self._since_s, self._newest_s = -STRETCH_S, -STRETCH_S
         """When statuses began to wait, and when the newest scale was queued."""
         self._caught_up = asyncio.Event()
         self._caught_up.set()
 
-    def begin(self) -> None:
-        """Note that a scale is about to be queued."""
+    def begin(self, writes: WorkerPool[Any, Any], answers: Callable[[], bool] = lambda: True) -> None:
+        """Note that a scale is about to be put into this queue. `answers`: whether its cluster does."""
+        self._queued[writes] = answers
         self._newest_s = self._clock_s()
 
     def read(self, *, more: bool) -> None:
@@ -81,8 +79,9 @@ class ScalesFirst:
     def _busy(self) -> list[WorkerPool[Any, Any]] | None:
         """The queues to wait for; None: there is nothing to wait for. What is queued for long is not waited for."""
         busy: list[WorkerPool[Any, Any]] = []
-        if self._clock_s() - self._newest_s < STRETCH_S:
-            busy = [pool for pool in self._writes() if len(pool)]
+        if self._queued and self._clock_s() - self._newest_s < STRETCH_S:
+            self._queued = {pool: answers for pool, answers in self._queued.items() if len(pool)}
+            busy = [pool for pool, answers in self._queued.items() if answers()]
         return busy if busy or not self._caught_up.is_set() else None
 
     def _left_s(self) -> float:
@@ -196,9 +195,7 @@ class ClusterWriters:
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._scales_first = ScalesFirst(
-            lambda: [worker.writes for worker in self._workers.values() if not worker.actuator.trouble]
-        )
+        self._scales_first = ScalesFirst()
 
     @property
     def clusters(self) -> list[str]:
@@ -344,7 +341,7 @@ class ClusterWriters:
         if wanted is not None:
             self._metrics.decisions.labels("write").inc()
             self._books.begin(position)
-            self._scales_first.begin()
+            self._scales_first.begin(worker.writes, lambda: not worker.actuator.trouble)
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))

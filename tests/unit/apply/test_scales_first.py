@@ -41,15 +41,15 @@ class World:
     """A queue of scales, which are written once `allowed` is set, and a clock."""
 
     def __init__(self) -> None:
-        self.now_s, self.allowed = 100.0, asyncio.Event()
+        self.now_s, self.allowed, self.answers = 100.0, asyncio.Event(), True
         self.writes: WorkerPool[str, str] = WorkerPool(self._write, workers=1, limit=10)
-        self.first = ScalesFirst(lambda: [self.writes], lambda: self.now_s)
+        self.first = ScalesFirst(lambda: self.now_s)
 
     async def _write(self, name: str) -> None:
         await self.allowed.wait()
 
     def scale(self, name: str) -> None:
-        self.first.begin()
+        self.first.begin(self.writes, lambda: self.answers)
         self.writes.put(name, name)
 
 
@@ -103,6 +103,17 @@ async def test_a_status_does_not_wait_for_a_scale_that_was_taken_back() -> None:
     assert await is_let_through(status)
 
 
+async def test_a_status_waits_for_the_scales_of_a_cluster_only_while_that_answers() -> None:
+    world = World()
+    world.scale("web")
+    world.answers = False
+    await asyncio.wait_for(world.first.wait(), 30)
+    world.answers = True
+    status = asyncio.create_task(world.first.wait())
+    assert not await is_let_through(status)
+    status.cancel()
+
+
 async def test_a_scale_that_has_waited_for_a_stretch_holds_no_status_up() -> None:
     world = World()
     world.scale("web")
@@ -125,9 +136,9 @@ async def test_statuses_have_their_turn_however_long_scales_keep_coming() -> Non
 async def test_the_wait_ends_with_the_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusterwriters, "STRETCH_S", 0.01)
     world = World()
-    first = ScalesFirst(lambda: [world.writes])
+    first = ScalesFirst()
     world.scale("web")
-    first.begin()
+    first.begin(world.writes)
     await asyncio.wait_for(first.wait(), 5)
     assert len(world.writes) == 1
 
