@@ -1,5 +1,5 @@
 """What long-running processes have in common: pools of workers, so that a slow or dead cluster delays no other; free
-memory that goes back to the operating system; and `/healthz`, `/readyz` and `/metrics`.
+memory that goes back to the operating system; counts; and `/healthz`, `/readyz` and `/metrics`.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from runtime.ending import task_group
 
@@ -132,6 +133,36 @@ class FreeMemory:
         if self._trim is not None and self._clock() >= self._next_s:
             self._trim(0)
             self._next_s = self._clock() + GIVEN_BACK_EVERY_S
+
+
+@dataclass
+class Uncounted:
+    """What a counter does not know yet."""
+
+    count: int = 0
+
+
+class FrequentCounters(Collector):
+    """Counts what is frequent, such as statuses, as plain numbers, which are added to their counters when metrics are
+    read: a counter takes a lock each time, 20 times as long.
+
+    To be made before the counters of the same registry, which reads them in this order.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._frequent: dict[Counter, Uncounted] = {}
+        registry.register(self)
+
+    def of(self, counter: Counter) -> Uncounted:
+        """What to count in, instead of in this counter without labels, or with their values."""
+        return self._frequent.setdefault(counter, Uncounted())
+
+    def collect(self) -> Iterable[Metric]:
+        """Bring the counters up to date."""
+        for counter, more in self._frequent.items():
+            counter.inc(more.count)
+            more.count = 0
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from reconciler.core.writeplan import (
     plan,
 )
 from runtime.log import Clock
+from runtime.process import FrequentCounters
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.keys import HpaId
@@ -44,6 +45,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 class ReconcilerMetrics(ClusterMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
+        self.frequent = FrequentCounters(registry)
         counter = partial(Counter, registry=registry)
         self.scale_requests = counter(
             "fleethpa_scale_requests_total", "Reads and writes of /scale by result", ["cluster", "result"]
@@ -125,7 +127,7 @@ class StatusWriter:
         """The HPAs as the API server answered the last write of their status."""
         self._written_ms: dict[HpaId, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
-        self._shown = metrics.status_writes.labels(client.name, "status", "ok")
+        self._shown = metrics.frequent.of(metrics.status_writes.labels(client.name, "status", "ok"))
 
     def is_due(self, hpa: HpaId, every_ms: int) -> bool:
         """Whether a status in which only metric values have changed (where the status is not fleethpa's: whether
@@ -185,7 +187,7 @@ class StatusWriter:
 
     def _count(self, what: str, result: str) -> None:
         if what == "status" and result == "ok":  # by far the most; finding the labels costs more than counting
-            self._shown.inc()
+            self._shown.count += 1
             return
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 

@@ -189,7 +189,8 @@ class ClusterWriters:
         guards: Callable[[str], WriteGuards],
         status_every_ms: Callable[[str], int],
     ) -> None:
-        self._books, self._metrics, self._to_show = books, metrics, metrics.decisions.labels("show")
+        self._books, self._metrics = books, metrics
+        self._to_show = metrics.frequent.of(metrics.decisions.labels("show"))
         self._limits, self._clock, self._forbids = limits, clock, forbids
         self._guards, self._status_every_ms = guards, status_every_ms
         self._inbox, self._full = Inbox(), FullRecords()
@@ -376,7 +377,7 @@ class ClusterWriters:
     def _queue_status(
         self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None = None, *, status: bool = True
     ) -> None:
-        self._to_show.inc()
+        self._to_show.count += 1
         status_write = worker.status_writes.waiting(shown.hpa) or StatusWrite()
         _, delayed = worker.delayed.pop(shown.hpa, (0, ()))
         for earlier in delayed:
