@@ -119,16 +119,19 @@ class Ticker:
             await self.tick()
 
     async def tick(self) -> None:
-        """Append one tick to every owned partition that waits for none."""
+        """Append one tick to every assigned partition that waits for none."""
         self._fence.check()
-        for number, owned in sorted(self._assignment.owned.items()):
-            before = self._under_way.get(number)
+        owned, waiting = self._assignment.owned, self._assignment.waiting
+        for number in sorted({*owned, *waiting}):
+            before, its = self._under_way.get(number), owned.get(number)
             if before is not None:
                 if not before.done():
                     continue
-                _look_at_lag(owned, before.result().timestamp)
-            tick = TICKS[owned.pace.every - 1]
-            self._under_way[number] = await self._producer().send(LOG, tick, key=None, partition=number)
+                ticked_ms = before.result().timestamp
+                if its is not None:
+                    _look_at_lag(its, ticked_ms)
+            every = waiting[number].row.every if its is None else its.pace.every
+            self._under_way[number] = await self._producer().send(LOG, TICKS[every - 1], key=None, partition=number)
 
 
 log = logging.getLogger("fleethpa.decider")
@@ -273,6 +276,7 @@ class Decider:
             merge=self.table.data.merge,
             load=self.assignment.load,
             loaded=self.assignment.take_over,
+            waiting=lambda: self.assignment.waiting,
         )
         app.agent(log_topic, name="decide")(self.decide)
         app.on_partitions_revoked.connect(self.leave, weak=False)
@@ -334,7 +338,7 @@ class Decider:
 
     def problems(self) -> list[str]:
         """Why this worker is not ready; empty when it is."""
-        return problems(self.assignment, recovering=self.recovering())
+        return problems(self.assignment, recovering=self.recovering() or bool(self.assignment.waiting))
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
@@ -22,9 +22,20 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.metrics import Metrics
 from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
-from streams.decider.tail import Exit, Fence, LastRecord, LostDecisionsError, StandingError, TailHead, TailReader, die
+from streams.decider.tail import (
+    Exit,
+    Fence,
+    LastRecord,
+    LostDecisionsError,
+    RecordedTail,
+    StandingError,
+    TailHead,
+    TailReader,
+    die,
+)
 from streams.state.ledger import DecisionRecord, StateError
-from streams.state.partition import Partition
+from streams.state.partition import Partition, stored_row
+from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import WholeCheckpoints, row_partition, rows_by_partition
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -61,8 +72,24 @@ class DeciderConfig(PartConfig):
 log = logging.getLogger("fleethpa.decider")
 
 
+class Waiting(NamedTuple):
+    """An assigned partition whose state is not read yet: its own row, the decisions published after it, the end of its
+    log; all its rows, and which of them a checkpoint that has not ended left copies of.
+    """
+
+    row: PartitionRow
+    standing: RecordedTail
+    log_end: int
+    rows: Mapping[bytes, bytes]
+    torn: Collection[bytes]
+
+
 class Assignment:
     """The partitions that this worker owns.
+
+    They are recovered one after another: the state of each is read when those before it have applied what the log held
+    when they were assigned. So the first one decides again after a part of the time, and none later than if all were
+    recovered at once. The one with the shortest way to go is the first.
 
     `epoch` rises whenever ownership changes; a task that awaited something compares it before it acts on the result.
     `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
@@ -78,16 +105,18 @@ class Assignment:
         self.epoch = 0
         self.lock = asyncio.Lock()
         self.owned: dict[int, OwnedPartition] = {}
+        self.waiting: dict[int, Waiting] = {}
+        """Partitions whose turn to be recovered has not come, in order; none of their log records are to be fetched."""
         self._config = config
         self._partitions = partitions
         self._fence = fence
         self._checkpoints = checkpoints
-        self._loaded: tuple[int, dict[int, OwnedPartition]] = (0, {})
+        self._loaded: tuple[int, dict[int, OwnedPartition], dict[int, Waiting]] = (0, {}, {})
         self._reader: TailReader | None = None
         self._caught_up = True
 
     async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
-        """Restore the state of these partitions from the recovered rows; give the log offset from which each continues.
+        """Restore the state of the first of these partitions; give the log offset from which each continues.
 
         Ends the process if state and topics are inconsistent. None: another assignment has arrived meanwhile.
         """
@@ -99,27 +128,39 @@ class Assignment:
         self._fence.start()
         await self._close_reader()
         wanted = sorted(numbers)
-        rows, torn = rows_by_partition(self._checkpoints().rows, wanted), self._checkpoints().torn
+        stored, torn = rows_by_partition(self._checkpoints().rows, wanted), {**self._checkpoints().torn}
+        rows = [partition_row(number, stored[number]) for number in wanted]
         self._reader = reader = TailReader(self._config.kafka)
-        with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
-            partitions = [
-                await asyncio.to_thread(restored, number, rows[number], torn.get(number, ())) for number in wanted
-            ]
-        await reader.start(partitions)
-        owned = {each.number: await self._owned(reader, each, empty=not rows[each.number]) for each in partitions}
+        await reader.start(rows)
+        rows.sort(key=lambda row: reader.log[row.number].end - row.offset)
+        waiting, owned = dict[int, Waiting](), dict[int, OwnedPartition]()
+        for row in rows:
+            number, its = row.number, stored[row.number]
+            standing = await self._standing(reader, row, empty=not its)
+            waiting[number] = Waiting(row, standing, reader.log[number].end, its, torn.get(number, ()))
+        await self._read_states(owned, waiting)
         if epoch != self.epoch:
             return None
-        self._loaded = (epoch, owned)
-        return {number: one.partition.applied_offset + 1 for number, one in owned.items()}
+        self._loaded = (epoch, owned, waiting)
+        return {row.number: row.offset + 1 for row in rows}
+
+    async def _read_states(self, owned: dict[int, OwnedPartition], waiting: dict[int, Waiting]) -> None:
+        """Own the partitions that wait, one after another, until one has to catch up with the log."""
+        while waiting and all(one.has_caught_up for one in owned.values()):
+            number, its = next(iter(waiting.items()))
+            with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
+                partition = await asyncio.to_thread(restored, number, its.rows, its.torn)
+            owned[number] = OwnedPartition(partition, its.standing, its.log_end)
+            del waiting[number]
 
     def take_over(self) -> None:
         """Own the loaded partitions from now on, unless another assignment has arrived meanwhile."""
-        epoch, owned = self._loaded
+        epoch, owned, waiting = self._loaded
         if epoch == self.epoch:
-            self.owned = owned
+            self.owned, self.waiting = owned, waiting
             self._take_rows_out()
             self._caught_up = False
-            log.info("owning log partitions %s", sorted(owned))
+            log.info("owning log partitions %s", sorted({*owned, *waiting}))
 
     async def leave(
         self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]], *, for_good: bool = False
@@ -160,15 +201,19 @@ class Assignment:
                 )
 
     async def after_take(self) -> None:
-        """Drop the reader of published decisions once it has read all, and log once all of them have been re-derived.
+        """Recover the next partition where it is its turn, drop the reader of published decisions once it has read all,
+        and log once all of them have been re-derived; the caller holds the lock.
 
         A take of what was fetched before a rebalance may end while the new partitions are loaded: it owns nothing, and
         the reader is theirs.
         """
+        if self.waiting:
+            await self._read_states(self.owned, self.waiting)
+            self._take_rows_out()
         reader = self._reader
         if self.owned and reader is not None and await reader.stop_when_exhausted() and self._reader is reader:
             self._reader = None
-        if not self._caught_up and all(one.standing.finished for one in self.owned.values()):
+        if not self._caught_up and not self.waiting and all(one.standing.finished for one in self.owned.values()):
             self._caught_up = True
             log.info("folded %d records again; %d decisions were there", *self._refolded())
 
@@ -178,8 +223,9 @@ class Assignment:
 
     def _disown(self) -> None:
         self.epoch += 1
-        self.owned = {}
-        self._loaded = (0, {})  # the same states, or those of an assignment that was superseded: hundreds of megabytes
+        self.owned, self.waiting = {}, {}
+        # The same states, or those of an assignment that was superseded: hundreds of megabytes.
+        self._loaded = (0, {}, {})
 
     async def _close_reader(self) -> None:
         if self._reader is not None:
@@ -187,15 +233,15 @@ class Assignment:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader.stop()
 
-    async def _owned(self, reader: TailReader, partition: Partition, *, empty: bool) -> OwnedPartition:
-        check_log(partition, reader.log[partition.number], empty=empty)
-        check_same_log(partition, reader.applied.get(partition.number))
-        standing = reader.standing(partition.number, TailHead(partition.seq, partition.prev))
+    async def _standing(self, reader: TailReader, row: PartitionRow, *, empty: bool) -> RecordedTail:
+        check_log(row, reader.log[row.number], empty=empty)
+        check_same_log(row, reader.applied.get(row.number))
+        standing = reader.standing(row.number, TailHead(row.seq, row.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
         except StandingError as error:
             end_of_chain(error)
-        return OwnedPartition(partition, standing)
+        return standing
 
 
 def end_of_chain(error: StandingError) -> NoReturn:
@@ -205,25 +251,24 @@ def end_of_chain(error: StandingError) -> NoReturn:
     die(Exit.SOFTWARE, str(error))
 
 
-def check_log(partition: Partition, log: OffsetBounds, *, empty: bool) -> None:
+def check_log(row: PartitionRow, log: OffsetBounds, *, empty: bool) -> None:
     """End the process if the log lacks the record that follows the state."""
-    following = partition.applied_offset + 1
+    following = row.offset + 1
     if log.first <= following <= log.end:
         return
-    what = "no state rows" if empty else f"state up to offset {partition.applied_offset}"
+    what = "no state rows" if empty else f"state up to offset {row.offset}"
     die(
         Exit.NEEDS_OPERATOR,
-        f"log partition {partition.number}: there is {what}, but the log holds offsets {log.first} to {log.end - 1}: "
+        f"log partition {row.number}: there is {what}, but the log holds offsets {log.first} to {log.end - 1}: "
         f"what lies between is lost. {RECOVER_HINT}",
     )
 
 
-def check_same_log(partition: Partition, found: LastRecord | None) -> None:
+def check_same_log(row: PartitionRow, found: LastRecord | None) -> None:
     """End the process if the log has another record than the one up to which the state goes.
 
     `found`: what the log has at that offset; None: it expired, or the state has applied nothing.
     """
-    row = partition.state.row
     known = LastRecord(row.last_ms, row.last_hash)
     if found is None or found == known:
         return
@@ -241,8 +286,21 @@ def restored(number: int, rows: Mapping[bytes, bytes], torn: Collection[bytes]) 
     """The state machine that these rows describe; ends the process if they are incomplete."""
     if not rows:
         return Partition.empty(number)
-    try:
+    with ending_where_rows_lack(number):
         return Partition.restore(number, rows, torn)
+
+
+def partition_row(number: int, rows: Mapping[bytes, bytes]) -> PartitionRow:
+    """The partition's own row among these; ends the process if it cannot be read."""
+    with ending_where_rows_lack(number):
+        return stored_row(number, rows)
+
+
+@contextlib.contextmanager
+def ending_where_rows_lack(number: int) -> Iterator[None]:
+    """End the process where the stored rows of a partition are not whole."""
+    try:
+        yield
     except StateError as error:
         die(Exit.NEEDS_OPERATOR, f"log partition {number}: the state rows are not whole: {error}. {RECOVER_HINT}")
 

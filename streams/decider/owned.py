@@ -109,11 +109,16 @@ def _name(key: bytes | None, headers: Headers) -> str:
 
 
 class OwnedPartition:
-    """A partition between its assignment and its revocation; dropped as a whole, never passed on."""
+    """A partition between its recovery and its revocation; dropped as a whole, never passed on.
 
-    def __init__(self, partition: Partition, standing: RecordedTail) -> None:
+    Args:
+        log_end: end offset of its log when it was assigned.
+    """
+
+    def __init__(self, partition: Partition, standing: RecordedTail, log_end: int = 0) -> None:
         self.partition = partition
         self.standing = standing
+        self._log_end = log_end
         self.log_time_ms = 0
         self.newest_log_time_ms = 0
         self.applied_at = time.monotonic()
@@ -128,6 +133,11 @@ class OwnedPartition:
     @property
     def number(self) -> int:
         return self.partition.number
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether it has applied all that the log held when it was assigned."""
+        return self.partition.applied_offset + 1 >= self._log_end
 
     @property
     def behind_clamp_ms(self) -> int:

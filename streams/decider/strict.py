@@ -33,7 +33,7 @@ the loop.
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,8 +218,8 @@ FETCH_WAIT_S = 0.2
 """A seek waits at most this long for a fetch that is under way."""
 
 MOST_RECORDS = 500
-"""Log records in one message. The next message is passed on when the agent has this one, so that at most two wait to be
-folded, besides the rest of one fetch.
+"""Log records in one fetch and message. The next message is passed on when the agent has this one, so that at most two
+wait to be folded: partitions at the end of their log wait no longer for one that catches up.
 """
 
 
@@ -252,7 +252,8 @@ class PromptConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
         """Fetch in this thread, without the queue in which Faust's calls wait."""
         consumer = self._ensure_consumer()
-        records = consumer._max_poll_records
+        recovers = any(tp.topic == CHANGELOG for tp in active_partitions or ())
+        records = consumer._max_poll_records if recovers else MOST_RECORDS
         fetch = self._fetch_records(consumer, active_partitions, timeout=timeout, max_records=records)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetch, self.thread_loop))
 
@@ -304,7 +305,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
         async with self._fetch_lock:
-            active = set(self._get_active_partitions())
+            active = self._without_waiting(set(self._get_active_partitions()))
             fetched_under = self._seek_epoch, self.app.consumer_generation_id
             wanted = active and self.flow_active
             records = await self._getmany(active_partitions=active, timeout=FETCH_WAIT_S) if wanted else None
@@ -324,13 +325,18 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             for record in fetched:
                 self.transport.merge(record.key, record.value)
             yield tp, self._to_message(tp, fetched[-1])
-        for at in range(0, len(log), MOST_RECORDS):
+        if log:
             await self._until_taken()
             if self._is_stale(fetched_under):
                 return
             self._taken.clear()
             # Nothing waits in the agent's queue, so there is room at once.
-            await self.callback(LogRecords(log[at : at + MOST_RECORDS], self.app.consumer_generation_id))
+            await self.callback(LogRecords(log, self.app.consumer_generation_id))
+
+    def _without_waiting(self, active: set[TP]) -> set[TP]:
+        """Leave out log partitions whose turn to be recovered has not come."""
+        waiting = self.transport.waiting()
+        return {tp for tp in active if tp.topic != LOG or tp.partition not in waiting} if waiting else active
 
     async def sleep(self, n: Any) -> None:
         """Sleep for so many seconds, or until the end; at 0 s, as between two fetches, only let the event loop turn."""
@@ -408,8 +414,16 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
     Consumer = StrictConsumer
     Producer = StrictProducer
 
-    def __init__(self, *args: Any, merge: MergeRow, load: MakeCurrent, loaded: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        merge: MergeRow,
+        load: MakeCurrent,
+        loaded: Callable[[], None],
+        waiting: Callable[[], Collection[int]],
+    ) -> None:
         super().__init__(*args)
         self.merge = merge
         self.load = load
         self.loaded = loaded
+        self.waiting = waiting

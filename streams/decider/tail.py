@@ -24,7 +24,7 @@ from runtime.log import clean_lines
 from schemas.connection import KafkaSettings
 from schemas.decisions import REMEMBERED, Links, links_of, log_offset_of
 from schemas.topics import DECISIONS, LOG
-from streams.state.partition import Partition
+from streams.state.partitionrow import PartitionRow
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -252,12 +252,12 @@ class TailReader:
         self.applied: dict[int, LastRecord] = {}
         """The record of the log up to which the state of a partition goes, where the log still has it."""
 
-    async def start(self, restored: Iterable[Partition]) -> None:
+    async def start(self, rows: Iterable[PartitionRow]) -> None:
         """Connect, read the records of the log up to which the states go, where the log still has them, and begin to
         read the decisions that the states follow from.
         """
         await self._consumer.start()
-        states = {each.number: (each.applied_offset, each.seq) for each in restored}
+        states = {row.number: (row.offset, row.seq) for row in rows}
         self.log = await self._bounds(LOG, states)
         for number, (offset, _) in states.items():
             if self.log[number].first <= offset < self.log[number].end:

@@ -13,12 +13,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import orjson
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
@@ -110,15 +110,18 @@ class Measurement:
         print(f"state brought about in {time.monotonic() - begun:.0f} s, {counts[0]} decisions", flush=True)
         for (name, member), part, (before, after) in zip(MEMBERS, parts[1:], pairwise(counts), strict=True):
             running.kill()
-            held = await self._held(topics.CHANGELOG)
+            held, ends = sum((await self._ends(topics.CHANGELOG)).values()), await self._ends(topics.DECISIONS)
             begun = time.monotonic()
             running = self._start(member)
             appending = asyncio.create_task(self._append(part))
             await self._until(before + 1, running)
             first_s, cpu_s = time.monotonic() - begun, used_cpu_s(running.process.pid)
+            await self._until_each(ends, running)
+            each_s = time.monotonic() - begun
             await appending
             await self._until(after, running)
-            print(f"{name}: first new decision after {first_s:.1f} s ({cpu_s:.1f} s of CPU)", end="; ")
+            print(f"{name}: first new decision after {first_s:.1f} s ({cpu_s:.1f} s of CPU)", end=", ")
+            print(f"in each partition after {each_s:.1f} s", end="; ")
             print(f"all {after - before} after", end=" ")
             print(f"{time.monotonic() - begun:.1f} s; changelog of {held} records; {load()}", flush=True)
         running.kill()
@@ -141,17 +144,30 @@ class Measurement:
                 await append_log(producer, batch)
 
     async def _until(self, least: int, running: Decider) -> None:
+        await self._until_ends(lambda ends: sum(ends.values()) >= least, running, f"{least} decisions")
+
+    async def _until_each(self, before: Mapping[int, int], running: Decider) -> None:
+        def have_grown(ends: Mapping[int, int]) -> bool:
+            return all(ends[number] > before[number] for number in NUMBERS)
+
+        await self._until_ends(have_grown, running, f"more than {before}")
+
+    async def _until_ends(self, reached: Callable[[Mapping[int, int]], bool], running: Decider, wanted: str) -> None:
         deadline = time.monotonic() + LIMIT_S
         async with reader(self.settings) as consumer:
-            tps = [TopicPartition(topics.DECISIONS, number) for number in NUMBERS]
-            while (decided := sum((await consumer.end_offsets(tps)).values())) < least:
+            while not reached(ends := await _ends(consumer, topics.DECISIONS)):
                 if running.ended or time.monotonic() > deadline:
-                    raise AssertionError(f"{decided} of {least} decisions\n{running.tail()}")
+                    raise AssertionError(f"{ends}, wanted {wanted}\n{running.tail()}")
                 await asyncio.sleep(0.02)
 
-    async def _held(self, topic: str) -> int:
+    async def _ends(self, topic: str) -> Mapping[int, int]:
         async with reader(self.settings) as consumer:
-            return sum((await consumer.end_offsets([TopicPartition(topic, number) for number in NUMBERS])).values())
+            return await _ends(consumer, topic)
+
+
+async def _ends(consumer: AIOKafkaConsumer, topic: str) -> Mapping[int, int]:
+    found = await consumer.end_offsets([TopicPartition(topic, number) for number in NUMBERS])
+    return {tp.partition: end for tp, end in found.items()}
 
 
 async def measure(hpas: int, minutes: float, session_s: float, folder: Path) -> int:

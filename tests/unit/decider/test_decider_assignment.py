@@ -5,7 +5,8 @@ import gc
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from streams.decider.assignment import DeciderConfig
 from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
 from streams.state.partition import Partition
+from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, applied_prefix
 from tests.kit.generated_log import Fleet, partition_log
 
@@ -32,7 +34,7 @@ class SlowReader(TailReader):
         self.log = dict.fromkeys(range(3), OffsetBounds(0, 0))
         self.applied = {}
 
-    async def start(self, restored: Iterable[Partition]) -> None:
+    async def start(self, rows: Iterable[PartitionRow]) -> None:
         await self.go_on.wait()
 
     async def stop(self) -> None:
@@ -139,6 +141,60 @@ async def test_no_cycles_are_looked_for_while_rows_are_read(monkeypatch: pytest.
     assert gc.isenabled()
 
 
+async def apply(owned: OwnedPartition, *records: tuple[int, int, bytes]) -> None:
+    for offset, timestamp_ms, value in records:
+        await owned.fold(cast(Any, SimpleNamespace(offset=offset, timestamp=timestamp_ms, value=value)))
+
+
+async def test_partitions_are_recovered_one_after_another_the_one_with_the_shortest_way_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class GrownReader(PromptReader):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log = {number: OffsetBounds(0, LOG_RECORDS + more) for number, more in enumerate((0, 3, 2))}
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
+    records = partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[LOG_RECORDS:]
+    stored = [stored_rows(number) for number in range(3)]
+    table = {key: value for rows in stored for key, value in rows.items()}
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
+    assert await owner.load([0, 1, 2]) == dict.fromkeys(range(3), LOG_RECORDS)
+    owner.take_over()
+    assert (list(owner.owned), list(owner.waiting), table) == ([0, 2], [1], stored[1])
+    await apply(owner.owned[2], records[0])
+    await owner.after_take()
+    assert list(owner.waiting) == [1]
+    await apply(owner.owned[2], records[1])
+    await owner.after_take()
+    assert (list(owner.owned), list(owner.waiting), table) == ([0, 2, 1], [], {})
+    await apply(owner.owned[1], *records[:3])
+
+
+async def test_the_rows_of_a_partition_that_was_not_recovered_yet_stay_for_the_next_assignment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class GrownReader(PromptReader):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log = dict.fromkeys(range(3), OffsetBounds(0, LOG_RECORDS + 1))
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
+    before = {**stored_rows(1), **stored_rows(2)}
+    table, own = {**before}, b"2|p"
+    checkpoints = WholeCheckpoints(table)
+    checkpoints.torn[2] = [own]
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: checkpoints)
+    await owner.load([1, 2])
+    owner.take_over()
+    assert list(owner.waiting) == [2]
+    await owner.leave(nothing_to_write)
+    assert (table, checkpoints.torn, owner.waiting) == (before, {2: [own]}, {})
+    assert await owner.load([2]) == {2: LOG_RECORDS}
+    owner.take_over()
+    assert owner.owned[2].partition.checkpoint()[0] == (own, before[own])
+
+
 async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     table = stored_rows(number=1)
@@ -242,4 +298,4 @@ async def test_where_decisions_were_lost_it_says_what_to_do(monkeypatch: pytest.
 
 def test_a_record_that_has_expired_is_not_compared() -> None:
     partition = Partition.restore(1, stored_rows(number=1))
-    assignment.check_same_log(partition, None)
+    assignment.check_same_log(partition.state.row, None)

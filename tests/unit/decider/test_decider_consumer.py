@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,16 +81,35 @@ async def test_the_log_records_of_a_fetch_are_one_message_with_each_partition_in
     assert (message.tp, message.offset) == (LOG[2], 3)
 
 
-async def test_a_large_fetch_is_several_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict, "MOST_RECORDS", 2)
-    found = await rig.messages({LOG[0]: [record(LOG[0], offset) for offset in range(5)]})
-    assert [of(message) for message in found] == [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
+@pytest.mark.parametrize(("active", "most"), [({LOG[0]}, strict.MOST_RECORDS), ({ROWS}, 2000)])
+async def test_a_fetch_brings_as_many_records_as_partitions_that_are_current_can_wait_for(
+    rig: Rig, active: set[TP], most: int
+) -> None:
+    asked: list[int] = []
+
+    async def fetch(_: Any, __: set[TP], timeout: float, max_records: int) -> Fetched:
+        asked.append(max_records)
+        return {}
+
+    thread: Any = rig.consumer._thread
+    thread._consumer = SimpleNamespace(_max_poll_records=2000)
+    thread.thread_loop, thread._fetch_records = asyncio.get_running_loop(), fetch
+    await thread.getmany(active, 0.1)
+    assert asked == [most]
 
 
 async def test_partitions_that_are_not_active_are_left_out(rig: Rig) -> None:
     rig.consumer.pause_partitions({LOG[0]})
     [message] = await rig.messages({LOG[0]: [record(LOG[0], 7)], LOG[1]: [record(LOG[1], 1)]})
     assert of(message) == [(1, 1)]
+
+
+async def test_partitions_whose_turn_to_be_recovered_has_not_come_are_not_fetched(rig: Rig) -> None:
+    rig.app.transport.waiting = lambda: {1}
+    found = {LOG[1]: [record(LOG[1], 1)], LOG[2]: [record(LOG[2], 4)], ROWS: [record(ROWS, 4)]}
+    [message] = await rig.messages(found)
+    assert of(message) == [(2, 4)]
+    assert rig.merged == [(b"key", b"4")]
 
 
 async def test_rows_are_merged_and_the_last_one_says_how_far_the_recovery_is(rig: Rig) -> None:
@@ -128,11 +148,11 @@ async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(
 
 
 async def test_what_was_fetched_before_a_seek_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict, "MOST_RECORDS", 1)
     monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
-    rig.fetches.append({LOG[0]: [record(LOG[0], 0), record(LOG[0], 1)]})
+    rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}]
+    await rig.fetch()
     waiting = asyncio.ensure_future(rig.fetch())
-    while not rig.passed_on:
+    while rig.fetches:
         await asyncio.sleep(0)
     await rig.consumer.perform_seek()
     await waiting

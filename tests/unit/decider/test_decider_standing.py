@@ -17,6 +17,7 @@ from streams.decider import tail
 from streams.decider.app import ending_on_error
 from streams.decider.tail import RecordedTail, StandingError, TailHead, TailReader
 from streams.state.partition import Partition
+from streams.state.partitionrow import PartitionRow
 from tests.kit.partition import LogBuilder, make_hpa
 
 
@@ -224,11 +225,10 @@ async def test_the_decision_that_a_state_follows_from_is_found(
 ) -> None:
     brokers: Any = Brokers(values, first)
     monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
-    partition = Partition.empty(3)
-    partition.state.row.seq, partition.state.row.prev = 4, digest(FIVE[3])
+    row = PartitionRow(number=3, seq=4, prev=digest(FIVE[3]))
     reader = TailReader(KafkaSettings())
-    await reader.start([partition])
-    standing = reader.standing(3, TailHead(partition.seq, partition.prev))
+    await reader.start([row])
+    standing = reader.standing(3, TailHead(row.seq, row.prev))
     assert [numbers(await standing.at(offset)) for offset in (4, 5)] == [[], [5]]
     assert brokers.read <= read
 
@@ -237,11 +237,10 @@ async def test_where_nothing_was_decided_for_so_long_that_all_decisions_have_exp
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: Brokers([], first=5))
-    partition = Partition.empty(3)
-    partition.state.row.seq, partition.state.row.prev = 5, digest(FIVE[4])
+    row = PartitionRow(number=3, seq=5, prev=digest(FIVE[4]))
     reader = TailReader(KafkaSettings())
-    await reader.start([partition])
-    standing = reader.standing(3, TailHead(partition.seq, partition.prev))
+    await reader.start([row])
+    standing = reader.standing(3, TailHead(row.seq, row.prev))
     assert [numbers(await standing.at(offset)) for offset in (-1, 5)] == [[], []]
     assert standing.finished
 
@@ -260,9 +259,8 @@ async def test_where_the_topic_lacks_the_decision_that_a_state_follows_from_that
 ) -> None:
     brokers: Any = Brokers(values, first)
     monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
-    partition = Partition.empty(3)
-    partition.state.row.seq, partition.state.row.prev = 3, digest(FIVE[2])
+    row = PartitionRow(number=3, seq=3, prev=digest(FIVE[2]))
     reader = TailReader(KafkaSettings())
-    await reader.start([partition])
+    await reader.start([row])
     with pytest.raises(StandingError):
-        await fold_all(reader.standing(3, TailHead(partition.seq, partition.prev)))
+        await fold_all(reader.standing(3, TailHead(row.seq, row.prev)))

@@ -18,6 +18,7 @@ from streams.decider.owned import OwnedPartition
 from streams.decider.strict import Watchdog
 from streams.decider.tail import Exit, Fence
 from streams.state.ledger import DecisionRecord
+from streams.state.partitionrow import PartitionRow
 
 
 class DiedError(Exception):
@@ -86,7 +87,7 @@ async def test_a_record_that_is_not_the_next_one_ends_the_process(deaths: list[t
 
 async def test_a_broker_clock_behind_the_newest_log_time_shows_in_readiness() -> None:
     one = partition()
-    assignment = cast(Any, SimpleNamespace(owned={0: one}))
+    assignment = cast(Any, SimpleNamespace(owned={0: one}, waiting={}))
     await one.fold(record(10, 100_000))
     await one.fold(record(11, 40_000))
     assert deciderhealth.problems(assignment, recovering=False) == []
@@ -158,7 +159,7 @@ async def test_ticks_of_a_partition_that_is_behind_ask_for_fewer_evaluations(cap
     """The lag is that between two records of the log; the clock of this machine plays no part."""
     one, brokers = partition(), Acknowledging()
     fence = cast(Any, SimpleNamespace(check=lambda: None))
-    ticker = Ticker(cast(Any, SimpleNamespace(owned={0: one})), fence, lambda: cast(Any, brokers))
+    ticker = Ticker(cast(Any, SimpleNamespace(owned={0: one}, waiting={})), fence, lambda: cast(Any, brokers))
 
     async def pass_s(seconds: int, *, applied_s: float) -> None:
         for _ in range(seconds):
@@ -186,5 +187,12 @@ async def test_a_partition_that_was_just_assigned_goes_on_at_its_pace() -> None:
     made.every = 4
     one, brokers = OwnedPartition(cast(Any, made), cast(Any, FakeStanding())), Acknowledging()
     fence = cast(Any, SimpleNamespace(check=lambda: None))
-    await Ticker(cast(Any, SimpleNamespace(owned={0: one})), fence, lambda: cast(Any, brokers)).tick()
+    await Ticker(cast(Any, SimpleNamespace(owned={0: one}, waiting={})), fence, lambda: cast(Any, brokers)).tick()
     assert brokers.sent == [TICKS[3]]
+
+
+async def test_a_partition_whose_turn_to_be_recovered_has_not_come_is_ticked_at_its_pace() -> None:
+    waiting = {0: SimpleNamespace(row=PartitionRow(number=0, every=2))}
+    brokers, fence = Acknowledging(), cast(Any, SimpleNamespace(check=lambda: None))
+    await Ticker(cast(Any, SimpleNamespace(owned={}, waiting=waiting)), fence, lambda: cast(Any, brokers)).tick()
+    assert brokers.sent == [TICKS[1]]
