@@ -338,7 +338,7 @@ class Decider:
 
     def problems(self) -> list[str]:
         """Why this worker is not ready; empty when it is."""
-        return problems(self.assignment, recovering=self.recovering() or bool(self.assignment.waiting))
+        return problems(self.assignment, recovering=self.recovering())
 
 
 @contextmanager

@@ -379,7 +379,7 @@ class Takes:
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
         """Write the dirty rows of these partitions; the caller holds the lock.
 
-        Partitions that were assigned together are due together: the brokers are waited for once.
+        The brokers are waited for once, however many partitions are due.
         """
         epoch, started = self._assignment.epoch, time.monotonic()
         writers: list[BatchWriter] = []

@@ -34,6 +34,10 @@ CHECKPOINT_EVERY_MS = 30_000
 """Longer than a sync period, in which every HPA changes: half the rows of one per period, for which a restart and the
 present that read verbs show fold 8 s more of the log on average.
 """
+_TURNS = 4
+"""Partitions write their checkpoints in four turns: no decider writes all its rows at once, and one that was killed has
+partitions that have little to fold again. Those of a turn wait for the brokers once.
+"""
 WHOLE_EVERY_MS = 60_000
 """How often (log time) a checkpoint writes all parts of the namespaces that it writes, changed or not.
 
@@ -42,6 +46,15 @@ minute back, and a broker that keeps the changelog by size loses no row that is 
 """
 CHECKPOINT_EVERY_RECORDS = 2_000
 _NOTHING_STANDS: Mapping[str, bytes] = {}
+
+
+def checkpoint_period(number: int, time_ms: int) -> int:
+    """Give the period (CHECKPOINT_EVERY_MS) of a log partition that a moment of log time is in: in each, the partition
+    writes a checkpoint.
+    """
+    # Neighbours have different turns, and so have partitions of which a decider has every fourth.
+    turn = (number + number // _TURNS) % _TURNS
+    return (time_ms + turn * CHECKPOINT_EVERY_MS // _TURNS) // CHECKPOINT_EVERY_MS
 
 
 def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
@@ -235,11 +248,10 @@ class Partition:
 
     @property
     def due_checkpoint(self) -> bool:
-        """30 s of log time or 2,000 records have passed since the last checkpoint."""
-        row = self.state.row
-        if self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
-            return True
-        return self._since_checkpoint > 0 and row.clock_ms - row.checkpoint_ms >= CHECKPOINT_EVERY_MS
+        """One is due every 30 s of log time (`checkpoint_period`), and after 2,000 records."""
+        row, since = self.state.row, self._since_checkpoint
+        before, now = (checkpoint_period(row.number, each_ms) for each_ms in (row.checkpoint_ms, row.clock_ms))
+        return since >= CHECKPOINT_EVERY_RECORDS or (since > 0 and before != now)
 
     def checkpoint(self) -> list[tuple[bytes, bytes]]:
         """Give the changed rows in the order in which they must be written, and count them as written.

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.observed import (
     AutoscalerDeleted,
@@ -24,7 +24,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.forgetting import REPORT_KEPT_MS
 from streams.state.ledger import LogError, StateError, UnknownEngineError
-from streams.state.partition import Partition
+from streams.state.partition import Partition, checkpoint_period
 from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
 from streams.state.rowcodec import applied_offset, decode_row
 from streams.state.rows import HpaRow, NamespaceRow
@@ -693,15 +693,28 @@ def test_a_forgotten_hpa_leaves_a_tombstone() -> None:
     assert row.gone
 
 
-def test_a_checkpoint_is_due_after_thirty_seconds_of_log_time() -> None:
-    log = ready_log()
-    log.partition.checkpoint()
-    log.add(after_ms=29_999)
-    assert not log.partition.due_checkpoint
-    log.add(after_ms=1)
-    assert log.partition.due_checkpoint
-    log.partition.checkpoint()
-    assert not log.partition.due_checkpoint
+def due_ms(number: int, begin_ms: int) -> list[int]:
+    """When checkpoints of a partition with a tick per second are due in a minute."""
+    partition, found = Partition.empty(number), []
+    for offset in range(60):
+        partition.apply(offset, begin_ms + offset * SECOND, encode(LogRecord(v=VERSION, entries=[])))
+        if partition.due_checkpoint:
+            found.append(partition.clock_ms - begin_ms)
+            partition.checkpoint()
+            assert not partition.due_checkpoint
+    return found
+
+
+def test_a_checkpoint_is_due_every_thirty_seconds_of_log_time() -> None:
+    begin_ms = 1_800_000_000_000
+    assert due_ms(0, begin_ms) == [0, 30_000]
+    assert due_ms(1, begin_ms) == [0, 23_000, 53_000]
+
+
+@pytest.mark.parametrize("numbers", [range(4), range(12, 18), range(1, 24, 2), range(0, 24, 4)])
+def test_the_checkpoints_of_the_partitions_of_a_decider_are_spread_over_four_turns(numbers: range) -> None:
+    ends_ms = [next(ms for ms in range(0, 30_001, 500) if checkpoint_period(each, ms)) for each in numbers]
+    assert {ms % 30_000 for ms in ends_ms} == {0, 7_500, 15_000, 22_500}
 
 
 def test_a_large_namespace_is_spread_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
