@@ -51,9 +51,15 @@ _TYPICAL = (
 """What a record mostly consists of: with it a record is compressed to a fifth."""
 
 
+_WINDOW_BITS = -12
+"""Without a header; a window of 4 kB has room for this and a record. With a larger one, most of the time goes into its
+preparation.
+"""
+_PREPARED = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, 4, zlib.Z_DEFAULT_STRATEGY, _TYPICAL)
+
+
 def _compressed(text: bytes) -> bytes:
-    """Compress with few tables, whose preparation takes most of the time for so short a text."""
-    made = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, 1, zlib.Z_DEFAULT_STRATEGY, _TYPICAL)
+    made = _PREPARED.copy()
     return made.compress(text) + made.flush()
 
 
@@ -73,7 +79,7 @@ class ShownDecision(Struct, frozen=True, gc=False):
 
     def whole(self) -> Decision:
         """The decision with all that its status and Events show."""
-        full = decode(zlib.decompressobj(-zlib.MAX_WBITS, _TYPICAL).decompress(self.full), Decision)
+        full = decode(zlib.decompressobj(_WINDOW_BITS, _TYPICAL).decompress(self.full), Decision)
         return full if self.short is None else expand(self.short, full)
 
 
