@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, reading
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, reading, version_of
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
 from reconciler.core.objects import DERIVED_KINDS, HPA_HEAD
-from reconciler.core.statusplan import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
+from reconciler.core.statusplan import HpaAnswer, LiveHpa, body_of, live_hpa, written
 from schemas.kubernetes.shape import Json, JsonView
 
 # --- paths of kinds ---------------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ class NativeHpas:
     async def show(self, namespace: str, name: str, hpa: LiveHpa) -> LiveHpa:
         """Write the status of an HPA that is kept; gives it with its new resource version."""
         try:
-            answer = await self._client.put_as(VersionAnswer, f"{hpa_path(namespace, name)}/status", body_of(hpa))
-            return written(hpa, answer)
+            path = f"{hpa_path(namespace, name)}/status"
+            return written(hpa, version_of(await self._client.put_bytes(path, body_of(hpa)), path))
         except ValueError as error:
             raise _no_hpa(error) from error
 

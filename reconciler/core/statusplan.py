@@ -11,7 +11,6 @@ tools/record/events_cache.go, v0.37.1 (`EventCorrelator`: aggregator, logger, sp
 import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from itertools import chain, zip_longest
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -54,10 +53,10 @@ class _ValueForm(Struct, frozen=True, gc=False):
 
 
 class _StatusForm(Struct, frozen=True, gc=False):
-    """The text of the status of full record `of`, cut where short records put their values."""
+    """The text of the status of full record `of`, with a `%s` where short records put a value (and `%%` for `%`)."""
 
     of: str
-    parts: tuple[bytes, ...]
+    text: bytes
     values: tuple[_ValueForm, ...]
 
 
@@ -102,20 +101,18 @@ def body_of(live: LiveHpa) -> bytes:
 
 
 def status_of(live: LiveHpa) -> bytes:
-    if live.form is None:
-        return live.status
-    return b"".join(chain.from_iterable(zip_longest(live.form.parts, live.values, fillvalue=b"")))
+    return live.status if live.form is None else live.form.text % live.values
 
 
-def written(live: LiveHpa, answer: VersionAnswer) -> LiveHpa:
+def written(live: LiveHpa, version: str) -> LiveHpa:
     """The HPA after its status was written. Whatever else differs in the answer was written by somebody else before
     the resource version that the write was made on, and is kept already.
 
     Raises ValueError: the answer has no resource version.
     """
-    if not answer.metadata.version:
+    if not version:
         raise ValueError("it has no resource version")
-    return structs.replace(live, version=answer.metadata.version)
+    return LiveHpa(live.uid, live.before, version, live.after, live.status, live.form, live.values)
 
 
 def with_values(live: LiveHpa, short: ShortDecision) -> LiveHpa | None:
@@ -126,7 +123,8 @@ def with_values(live: LiveHpa, short: ShortDecision) -> LiveHpa | None:
     if form is None or form.of != short.same_as or (form.values and len(form.values) != len(short.m)):
         return None
     values = []
-    for each, (value, utilization, *_) in zip(form.values, short.m, strict=False):
+    for each, metric in zip(form.values, short.m, strict=False):
+        value, utilization = metric[0], metric[1]
         if value is None:
             return None
         text = each.text.replace(_CUT, format_milli(value, each.format))
@@ -160,7 +158,7 @@ def _form_of(decision: Decision, full_id: str) -> tuple[_StatusForm | None, tupl
     status = decision.status or {}
     current = status.get("currentMetrics") or []
     if not current or len(current) != len(decision.metrics):
-        return _StatusForm(full_id, (encode_to_keep(status),), ()), ()
+        return _StatusForm(full_id, encode_to_keep(status).replace(b"%", b"%%"), ()), ()
     shown, forms, values = [], [], []
     for each in current:
         key = next((key for key in each if key != "type"), None)
@@ -171,8 +169,8 @@ def _form_of(decision: Decision, full_id: str) -> tuple[_StatusForm | None, tupl
         forms.append(_ValueForm(text, format_of(each[key])))
         values.append(encode_to_keep(each[key]["current"]))
         shown.append({**each, key: {**each[key], "current": Raw(_CUT.encode())}})
-    parts = encode({**status, "currentMetrics": shown}).split(_CUT.encode())
-    return _StatusForm(full_id, tuple(parts), tuple(forms)), tuple(values)
+    whole = encode({**status, "currentMetrics": shown}).replace(b"%", b"%%").replace(_CUT.encode(), b"%s")
+    return _StatusForm(full_id, whole, tuple(forms)), tuple(values)
 
 
 def _decoded(status: bytes) -> Any:

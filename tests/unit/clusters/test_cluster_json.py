@@ -16,6 +16,7 @@ from reconciler.clusters.answers import (
     read_as,
     read_object,
     read_page,
+    version_of,
     watch_event,
 )
 from reconciler.clusters.client import retry_after_ms
@@ -95,6 +96,35 @@ def test_an_hpa_with_half_a_surrogate_pair_can_be_kept_for_the_next_write_of_its
     sent = decode(body_of(kept), dict)
     assert (kept.uid, sent["spec"]) == ("u", {"maxReplicas": 5})
     assert sent["metadata"]["annotations"] == {"note": "\ufffd"}
+
+
+HPA = '{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",'
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        pytest.param(HPA + '"metadata":{"name":"web","uid":"u","resourceVersion":"17","labels":{}},"spec":{}}', "17"),
+        pytest.param(
+            '{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"resourceVersion":"1"}}', "1"
+        ),
+        pytest.param(HPA + '"metadata":{"labels":{"resourceVersion":"3"},"resourceVersion":"17"}}', "17", id="behind"),
+        pytest.param(HPA + '"metadata":{"name":"\\"","resourceVersion":"17"}}', "17", id="an escaped name"),
+        pytest.param(HPA + '"metadata":{"resourceVersion":"1\\u0037"}}', "17", id="an escaped version"),
+        pytest.param('{"metadata": {"resourceVersion": "17"}}', "17", id="spaces"),
+        pytest.param(HPA + '"metadata":{"resourceVersion":""}}', "", id="empty"),
+    ],
+)
+def test_the_version_in_the_answer_to_a_write_is_found_wherever_it_is(answer: str, version: str) -> None:
+    assert version_of(answer.encode(), "/x") == version
+
+
+@pytest.mark.parametrize("answer", [HPA + '"metadata":{}}', HPA + '"metadata":{"name":"resourceVersion"}}', "{}"])
+def test_an_answer_to_a_write_without_a_version_is_refused(answer: str) -> None:
+    with pytest.raises(ValueError, match=r"resourceVersion|metadata"):
+        version_of(answer.encode(), "/x")
+    with pytest.raises(UnreachableError, match="PUT /x: the answer is not"):
+        version_of(b"<html>", "/x")
 
 
 @pytest.mark.parametrize(

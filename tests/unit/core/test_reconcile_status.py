@@ -228,7 +228,7 @@ SHOWN = st.sampled_from(
         {"type": "Resource", "resource": {"name": "cpu", "current": AVERAGE | {"averageUtilization": 50}}},
         {"type": "Resource", "resource": {"name": "memory", "current": {"averageUtilization": 50} | AVERAGE}},
         {"type": "ContainerResource", "containerResource": {"container": "ä", "name": "memory", "current": AVERAGE}},
-        {"type": "Pods", "pods": {"metric": {"name": 'a"\\\u0000b'}, "current": AVERAGE}},
+        {"type": "Pods", "pods": {"metric": {"name": 'a"\\\u0000b%s%'}, "current": AVERAGE}},
         {"type": "Object", "object": {"describedObject": {"name": "x"}, "current": {"value": "7"} | AVERAGE}},
         {"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": "7"}}},
         {"type": "External", "external": {"metric": {"name": "queue"}, "current": {}}},
