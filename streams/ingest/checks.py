@@ -3,7 +3,7 @@ pushed points; and what FleetHPAs and CapacityGroups are, report and allot.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -226,18 +226,19 @@ T = TypeVar("T")
 def check_answers(body: Answers | Samples) -> None:
     """Check a batch of answers or of pushed points. Raises Refusal: naming the first item at fault."""
     if isinstance(body, Samples):
-        for index, point in enumerate(body.points):
-            _at(f"points[{index}]", check_point, point)
-        return
-    for index, answer in enumerate(body.items):
-        _at(f"items[{index}]", _answer, answer)
+        _check_each("points", check_point, body.points)
+    else:
+        _check_each("items", _answer, body.items)
 
 
-def _at(place: str, check: Callable[[T], None], item: T) -> None:
+def _check_each(field: str, check: Callable[[T], None], items: Sequence[T]) -> None:
+    checked = 0
     try:
-        check(item)
+        for item in items:
+            check(item)
+            checked += 1
     except Refusal as refusal:
-        raise Refusal(refusal.code, f"{place}: {refusal.text}") from refusal
+        raise Refusal(refusal.code, f"{field}[{checked}]: {refusal.text}") from refusal
 
 
 def _answer(answer: MetricAnswer) -> None:
@@ -249,9 +250,10 @@ def _answer(answer: MetricAnswer) -> None:
     if answer.parts != 1 or answer.part:
         check_text(answer.answer_id, "answerId")
         check_range(answer.part, "part", 0, answer.parts - 1)
-    samples: list[PodUsage | PodValue] = [*answer.usages, *answer.values]
-    for sample in samples:
-        check_object(sample.pod, "pod")
+    if answer.usages or answer.values:
+        samples: list[PodUsage | PodValue] = [*answer.usages, *answer.values]
+        for sample in samples:
+            check_object(sample.pod, "pod")
     if answer.packed is not None:
         _packed(answer, answer.packed)
 
