@@ -235,7 +235,7 @@ class ClusterClient:
         `read`: makes an event of a line, and raises what `watch_event` raises.
 
         Raises ApiError: refused, or ended by an ERROR event (410: too old). Raises UnreachableError: the connection
-        broke, or sent nothing for `silence_s`.
+        broke, or sent nothing for `silence_s` (or a little longer).
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         response = await self._send(await self._connected(), "GET", path, None, JSON, timeout)
@@ -247,10 +247,11 @@ class ClusterClient:
             _keep_alive(response)
             self.on_answer()
             opened()
-            rest: list[bytes] = []
-            while chunk := await response.content.readany():
-                for line in _lines(chunk, rest):
-                    yield read(line)
+            with _Silence(response, silence_s):
+                rest: list[bytes] = []
+                while chunk := await response.content.readany():
+                    for line in _lines(chunk, rest):
+                        yield read(line)
         except _NO_ANSWER as error:
             raise UnreachableError(f"watch {path}: {_described(error, silence_s)}") from error
         finally:
@@ -371,6 +372,35 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
     for option, value in _KEEP_ALIVE.items():
         if (number := getattr(socket, option, None)) is not None:  # not every system has all of them
             found.setsockopt(socket.IPPROTO_TCP, number, value)
+
+
+_LOOKS = 16
+
+
+class _Silence:
+    """Ends the reading of an answer of which nothing came for `silence_s`, or a little longer. It takes the place of
+    aiohttp's timer, which is set anew at each event.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, silence_s: float) -> None:
+        self._content, self._silence_s, self._loop = response.content, silence_s, asyncio.get_running_loop()
+        self._seen, self._since_s = -1, 0.0
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+
+    def __enter__(self) -> None:
+        self._look()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        if self._seen != self._content.total_bytes:
+            self._seen, self._since_s = self._content.total_bytes, now_s
+        if now_s - self._since_s >= self._silence_s:
+            self._content.set_exception(aiohttp.SocketTimeoutError())
+        self._timer = self._loop.call_later(self._silence_s / _LOOKS, self._look)
 
 
 def _lines(chunk: bytes, rest: list[bytes]) -> list[bytes]:

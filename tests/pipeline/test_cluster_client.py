@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fleethpa.simulator.cluster import kubeconfig, write_kubeconfig
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials
 from reconciler.clusters import credentials as execplugin
-from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError
+from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
 from tests.kit.clusters import Fault, FaultyCluster
 
@@ -254,6 +255,19 @@ async def test_the_connection_of_a_watch_is_kept_alive_by_the_kernel(
             await anext(events)
             assert any(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in opened)
             await events.aclose()  # type: ignore[attr-defined]
+        finally:
+            await client.close()
+
+
+async def test_a_watch_of_which_nothing_comes_any_more_ends(tmp_path: Path) -> None:
+    async with FaultyCluster("east") as sim:
+        sim.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
+        events, began_s = client.watch("/api/v1/namespaces?watch=true", silence_s=0.3), time.monotonic()
+        try:
+            with pytest.raises(UnreachableError, match=r"watch /api/v1/namespaces\S+: no answer within 0\.3 s"):
+                assert [event["type"] async for event in events] == []
+            assert time.monotonic() - began_s >= 0.3
         finally:
             await client.close()
 
