@@ -7,6 +7,7 @@ in its partition.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -69,7 +70,12 @@ def source_header(cluster: str) -> tuple[str, bytes]:
 
 def cluster_of(headers: Headers) -> str:
     """The cluster that a record is about; empty: the headers do not say."""
-    return dict(headers).get("ce_source", b"").decode(errors="replace").removeprefix(_SOURCE)
+    return _cluster_named(dict(headers).get("ce_source", b""))
+
+
+@lru_cache(maxsize=4_096)
+def _cluster_named(source: bytes) -> str:
+    return source.decode(errors="replace").removeprefix(_SOURCE)
 
 
 def is_short(headers: Headers) -> bool:

@@ -98,8 +98,7 @@ class OrderReader:
         if dict(record.headers).get("ce_type") == SNAPSHOT_TYPE:
             self._learn(record)
             return
-        where = f"{record.topic}@{record.offset}"
-        decision = self._writers.decode(record.value or b"", record.headers, where)
+        decision = self._writers.decode(record)
         # The key is the log partition that the decision's number counts in.
         partition = whole_number(record.key.decode(errors="replace")) if record.key else None
         if decision is None or partition is None:

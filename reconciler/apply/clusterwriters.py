@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from aiokafka import ConsumerRecord
+
 from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
@@ -24,7 +26,6 @@ from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
 from schemas.entries import Outcome
 from schemas.keys import HpaId, namespace_key
 from schemas.kubernetes.gotimes import time_ms
-from schemas.topics import Headers
 
 STRETCH_S: Final = 5.0
 """Statuses wait no longer than this at a time, however long scales keep coming or a cluster gives no answer."""
@@ -274,19 +275,17 @@ class ClusterWriters:
 
     # --- decisions in -------------------------------------------------------------------------------------------------
 
-    def decode(self, value: bytes, headers: Headers, where: str) -> Decision | ShortDecision | None:
-        """Decode a record; None if its cluster is not served here or the record cannot be read.
-
-        Args:
-            where: position of the record, for the log.
-        """
-        cluster = cluster_of(headers)
+    def decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
+        """Decode a record; None if its cluster is not served here or the record cannot be read."""
+        cluster = cluster_of(record.headers)
         if cluster and cluster not in self._workers:
             return None
         try:
-            return decode(value, ShortDecision) if is_short(headers) else decode(value, Decision)
+            value = record.value or b""
+            return decode(value, ShortDecision) if is_short(record.headers) else decode(value, Decision)
         except WireError as error:
             self._metrics.decisions.labels("unreadable").inc()
+            where = f"{record.topic}-{record.partition}@{record.offset}"
             log.error("not a decision record", extra={"position": where, "error": str(error)})
             return None
 

@@ -29,7 +29,7 @@ from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.process import FreeMemory, PartHealth
 from runtime.records import Publisher, follow_topic
-from schemas.decisions import Decision, ShortDecision, is_short
+from schemas.decisions import Decision, is_short
 from schemas.entries import Outcome
 from schemas.inforce import InForce, report_every_ms
 from schemas.observed import Serving
@@ -261,7 +261,7 @@ class Reconciler:
                     assignments[number] = self._assignments[number]
             if self._assignments[number] == assignments[number]:
                 for record in records:
-                    await self._take(number, record)
+                    self._take(number, record)
 
     def _unread(self, consumer: EndingConsumer) -> int:
         """How many records wait on the brokers, as far as their last answers show."""
@@ -279,19 +279,18 @@ class Reconciler:
             self.revoked([partition])
             self._new_from[partition.partition] = end
 
-    async def _take(self, partition: int, record: ConsumerRecord) -> None:
-        progress = self._progress.setdefault(partition, OffsetProgress())
-        progress.begin(record.offset)
-        decision = self._decode(record)
+    def _take(self, partition: int, record: ConsumerRecord) -> None:
+        progress = self._progress.get(partition)
+        if progress is None:
+            progress = self._progress[partition] = OffsetProgress()
+        offset = record.offset
+        progress.begin(offset)
+        decision = self._writers.decode(record)
         if decision is not None:
-            is_new = partition in self._new_from and record.offset >= self._new_from[partition]
-            self._writers.take(decision, Position(partition, record.offset, self._assignments[partition], is_new))
-        progress.done(record.offset)
-
-    def _decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
-        where = f"{record.topic}-{record.partition}@{record.offset}"
-        decision: Decision | ShortDecision | None = self._writers.decode(record.value, record.headers, where)
-        return decision
+            new_from = self._new_from.get(partition)
+            is_new = new_from is not None and offset >= new_from
+            self._writers.take(decision, Position(partition, offset, self._assignments[partition], is_new))
+        progress.done(offset)
 
     # --- bookkeeping of writers ---------------------------------------------------------------------------------------
 
@@ -355,7 +354,7 @@ class Reconciler:
                 async for partition, record in records:
                     if assignments[partition] != self._assignments[partition.partition]:
                         continue
-                    decision = None if is_short(record.headers) else self._decode(record)
+                    decision = None if is_short(record.headers) else self._writers.decode(record)
                     if isinstance(decision, Decision):
                         self._writers.learn(decision, partition.partition)
         except KafkaError as error:

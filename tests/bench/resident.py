@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 import orjson
+from aiokafka import ConsumerRecord
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
@@ -276,7 +277,9 @@ async def _writing(place: tuple[str, bytes], given: argparse.Namespace) -> Async
 
 
 def _take(writers: ClusterWriters, cluster: str, number: int, value: bytes, kind: str) -> None:
-    decision = writers.decode(value, [("ce_type", kind.encode()), source_header(cluster)], "")
+    headers = (("ce_type", kind.encode()), source_header(cluster))
+    record = ConsumerRecord("", 0, number, 0, 0, None, value, None, 0, len(value), headers)
+    decision = writers.decode(record)
     assert decision is not None
     writers.take(decision, Position(0, number))
 

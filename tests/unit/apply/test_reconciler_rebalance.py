@@ -55,7 +55,7 @@ async def test_partitions_that_are_lost_while_reading_goes_back_are_read_by_thei
     reconciler = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))
     places = [TopicPartition("decisions", number) for number in range(2)]
     for number in range(2):
-        await reconciler._take(number, unread(7))
+        reconciler._take(number, unread(7))
     consumer = Moving(reconciler, [places[number] for number in lost])
     await reconciler._take_all(consumer, {place: [unread(5)] for place in places})
     assert set(reconciler._progress) == {0, 1} - lost
@@ -70,7 +70,7 @@ class BegunAgain(Committed):
 
 async def test_decisions_of_a_topic_that_was_created_again_are_taken() -> None:
     reconciler, place = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=())), TopicPartition("decisions", 0)
-    await reconciler._take(0, unread(7))
+    reconciler._take(0, unread(7))
     consumer: Any = BegunAgain()
     await reconciler._take_all(consumer, {place: [unread(5)]})
     assert reconciler._progress[0].next == 6
