@@ -37,7 +37,7 @@ class WorkerPool(Generic[K, V]):
         *,
         workers: int,
         limit: int,
-        newest_first: Callable[[V], bool] = lambda oldest: False,
+        newest_first: Callable[[V], bool] | None = None,
     ) -> None:
         self._work, self._workers, self._limit, self._newest_first = work, workers, limit, newest_first
         self._queue: OrderedDict[K, V] = OrderedDict()  # a dict takes longer to its first key the more were taken
@@ -103,12 +103,15 @@ class WorkerPool(Generic[K, V]):
 
     def _next(self) -> K | None:
         oldest = self._first(self._queue)
-        if oldest is not None and self._newest_first(self._queue[oldest]):
-            return self._first(reversed(self._queue))
-        return oldest
+        if oldest is None or self._newest_first is None or not self._newest_first(self._queue[oldest]):
+            return oldest
+        return self._first(reversed(self._queue))
 
     def _first(self, keys: Iterable[K]) -> K | None:
-        return next((key for key in keys if key not in self._busy), None)
+        for key in keys:
+            if key not in self._busy:
+                return key
+        return None
 
 
 GIVEN_BACK_EVERY_S = 15.0

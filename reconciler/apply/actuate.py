@@ -147,6 +147,12 @@ class StatusWriter:
         if shown is not None:
             self._written_ms[shown.hpa] = now_ms
             await self._try("status", self._write_status, (shown, status_write.has_news), deadline_ms)
+        if status_write.events:
+            await self._write_events(status_write, now_ms, deadline_ms)
+        if abs(now_ms - self._tidied_ms) >= TIDY_MS:
+            self._forget_idle(now_ms)
+
+    async def _write_events(self, status_write: StatusWrite, now_ms: int, deadline_ms: int) -> None:
         newest: dict[str, EventWrite] = {}  # of the same Event: its count and time contain those before
         for each in status_write.events:
             if not each.has_status:
@@ -154,8 +160,6 @@ class StatusWriter:
             newest |= {event.name: event for event in await self._events(each.whole(), status_write.has_news)}
         for event in newest.values():
             await self._try("event", self._write_event, event, deadline_ms)
-        if abs(now_ms - self._tidied_ms) >= TIDY_MS:
-            self._forget_idle(now_ms)
 
     def _forget_idle(self, now_ms: int) -> None:
         self._tidied_ms = now_ms

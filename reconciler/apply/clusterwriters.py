@@ -70,14 +70,14 @@ class ScalesFirst:
 
     async def wait(self) -> None:
         """Wait until no decision is to be read and no scale to be written, or until it is the statuses' turn."""
-        while (busy := self._busy()) is not None and (left_s := self._left_s()) > 0:
+        while (busy := self.busy()) is not None and (left_s := self._left_s()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._caught_up.wait()
                     for pool in busy:
                         await pool.idle()
 
-    def _busy(self) -> list[WorkerPool[Any, Any]] | None:
+    def busy(self) -> list[WorkerPool[Any, Any]] | None:
         """The queues to wait for; None: there is nothing to wait for. What is queued for long is not waited for."""
         busy: list[WorkerPool[Any, Any]] = []
         if self._queued and self._clock_s() - self._newest_s < STRETCH_S:
@@ -268,7 +268,8 @@ class ClusterWriters:
         await self._end(wanted, await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new))
 
     async def _write_status(self, status_writer: StatusWriter, cluster: str, status_write: StatusWrite) -> None:
-        await self._scales_first.wait()
+        if self._scales_first.busy() is not None:
+            await self._scales_first.wait()
         if not self._forbids(cluster):
             await status_writer.write(status_write)
         self._done_all(status_write.positions)
@@ -378,9 +379,9 @@ class ClusterWriters:
     ) -> None:
         self._to_show.count += 1
         status_write = worker.status_writes.waiting(shown.hpa) or StatusWrite()
-        _, delayed = worker.delayed.pop(shown.hpa, (0, ()))
-        for earlier in delayed:
-            status_write.add(earlier, status=False)
+        if worker.delayed:
+            for earlier in worker.delayed.pop(shown.hpa, (0, ()))[1]:
+                status_write.add(earlier, status=False)
         status_write.add(shown, position, status=status)
         if position is not None:
             self._books.begin(position)

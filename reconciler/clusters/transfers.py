@@ -170,7 +170,9 @@ class Transfers:
             self._awaited.discard(descriptor)
             return
         self._awaited.add(descriptor)
-        events = (what & pycurl.POLL_IN and EPOLLIN) | (what & pycurl.POLL_OUT and EPOLLOUT)
+        events = EPOLLIN
+        if what != pycurl.POLL_IN:
+            events = EPOLLOUT if what == pycurl.POLL_OUT else EPOLLIN | EPOLLOUT
         try:
             self._sockets.modify(descriptor, events)
         except FileNotFoundError:  # a new socket, maybe with the number of one that was closed
