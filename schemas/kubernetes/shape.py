@@ -147,7 +147,7 @@ class QuantityText:
             run.expected(path, "a quantity", value)
             return "0"
         try:
-            return str(parse_quantity(text))
+            return _short_quantity(text) if len(text) <= _SHORT else str(parse_quantity(text))
         except QuantityError as error:
             run.problems.append(f"{path}: {error}, got {_describe(value)}")
             return "0"
@@ -180,6 +180,11 @@ def _time(text: str) -> str | None:
 _SHORT = 32
 _short_time = lru_cache(maxsize=4096)(_time)
 """The conditions of a status have the same times for hours. A long text would fill the memory."""
+
+
+@lru_cache(maxsize=4096)
+def _short_quantity(text: str) -> str:
+    return str(parse_quantity(text))
 
 
 class AnyJson(_Plain):
