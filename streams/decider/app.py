@@ -38,6 +38,7 @@ from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.rebuild import rebuild
 from streams.decider.strict import StartError, StrictTransport, Watchdog, check, watch_loop
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
+from streams.history.kafkapast import KafkaPast
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
 from streams.state.timing import next_pace
@@ -277,6 +278,7 @@ class Decider:
             load=self.assignment.load,
             loaded=self.assignment.take_over,
             waiting=lambda: self.assignment.waiting,
+            take_newest=self.take_newest,
         )
         app.agent(log_topic, name="decide")(self.decide)
         app.on_partitions_revoked.connect(self.leave, weak=False)
@@ -286,6 +288,23 @@ class Decider:
             app.from_start.append(self.serve)
         if self.config.ticks:
             app.task(self.tick)
+
+    async def take_newest(self, number: int) -> int:
+        """Take the rows of the newest checkpoint of a log partition; give the offset of the changelog from which on
+        there is more to read, 0 where all of it has to be read.
+
+        The changelog keeps all rows of an hour at least, a hundred times as many as a checkpoint has.
+        """
+        with ending_on_error():
+            try:
+                found = await KafkaPast(self.config.kafka).checkpoint_to_continue(number)
+            except StateError:  # a row that cannot be read: recovery comes upon it, and says what to do
+                return 0
+        if found is None:
+            return 0
+        rows, end_record = found
+        self.table.data.checkpoints.replace(number, rows)
+        return end_record + 1
 
     def producer(self) -> Any:
         """The aiokafka producer inside Faust's, which costs a quarter of what going through Faust's topics does."""

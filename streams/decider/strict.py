@@ -338,6 +338,17 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         waiting = self.transport.waiting()
         return {tp for tp in active if tp.topic != LOG or tp.partition not in waiting} if waiting else active
 
+    async def earliest_offsets(self, *tps: TP) -> Mapping[TP, int]:
+        """From which offset Faust has to read each partition of the changelog: behind the newest checkpoint, whose rows
+        are taken here.
+        """
+        begins = dict(await super().earliest_offsets(*tps))
+        newest = await asyncio.gather(*(self.transport.take_newest(tp.partition) for tp in tps))
+        for tp, offset in zip(tps, newest, strict=True):
+            # What has been written since Faust asked for the end would be an offset beyond it.
+            begins[tp] = max(begins[tp], min(offset, self.app.tables.recovery.active_highwaters[tp] + 1))
+        return begins
+
     async def sleep(self, n: Any) -> None:
         """Sleep for so many seconds, or until the end; at 0 s, as between two fetches, only let the event loop turn."""
         await (super().sleep(n) if n else asyncio.sleep(0))
@@ -421,9 +432,11 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
         load: MakeCurrent,
         loaded: Callable[[], None],
         waiting: Callable[[], Collection[int]],
+        take_newest: Callable[[int], Awaitable[int]],
     ) -> None:
         super().__init__(*args)
         self.merge = merge
         self.load = load
         self.loaded = loaded
         self.waiting = waiting
+        self.take_newest = take_newest

@@ -35,6 +35,10 @@ class NewestCheckpoint:
         self._copies: dict[bytes, dict[int, bytes]] = {}
         """Key → applied offset → row; of a named one, the copy that counts only."""
         self._pieces: set[bytes] = set()
+        self.end_record = -1
+        """Offset on the changelog of the last record that ends a checkpoint, be it this one or another; -1: none was
+        found.
+        """
         self._key = partition_key(number)
         self._below, self._before_ms = below, before_ms
 
@@ -49,14 +53,18 @@ class NewestCheckpoint:
         """Rows that it names and of which neither that copy nor a newer one was found."""
         return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
-        """Take a record; after the partition's own row was found, the order of further ones does not matter."""
+    def take(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
+        """Take a record; after the partition's own row was found, the order of further ones does not matter.
+
+        `offset`: of the record on the changelog.
+        """
         if not value:
             return
         applied, newest = applied_offset(value), self.own.offset if self.own is not None else None
         if self._below is not None and applied >= self._below:
             return
         if key == self._key:
+            self.end_record = max(self.end_record, offset)
             if newest is None or applied > newest:
                 self._take_own(applied, value)
         elif (newest is None or applied <= newest) and (key not in self.named or key in self.lacking):

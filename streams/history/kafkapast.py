@@ -36,6 +36,8 @@ ROWS = 256
 """Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""
 
 
+MOST_LOOKUPS = 16
+"""Places of the changelog in which rows are looked up, unlike all of it; each takes some twenty fetches."""
 NEARBY: Final = 64
 """Records that are decoded at a time by a search for one."""
 NEARBY_BYTES: Final = 131_072
@@ -253,6 +255,16 @@ class KafkaPast(Past):
         self.rows_gone |= {key.decode() for key in found.gone}
         return without(dict(rows), found.own, found.gone)
 
+    async def checkpoint_to_continue(self, partition: int) -> tuple[Mapping[bytes, bytes], int] | None:
+        """Return the rows of the newest checkpoint, and the offset of the last record of the changelog that ends one:
+        what a checkpoint that has not ended has left comes after it. None: finding the rows takes as long as reading
+        the changelog from its begin, or one is lost.
+        """
+        async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
+            found = NewestCheckpoint(partition)
+            rows = await self._newest(consumer, part, span, found, MOST_LOOKUPS)
+        return None if found.own is None or found.lacking else (rows, found.end_record)
+
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
     ) -> Mapping[bytes, bytes]:
@@ -270,18 +282,26 @@ class KafkaPast(Past):
             return restorable(partition, dict(await self._newest(consumer, part, OffsetBounds(span.first, end), found)))
 
     async def _newest(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, found: NewestCheckpoint
+        self,
+        consumer: AIOKafkaConsumer,
+        part: TopicPartition,
+        span: OffsetBounds,
+        found: NewestCheckpoint,
+        most: int | None = None,
     ) -> Mapping[bytes, bytes]:
-        """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
+        """Read the changelog from its end backwards; rows that were written long ago are looked up where they are,
+        unless they are in more than `most` places.
+        """
         lists = kafkaclients.read_backwards(consumer, part, span.first, span.end, ROWS)
         async with aclosing(lists):
             async for top, records in lists:
                 for record in reversed(records):
-                    found.take(record.key, record.value)
+                    found.take(record.key, record.value, record.offset)
                 if found.own is None:
                     continue
                 if found.lacking and top > span.first and span.end - top > 2 * len(found.named) + ROWS:
-                    await self._look_up(consumer, part, OffsetBounds(span.first, top), found)
+                    if most is None or len({*found.lacking.values()}) <= most:
+                        await self._look_up(consumer, part, OffsetBounds(span.first, top), found)
                     break
                 if not found.lacking:
                     break

@@ -280,6 +280,12 @@ class WholeCheckpoints:
                 named |= {name.encode(): written for name, written in piece.written.items()}
         return {key: value for key, value in its.items() if key == own or named.get(key) == ends}
 
+    def replace(self, number: int, rows: Mapping[bytes, bytes]) -> None:
+        """Put the rows of a whole checkpoint in the place of all rows of a log partition."""
+        for key in rows_by_partition(self.rows, [number])[number]:
+            del self.rows[key]
+        self.rows.update(rows)
+
     def end(self) -> None:
         """Forget what no checkpoint has ended but for its keys: everything has been read."""
         self.torn |= {number: {key for key, _ in waiting} for number, waiting in self._waiting.items() if waiting}

@@ -69,10 +69,10 @@ async def test_rows_that_have_been_quiet_are_looked_up_where_they_are(
     taken = 0
     take = NewestCheckpoint.take
 
-    def counted(found: NewestCheckpoint, key: bytes, value: bytes | None) -> None:
+    def counted(found: NewestCheckpoint, *record: Any) -> None:
         nonlocal taken
         taken += 1
-        take(found, key, value)
+        take(found, *record)
 
     monkeypatch.setattr(NewestCheckpoint, "take", counted)
     monkeypatch.setattr(kafkapast, "ROWS", 8)
@@ -85,6 +85,20 @@ async def test_rows_that_have_been_quiet_are_looked_up_where_they_are(
     assert found == newest
     assert not past.rows_gone
     assert taken < len(rows) / 2
+
+
+async def test_a_decider_continues_from_the_newest_checkpoint_unless_its_rows_are_in_many_places(
+    broker: KafkaSettings, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafkapast, "ROWS", 8)
+    newest: dict[bytes, bytes] = {}
+    for key, value in rows:
+        merge_row(newest, key, value)
+    end_record = max(at for at, (key, _) in enumerate(rows) if key == b"0|p")
+    assert await KafkaPast(broker).checkpoint_to_continue(0) == (newest, end_record)
+    monkeypatch.setattr(kafkapast, "MOST_LOOKUPS", 0)
+    assert await KafkaPast(broker).checkpoint_to_continue(0) is None
+    assert await KafkaPast(broker).checkpoint_to_continue(1) is None
 
 
 async def test_a_checkpoint_below_an_offset_is_found_without_reading_what_is_before(

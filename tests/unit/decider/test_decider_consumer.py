@@ -119,6 +119,23 @@ async def test_rows_are_merged_and_the_last_one_says_how_far_the_recovery_is(rig
     assert (last.tp, last.offset, rig.passed_on) == (ROWS, 5, [])
 
 
+@pytest.mark.parametrize(("earliest", "newest", "end", "begin"), [(3, 40, 60, 40), (3, 0, 60, 3), (3, 70, 60, 61)])
+async def test_recovery_reads_what_comes_after_the_newest_checkpoint(
+    rig: Rig, earliest: int, newest: int, end: int, begin: int
+) -> None:
+    async def from_broker(*tps: TP) -> Mapping[TP, int]:
+        return dict.fromkeys(tps, earliest)
+
+    async def take_newest(number: int) -> int:
+        assert number == ROWS.partition
+        return newest
+
+    thread: Any = rig.consumer._thread
+    thread.earliest_offsets, rig.app.transport.take_newest = from_broker, take_newest
+    rig.app.tables.recovery.active_highwaters[ROWS] = end
+    assert await rig.consumer.earliest_offsets(ROWS) == {ROWS: begin}
+
+
 async def test_the_next_message_waits_until_the_agent_has_the_one_before(rig: Rig) -> None:
     rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}]
     await rig.fetch()
