@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -37,12 +37,12 @@ def page() -> str:
     sections = {
         "Decider: HPAs": [_family(name) for name in FAMILIES],
         "Decider: decisions, log and state": list(_rows(_decider())),
-        "Ingest": list(_rows(_attributes(IngestMetrics()))),
-        "Observer": list(_rows(_attributes(ObserverMetrics(CollectorRegistry())))),
-        "Reconciler": list(_rows(_attributes(ReconcilerMetrics(CollectorRegistry())))),
-        "Router": list(_rows(_attributes(RouterMetrics(CollectorRegistry())))),
-        "Breaker": list(_rows(_attributes(BreakerMetrics(CollectorRegistry())))),
-        "Scheduler": list(_rows(_attributes(SchedulerMetrics(CollectorRegistry())))),
+        "Ingest": list(_rows(_registered(IngestMetrics().registry))),
+        "Observer": list(_rows(_made(ObserverMetrics))),
+        "Reconciler": list(_rows(_made(ReconcilerMetrics))),
+        "Router": list(_rows(_made(RouterMetrics))),
+        "Breaker": list(_rows(_made(BreakerMetrics))),
+        "Scheduler": list(_rows(_made(SchedulerMetrics))),
     }
     return HEAD + "".join(_section(title, rows) for title, rows in sections.items())
 
@@ -56,6 +56,17 @@ def _decider() -> Iterator[MetricWrapperBase]:
     metrics = Metrics()
     yield from _attributes(metrics.results)
     yield from _attributes(metrics)
+
+
+def _made(metrics: Callable[[CollectorRegistry], object]) -> Iterator[MetricWrapperBase]:
+    registry = CollectorRegistry()
+    metrics(registry)
+    return _registered(registry)
+
+
+def _registered(registry: CollectorRegistry) -> Iterator[MetricWrapperBase]:
+    """The metrics of a registry, whatever attributes of their holder keep them by."""
+    return (each for each in registry._collector_to_names if isinstance(each, MetricWrapperBase))
 
 
 def _attributes(holder: object) -> Iterator[MetricWrapperBase]:
