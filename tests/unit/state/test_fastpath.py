@@ -290,6 +290,13 @@ def test_a_fleet_at_rest_takes_the_fast_path() -> None:
     assert fast > 0.8 * len(made)
 
 
+def test_full_lists_that_repeat_what_is_known_leave_hpas_on_the_fast_path() -> None:
+    with checking(NEVER):
+        _, _, undisturbed = folded(calm_log([("load", 3, 24)]).records)
+        _, _, fast = folded(calm_log([("load", 3, 4), *[("rivals", 2, 4)] * 5]).records)
+    assert fast == undisturbed
+
+
 def test_an_hpa_whose_memo_is_lost_in_a_restart_takes_the_general_path_and_learns_again() -> None:
     log = calm_log([("load", 3, 30)])
     with checking(NEVER):
