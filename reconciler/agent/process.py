@@ -28,6 +28,7 @@ from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.core.writeplan import WriteGuards, guards_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
+from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import Evidence, ObserverConfig
 from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from runtime import ending
@@ -143,6 +144,7 @@ class AgentTerm:
             self.publisher,
             metrics,
             session=self.session,
+            phases=Phases(self.session.instance),
             sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.in_force.pushed(self.client.name),
             note=self.health.note,

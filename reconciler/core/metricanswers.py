@@ -39,30 +39,29 @@ from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.observed import Target
 
-TOGETHER_MS = 100
-"""Phases are this far apart. What is asked at one moment shares wake-ups, records and fetches all the way to the
-decision; where it is spread evenly, each process wakes up for little at a time.
-"""
+APART_MS = (1_000, 500, 200, 100)
+TOGETHER_HPAS = 100
+
+
+def apart_ms(hpas: int, period_ms: int) -> int:
+    """How far apart phases are, so that about `TOGETHER_HPAS` of the HPAs that a process observes are on one.
+
+    What is asked at one moment shares wake-ups, records and fetches all the way to the decision; where it is spread
+    evenly, each process wakes up for little at a time. Of a large fleet, what comes together would wait for its turn.
+    """
+    return next((each for each in APART_MS if each * hpas <= TOGETHER_HPAS * period_ms), APART_MS[-1])
 
 
 @lru_cache(maxsize=65_536)  # asked for each namespace in each period, and for each kind of work
-def phase_ms(key: str, period_ms: int) -> int:
-    """Offset of a `cluster/namespace` within the period, in [0, period); what is on one phase comes together."""
-    return murmur2(key.encode()) % period_ms // TOGETHER_MS * TOGETHER_MS
+def phase_ms(key: str, period_ms: int, apart: int = APART_MS[-1]) -> int:
+    """Offset of a `cluster/namespace` within the period, in [0, period), a multiple of `apart` milliseconds."""
+    return murmur2(key.encode()) % period_ms // apart * apart
 
 
-def next_poll_ms(key: str, period_ms: int, now_ms: int) -> int:
+def next_poll_ms(key: str, period_ms: int, now_ms: int, apart: int = APART_MS[-1]) -> int:
     """The first moment after `now_ms` that lies on the namespace's phase."""
-    phase = phase_ms(key, period_ms)
+    phase = phase_ms(key, period_ms, apart)
     return now_ms - (now_ms - phase) % period_ms + period_ms
-
-
-def until_report_ms(process: str, period_ms: int, now_ms: int) -> int:
-    """How long to wait with the next report of a process, which is on the phase of all its reports: what a process
-    reports of several clusters then shares requests and records. At least a tenth of a period, at most 1.1.
-    """
-    wait_ms = next_poll_ms(process, period_ms, now_ms) - now_ms
-    return wait_ms if 10 * wait_ms >= period_ms else wait_ms + period_ms
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from functools import partial
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import Discovery, Resource, hpa_path
-from reconciler.core.metricanswers import queries, until_report_ms
+from reconciler.core.metricanswers import queries
 from reconciler.core.objects import (
     FIELD_MANAGER,
     SCALED_OBJECT,
@@ -25,7 +25,7 @@ from reconciler.core.objects import (
 )
 from reconciler.core.promrules import ObjectResource
 from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
-from reconciler.observer.metricpolls import MetricsPoller, Timetable
+from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
 from reconciler.observer.native import (
     Canary,
     ClusterVersion,
@@ -84,6 +84,7 @@ class ClusterObserver:
         metrics: ObserverMetrics,
         *,
         session: SessionName,
+        phases: Phases,
         sync_period_ms: Callable[[], int],
         pushed: Callable[[], Collection[str]] = tuple,
         note: Callable[[str, str | None], None],
@@ -92,6 +93,7 @@ class ClusterObserver:
         may_be_preceded: Callable[[], bool] = lambda: True,
     ) -> None:
         """Args:
+        phases: those of all clusters that the process observes.
         pushed: metric types that need not be asked for.
         native_absent_since_ms: since when the native controller counts as absent, or None if it does not.
         started_ms: when the session began; None: at its epoch.
@@ -146,7 +148,7 @@ class ClusterObserver:
             self._watching, self._discovery, self._state, self._report_scale, session=self.session, mirror=self._mirror
         )
         self._polls: dict[str, asyncio.Task[None]] = {}
-        self._timetable = Timetable(client.name, config.clock)
+        self._phases, self._timetable = phases, Timetable(client.name, config.clock, phases)
         self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
         self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
@@ -251,6 +253,7 @@ class ClusterObserver:
 
     async def _hpas_changed(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
+        self._phases.count(self.name, namespace, len(state.hpas) + len(state.central))
         await self._scales.follow(namespace, state.targets())
         if state.active:
             if not self._timetable.has(namespace):
@@ -410,12 +413,12 @@ class ClusterObserver:
 
     async def _report(self) -> None:
         """Heartbeats, and reports on the whole cluster: with them, and when a trouble begins or ends."""
-        instance, clock, loop = self._config.instance, self._config.clock, asyncio.get_running_loop()
+        clock, loop = self._config.clock, asyncio.get_running_loop()
         due_s = loop.time()
         while True:
             if loop.time() >= due_s:
                 await self._beat(self._state.active())
-                due_s = loop.time() + until_report_ms(instance, self._report_every_ms(), clock()) / 1000
+                due_s = loop.time() + self._phases.until_report_ms(self._report_every_ms(), clock()) / 1000
             await self._reports.put(SCALES, "", "", [self._cluster_report()])
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due_s):

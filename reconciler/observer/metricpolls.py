@@ -11,10 +11,11 @@ from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import Discovery, UnknownKindError
 from reconciler.core import metricanswers
-from reconciler.core.metricanswers import PodMetricsList, next_poll_ms
+from reconciler.core.metricanswers import PodMetricsList, apart_ms, next_poll_ms
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
 from runtime.log import Clock
 from schemas.answers import MetricAnswer, Query
+from schemas.keys import murmur2
 
 LONGEST_WAIT_S = 5.0
 """So soon it is noticed that the clock was put back."""
@@ -23,11 +24,47 @@ Work = Callable[[str], Awaitable[None]]
 Period = Callable[[], int]
 
 
+class Phases:
+    """When a process asks and reports: in a small fleet for many namespaces of all its clusters at one moment.
+
+    `process`: its name. Each process has phases of its own, so that what reaches the hub from many agents is spread.
+    """
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._hpas: dict[str, dict[str, int]] = {}
+        self._total = 0
+
+    def count(self, cluster: str, namespace: str, hpas: int) -> None:
+        """Note how many HPAs a namespace has."""
+        counts = self._hpas.setdefault(cluster, {})
+        self._total += hpas - counts.pop(namespace, 0)
+        if hpas:
+            counts[namespace] = hpas
+
+    def forget(self, cluster: str) -> None:
+        """Note that a cluster is no longer observed."""
+        self._total -= sum(self._hpas.pop(cluster, {}).values())
+
+    def next_ms(self, key: str, period_ms: int, now_ms: int) -> int:
+        """The first moment after `now_ms` that lies on the phase of a `cluster/namespace`, or of another key."""
+        apart = apart_ms(self._total, period_ms)
+        shift_ms = murmur2(self._process.encode()) % apart
+        return next_poll_ms(key, period_ms, now_ms - shift_ms, apart) + shift_ms
+
+    def until_report_ms(self, period_ms: int, now_ms: int) -> int:
+        """How long to wait with the next report of the process, which is on the phase of all its reports: what it
+        reports of several clusters then shares requests and records. At least a tenth of a period, at most 1.1.
+        """
+        wait_ms = self.next_ms(self._process, period_ms, now_ms) - now_ms
+        return wait_ms if 10 * wait_ms >= period_ms else wait_ms + period_ms
+
+
 class Timetable:
     """Runs each kind of work for each namespace once per period, until the namespace is taken off."""
 
-    def __init__(self, cluster: str, clock: Clock) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(self, cluster: str, clock: Clock, phases: Phases) -> None:
+        self._cluster, self._clock, self._phases = cluster, clock, phases
         self._kinds: dict[str, tuple[Work, Period]] = {}
         self._due: list[tuple[int, str, str]] = []
         self._namespaces: set[str] = set()
@@ -84,7 +121,7 @@ class Timetable:
         heapq.heapify(self._due)
 
     def _next(self, kind: str, namespace: str, now_ms: int) -> int:
-        return next_poll_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](), now_ms)
+        return self._phases.next_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](), now_ms)
 
     async def _until_due(self) -> None:
         wait_s = min(LONGEST_WAIT_S, max(0.0, (self._due[0][0] - self._clock()) / 1000)) if self._due else None

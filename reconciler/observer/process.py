@@ -10,6 +10,7 @@ from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Memb
 from reconciler.core.foundclusters import Member
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import Evidence, ObserverConfig
 from reconciler.observer.observertopics import OtherSessions, RecordPublisher, central_hpa, follow_others
 from runtime import ending, kafkaclients
@@ -39,7 +40,7 @@ class Observer:
         self._observed: dict[str, JoinedCluster] = {}
         self._central: list[asyncio.Task[None]] = []
         """Follows the specs of central HPAs, once there is a cluster."""
-        self._session = SessionName(config.instance, time.time_ns())
+        self._session, self._phases = SessionName(config.instance, time.time_ns()), Phases(config.instance)
         self._others = OtherSessions(self._session, self._clusters.keys())
         self._settings_known = asyncio.Event()
 
@@ -121,6 +122,7 @@ class Observer:
         await observed.client.close()
         self.health.forget(f"{name}/")
         self._metrics.forget(name)
+        self._phases.forget(name)
 
     def _observer(self, client: ClusterClient) -> ClusterObserver:
         def sync_period_ms() -> int:
@@ -132,6 +134,7 @@ class Observer:
             self._reports,
             self._metrics,
             session=self._session,
+            phases=self._phases,
             sync_period_ms=sync_period_ms,
             pushed=lambda: self._in_force.pushed(client.name),
             note=self.health.note,

@@ -38,6 +38,7 @@ from reconciler.core.inbox import Position
 from reconciler.core.writeplan import WriteGuards
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.observertopics import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
@@ -174,7 +175,7 @@ async def observer(place: tuple[str, bytes], given: argparse.Namespace) -> None:
     config = ObserverConfig(kafka=KafkaSettings(bootstrap_servers="-"), clusters=())
     reports = RecordPublisher(Publisher(producer, waits_for_room=True), metrics, wall_clock_ms)
     clients = [_client(place, name) for name in names]
-    namespaces = (given.hpas + 9) // 10
+    namespaces, phases = (given.hpas + 9) // 10, Phases("bench")
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reports.run())]
@@ -185,6 +186,7 @@ async def observer(place: tuple[str, bytes], given: argparse.Namespace) -> None:
                     reports,
                     metrics,
                     session=SessionName("bench", time.time_ns()),
+                    phases=phases,
                     sync_period_ms=lambda: SELDOM_MS,
                     note=lambda *_: None,
                     native_absent_since_ms=lambda: None,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.metricanswers import next_poll_ms, phase_ms, until_report_ms
+from reconciler.core.metricanswers import APART_MS, next_poll_ms, phase_ms
 from reconciler.core.objects import (
     STAND_IN_LABEL,
     bears_own_label,
@@ -375,23 +375,13 @@ def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, 
 # --- phase ------------------------------------------------------------------------------------------------------------
 
 
-@given(st.text(min_size=1), st.integers(1, 100_000), st.integers(0, 10**13))
-def test_the_next_poll_lies_on_the_phase_within_one_period(key: str, period_ms: int, now_ms: int) -> None:
-    due = next_poll_ms(key, period_ms, now_ms)
+@given(st.text(min_size=1), st.integers(1, 100_000), st.integers(0, 10**13), st.sampled_from(APART_MS))
+def test_the_next_poll_lies_on_the_phase_within_one_period(key: str, period_ms: int, now_ms: int, apart: int) -> None:
+    due = next_poll_ms(key, period_ms, now_ms, apart)
     assert now_ms < due <= now_ms + period_ms
-    assert due % period_ms == phase_ms(key, period_ms)
+    assert due % period_ms == phase_ms(key, period_ms, apart)
 
 
 def test_namespaces_spread_over_the_period() -> None:
     phases = [phase_ms(f"east/ns-{i}", 15_000) // 1_500 for i in range(1_000)]
     assert min(phases.count(tenth) for tenth in range(10)) > 60
-
-
-@pytest.mark.parametrize("period_ms", [500, 10_000])
-def test_the_reports_of_a_process_come_together_from_the_second_on(period_ms: int) -> None:
-    begun_ms = [1_700_000_000_000 + i * 37 for i in range(1_000)]
-    next_ms = {begin + until_report_ms("node-1", period_ms, begin) for begin in begun_ms}
-    assert len({due % period_ms for due in next_ms}) == 1
-    waits_ms = [until_report_ms("node-1", period_ms, begin) for begin in begun_ms]
-    assert period_ms / 10 <= min(waits_ms) <= max(waits_ms) <= 1.1 * period_ms
-    assert {until_report_ms("node-1", period_ms, due) for due in next_ms} == {period_ms}

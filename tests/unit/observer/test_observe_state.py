@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.metricanswers import TOGETHER_MS, phase_ms
+from reconciler.core.metricanswers import APART_MS
 from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
-from reconciler.observer.metricpolls import Timetable
+from reconciler.observer.metricpolls import Phases, Timetable
 from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
@@ -256,7 +256,7 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
         done.append(clock["now"])
         ran.set()
 
-    table = Timetable("east", lambda: clock["now"])
+    table = Timetable("east", lambda: clock["now"], Phases("node-1"))
     table.add_kind("poll", work, lambda: 1_000)
     task = asyncio.create_task(table.run())
     table.add("shop", at_once=("poll",))
@@ -280,22 +280,59 @@ async def test_namespaces_are_due_on_their_phases() -> None:
     async def work(namespace: str) -> None:
         done.setdefault(namespace, now_ms)
 
-    table = Timetable("east", lambda: now_ms)
+    phases = Phases("node-1")
+    phases.count("east", "ns-0", 20_000)
+    table = Timetable("east", lambda: now_ms, phases)
     table.add_kind("poll", work, lambda: 15_000)
     names = [f"ns-{number}" for number in range(8)]
     for name in names:
         table.add(name)
     task = asyncio.create_task(table.run())
     while not done.keys() >= set(names):
-        now_ms += TOGETHER_MS
+        now_ms += APART_MS[-1]
         table.add(f"wakes-{now_ms}")
         for _ in range(3):
             await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    due = {name: done[name] % 15_000 for name in names}
-    assert due == {name: phase_ms(f"east/{name}", 15_000) for name in names}
+    due = {name: done[name] % 15_000 // APART_MS[-1] for name in names}
+    assert due == {name: -(-phases.next_ms(f"east/{name}", 15_000, 0) // APART_MS[-1]) % 150 for name in names}
     assert len(set(due.values())) > 4
+
+
+@pytest.mark.parametrize(("hpas", "moments"), [(1, 15), (1_500, 15), (2_000, 30), (5_000, 75), (20_000, 150)])
+def test_the_fewer_hpas_a_process_observes_the_more_of_their_namespaces_are_asked_together(
+    hpas: int, moments: int
+) -> None:
+    phases = Phases("node-1")
+    phases.count("west", "shop", 9_999_999)
+    phases.forget("west")
+    for cluster in ("east", "north"):
+        phases.count(cluster, "old", 77)
+        phases.count(cluster, "old", 0)
+    phases.count("east", "shop", 5)
+    phases.count("east", "shop", hpas)
+    names = [f"{cluster}/ns-{number}" for cluster in ("east", "north") for number in range(1_000)]
+    due = {name: phases.next_ms(name, 15_000, 0) for name in names}
+    assert len(set(due.values())) == moments
+    assert {phases.next_ms(name, 15_000, due_ms) for name, due_ms in due.items()} == {
+        due_ms + 15_000 for due_ms in due.values()
+    }
+
+
+def test_what_many_agents_report_is_spread_over_the_time_between_two_phases() -> None:
+    moments = {Phases(f"agent-{number}").next_ms("east/shop", 15_000, 0) for number in range(200)}
+    assert len({moment // 100 for moment in moments}) == 10
+
+
+@pytest.mark.parametrize("period_ms", [500, 10_000])
+def test_the_reports_of_a_process_come_together_from_the_second_on(period_ms: int) -> None:
+    begun_ms, phases = [1_700_000_000_000 + i * 37 for i in range(1_000)], Phases("node-1")
+    next_ms = {begin + phases.until_report_ms(period_ms, begin) for begin in begun_ms}
+    assert len({due % period_ms for due in next_ms}) == 1
+    waits_ms = [phases.until_report_ms(period_ms, begin) for begin in begun_ms]
+    assert period_ms / 10 <= min(waits_ms) <= max(waits_ms) <= 1.1 * period_ms
+    assert {phases.until_report_ms(period_ms, due) for due in next_ms} == {period_ms}
 
 
 async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_for_an_hour() -> None:
@@ -307,7 +344,7 @@ async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_
         done.append((namespace, clock["now"]))
         ran.set()
 
-    table = Timetable("east", lambda: clock["now"])
+    table = Timetable("east", lambda: clock["now"], Phases("node-1"))
     table.add_kind("check", work, lambda: 10_000)
     task = asyncio.create_task(table.run())
     try:
