@@ -109,7 +109,9 @@ async def test_two_clusters_follow_one_load_within_the_maximum(tmp_path: Path, l
 async def _two_clusters(run: Clusters, loads: int) -> None:
     short = ClusterSettings(sync_period_ms=int(PERIOD_S * 1_000), native_controller="absent")
     await run.say(topics.SETTINGS, "*", SettingsSet(cluster="*", settings=short))
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    # Upstream's own policies, which take two steps to the maximum, without their 15 s between the steps.
+    policies = [{"type": "Pods", "value": 4, "periodSeconds": 1}, {"type": "Percent", "value": 100, "periodSeconds": 1}]
+    behavior = {"scaleUp": {"policies": policies}, "scaleDown": {"stabilizationWindowSeconds": 0}}
     hpa = make_hpa(minReplicas=2, maxReplicas=MAXIMUM, behavior=behavior)
     spec = FleetSpec(clusters=[FleetCluster(name=each, max_replicas=MAXIMUM) for each in CLUSTERS])
     whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=1)
