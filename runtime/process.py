@@ -139,10 +139,11 @@ class FreeMemory:
 
 
 @dataclass
-class Uncounted:
-    """What a counter does not know yet."""
+class FrequentCount:
+    """How often something happened, as a plain number; and how much of it its counter contains."""
 
     count: int = 0
+    contained: int = 0
 
 
 class FrequentCounters(Collector):
@@ -153,18 +154,19 @@ class FrequentCounters(Collector):
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._frequent: dict[Counter, Uncounted] = {}
+        self._frequent: dict[Counter, FrequentCount] = {}
         registry.register(self)
 
-    def of(self, counter: Counter) -> Uncounted:
+    def of(self, counter: Counter) -> FrequentCount:
         """What to count in, instead of in this counter without labels, or with their values."""
-        return self._frequent.setdefault(counter, Uncounted())
+        return self._frequent.setdefault(counter, FrequentCount())
 
     def collect(self) -> Iterable[Metric]:
-        """Bring the counters up to date."""
-        for counter, more in self._frequent.items():
-            counter.inc(more.count)
-            more.count = 0
+        """Bring the counters up to date. Numbers only rise, since metrics may be read in another thread."""
+        for counter, frequent in self._frequent.items():
+            now = frequent.count
+            counter.inc(now - frequent.contained)
+            frequent.contained = now
         return ()
 
 

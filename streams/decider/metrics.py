@@ -186,7 +186,9 @@ class Metrics:
             "Entries of pushed samples that were not taken, as nothing else was ever reported of their namespaces",
             ["partition"],
         )
-        self.owned = gauge("fleethpa_owned_partitions", "Log partitions that this worker owns")
+        self.owned = gauge(
+            "fleethpa_owned_partitions", "Log partitions that this worker owns and has read the state of"
+        )
         self.changes = counter(
             "fleethpa_replica_changes",
             "Changes of spec.replicas that evaluations saw, by who made them: decision, native or other",
