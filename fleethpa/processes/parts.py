@@ -281,7 +281,7 @@ def ingest_mapping(path: str | None) -> SeriesMapping:
 
 def observer_part(session: Session, /, **options: Any) -> Part:
     """Make the observer part."""
-    from reconciler.observer.native import ObserverConfig
+    from reconciler.observer.clusterview import ObserverConfig
     from reconciler.observer.process import Observer
 
     members = _members(session, options)

@@ -24,16 +24,16 @@ from reconciler.core.objects import (
     reported_hpa,
 )
 from reconciler.core.promrules import ObjectResource
-from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
-from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
-from reconciler.observer.native import (
-    Canary,
-    ClusterVersion,
-    NativeWatch,
-    NoteCanary,
+from reconciler.observer.clusterview import (
+    ApiServer,
+    ClusterState,
     ObserverConfig,
-    native_status_write,
+    ObserverMetrics,
+    ReadProblem,
+    Troubles,
 )
+from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
+from reconciler.observer.native import Canary, ClusterVersion, NativeWatch, NoteCanary, native_status_write
 from reconciler.observer.observertopics import (
     ReportPublisher,
     after_own_start,

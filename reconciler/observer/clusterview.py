@@ -1,8 +1,9 @@
-"""What an observer knows of one cluster: HPAs, pods and scales, what it cannot see and since when, and whether the API
-server answers at all; with the metrics that it shows of this.
+"""An observer's settings, and what it knows of one cluster: HPAs, pods and scales, what it cannot see and since when,
+and whether the API server answers at all; with the metrics that it shows of this.
 """
 
 import asyncio
+import socket
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +15,41 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
+from reconciler.clusters.clusterfinder import FleetConfig
 from reconciler.core.objects import Asking, KeptHpa, reports_the_same, rival
+from reconciler.core.prometheus import NO_PROMETHEUS, PromConnections
 from runtime.log import Clock, wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
 from schemas.observed import API_SERVER_PART, Heartbeat, ObserverTrouble, Pod, Reason, Rival, ScaleSet, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserverConfig(FleetConfig):
+    """Settings of an observer.
+
+    `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
+    `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none.
+    `instance`: name of this observer, which stays over restarts; two that run at once need different ones.
+    `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in
+    place of metrics APIs.
+    """
+
+    prometheus: PromConnections = NO_PROMETHEUS
+    instance: str = field(default_factory=socket.gethostname)
+    namespaces: tuple[str, ...] = ()
+    all_pods: bool = False
+    sync_period_ms: int = 15_000
+    heartbeat_ms: int = 10_000
+    reread_ms: int = 300_000
+    metrics_timeout_s: float = 10.0
+    metrics_at_once: int = 16
+    list_limit: int = 500
+    watch_s: int = 300
+    prove_native_absent: bool = False
+    canary_namespace: str = "default"
+    canary_wait_s: float = 45.0
+    author: str = "observer"
 
 
 class ObserverMetrics(ClusterMetrics):

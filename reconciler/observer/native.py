@@ -13,19 +13,15 @@ Source: pkg/controller/podautoscaler/horizontal.go, `updateStatus`.
 import asyncio
 import logging
 import re
-import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clusterfinder import FleetConfig
 from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.objects import CANARY_LABEL, HPA_HEAD
-from reconciler.core.prometheus import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock
 from schemas.kubernetes.gotimes import time_ms
@@ -56,34 +52,6 @@ def native_status_write(hpa: Mapping[str, Any], now_ms: int) -> Evidence | None:
         return None
     when_ms, when = max(writes)
     return Evidence(when_ms, f"it wrote the status of HPA {metadata['namespace']}/{metadata['name']} at {when}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObserverConfig(FleetConfig):
-    """Settings of an observer.
-
-    `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
-    `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none.
-    `instance`: name of this observer, which stays over restarts; two that run at once need different ones.
-    `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in
-    place of metrics APIs.
-    """
-
-    prometheus: PromConnections = NO_PROMETHEUS
-    instance: str = field(default_factory=socket.gethostname)
-    namespaces: tuple[str, ...] = ()
-    all_pods: bool = False
-    sync_period_ms: int = 15_000
-    heartbeat_ms: int = 10_000
-    reread_ms: int = 300_000
-    metrics_timeout_s: float = 10.0
-    metrics_at_once: int = 16
-    list_limit: int = 500
-    watch_s: int = 300
-    prove_native_absent: bool = False
-    canary_namespace: str = "default"
-    canary_wait_s: float = 45.0
-    author: str = "observer"
 
 
 log = logging.getLogger(__name__)

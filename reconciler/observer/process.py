@@ -9,9 +9,9 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Members
 from reconciler.core.foundclusters import Member
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
-from reconciler.observer.native import Evidence, ObserverConfig
+from reconciler.observer.native import Evidence
 from reconciler.observer.observertopics import OtherSessions, RecordPublisher, central_hpa, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth

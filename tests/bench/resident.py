@@ -37,9 +37,8 @@ from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.core.inbox import Position
 from reconciler.core.writeplan import WriteGuards
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
-from reconciler.observer.native import ObserverConfig
 from reconciler.observer.observertopics import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.records import Publisher

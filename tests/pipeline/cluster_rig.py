@@ -13,7 +13,7 @@ from msgspec import structs
 from fleethpa.simulator.broker import EmbeddedBroker
 from fleethpa.simulator.cluster import write_kubeconfig
 from reconciler.clusters.client import ClusterConfig, clusters_of
-from reconciler.observer.native import ObserverConfig
+from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode

@@ -10,7 +10,7 @@ from fleethpa.simulator.cluster import kubeconfig
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
-from reconciler.observer.native import ObserverConfig
+from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer
 from runtime.kafkaclients import running_producer
 from runtime.records import Publisher

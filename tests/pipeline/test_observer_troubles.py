@@ -10,7 +10,7 @@ import pytest
 from fleethpa.simulator.requests import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import clusterobserver
-from reconciler.observer.native import ObserverConfig
+from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer
 from reconciler.observer.reflector import WatchLimits
 from runtime.kafkaclients import running_producer

@@ -12,7 +12,7 @@ import pytest
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from reconciler.core.prometheus import PromConnections, parse_prometheus_file
-from reconciler.observer.native import ObserverConfig
+from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
 from schemas.answers import Answers, MetricAnswer, unpacked
