@@ -332,7 +332,7 @@ def object_answer(
         return failed(query, not_found(query.metric, f"{resource} {name}", why))
     milli = _milli_or_zero(number)
     if milli is None:
-        return failed(query, f"the value {number:g} of metric {query.metric} is no quantity")
+        return failed(query, f"the value {number:g} of metric {query.metric} is not a quantity")
     return structs.replace(query, milli=milli, time=now_ms)
 
 
@@ -344,7 +344,7 @@ def external_answer(query: Query, result: PromResult) -> MetricAnswer:
     for sample in result.samples:
         milli = milli_of(sample.number)
         if milli is None:
-            return failed(query, f"the value {sample.number:g} of series {sample} is no quantity")
+            return failed(query, f"the value {sample.number:g} of series {sample} is not a quantity")
         items.append((milli, sample.time_ms))
     return structs.replace(query, items=items)
 

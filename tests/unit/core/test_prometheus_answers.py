@@ -89,7 +89,7 @@ def test_one_result_answers_the_questions_of_several_hpas() -> None:
             0,
             "the server could not find the metric requests for services web (no series has service=web)",
         ),
-        ([({"service": "web"}, "-Inf")], 0, "the value -inf of metric requests is no quantity"),
+        ([({"service": "web"}, "-Inf")], 0, "the value -inf of metric requests is not a quantity"),
     ],
 )
 def test_an_object_has_the_value_of_its_series(
@@ -105,8 +105,8 @@ def test_an_object_has_the_value_of_its_series(
     [
         ([({"name": "a"}, 3.5), ({"name": "b"}, 1)], [(3500, 990_500), (1000, 990_500)], None),
         ([], [], None),
-        ([({"name": "a"}, "NaN")], [], 'the value nan of series {name="a"} is no quantity'),
-        ([({}, "+Inf")], [], "the value inf of series {} is no quantity"),
+        ([({"name": "a"}, "NaN")], [], 'the value nan of series {name="a"} is not a quantity'),
+        ([({}, "+Inf")], [], "the value inf of series {} is not a quantity"),
     ],
 )
 def test_an_external_metric_has_a_value_per_series(
