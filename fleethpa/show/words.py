@@ -203,9 +203,19 @@ def held_by(decision: Decision) -> str:
 
 
 def limit_name(decision: Decision, limit: str) -> str:
-    """A limit of a decision in words; a CapacityGroup with its name."""
+    """A limit of a decision in words; a CapacityGroup with its name, a stabilization window with its direction."""
     groups = [step.detail["group"] for step in decision.steps if step.step == "capacity"]
-    return f"CapacityGroup {groups[0]}" if limit == "CapacityGroup" and groups else LIMITS.get(limit, limit)
+    if limit == "CapacityGroup" and groups:
+        return f"CapacityGroup {groups[0]}"
+    if limit == "StabilizationWindow" and (window := _window(decision)):
+        return f"the {window} stabilization window"
+    return LIMITS.get(limit, limit)
+
+
+def _window(decision: Decision) -> str:
+    """Which window changed the count, by its field in the spec's behavior: that of removals raises it; empty: none."""
+    steps = [(step.in_, step.out) for step in decision.steps if step.step == "stabilization" and step.in_ != step.out]
+    return next(("scaleDown" if after > before else "scaleUp" for before, after in steps), "")
 
 
 def why(decision: Decision) -> str:

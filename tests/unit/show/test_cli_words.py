@@ -92,6 +92,29 @@ def test_one_line_says_why_a_decision_came_out_as_it_did(changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("asked", "stabilized", "line"),
+    [
+        pytest.param(3, 5, "held by the scaleDown stabilization window; metrics ask for 3", id="a removal is put off"),
+        pytest.param(
+            3, 7, "held by the scaleDown stabilization window, a pause; metrics ask for 3", id="an addition comes of it"
+        ),
+        pytest.param(9, 5, "held by the scaleUp stabilization window; metrics ask for 9", id="an addition is put off"),
+    ],
+)
+def test_the_window_that_changed_the_count_is_named(asked: int, stabilized: int, line: str) -> None:
+    limits = ["StabilizationWindow"] + ["Paused"] * (stabilized != 5)
+    made = decision(
+        {},
+        current_replicas=5,
+        final_desired_replicas=5,
+        raw_desired_replicas=asked,
+        constraints_applied=limits,
+        steps=[Step(step="stabilization", in_=asked, out=stabilized)],
+    )
+    assert words.why(made) == line
+
+
+@pytest.mark.parametrize(
     ("note", "line"),
     [
         ("directionFlip", "counting the pods without metrics reverses the result: replicas stay"),
