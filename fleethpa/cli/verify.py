@@ -18,7 +18,7 @@ from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import connecting, jobs_for, log_length, progress, unopened_past
+from fleethpa.frame.sources import jobs_for, log_length, progress, talking, unopened_past
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
 from fleethpa.show.formats import one
 from fleethpa.show.text import rfc3339
@@ -78,7 +78,7 @@ def audit_verify(
     pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> tuple[list[Report], str]:
-        async with connecting(session.config.servers):
+        async with talking(session.config.servers):
             try:
                 async with progress(session, "verifying", pool, await log_length(past, since_ms)):
                     found = verify_archive(past, since_ms, heads, pool, until_ms=until_ms, hpa=wanted)

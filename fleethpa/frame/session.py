@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config, load
-from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, internal, timed_out, usage
+from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, internal, usage
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
@@ -286,7 +286,9 @@ class Session:
             with self.readable():
                 return asyncio.run(limited())
         except TimeoutError as error:
-            raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
+            from fleethpa.frame.sources import no_answer
+
+            raise no_answer(str(self.options.get("timeout"))) from error
 
     @contextmanager
     def _writes_ended_at_interrupt(self) -> Iterator[None]:
@@ -349,7 +351,14 @@ class Session:
 
     @asynccontextmanager
     async def _connected(self, opening: AbstractAsyncContextManager[R]) -> AsyncIterator[R]:
-        """Open a connection; where no broker has answered for some seconds, stderr says what is waited for."""
+        async with AsyncExitStack() as stack:
+            with self.waiting():
+                opened = await stack.enter_async_context(opening)
+            yield opened
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Say on stderr what is waited for where it takes some seconds: the first answer of a broker."""
         import asyncio
 
         def remark() -> None:
@@ -357,9 +366,7 @@ class Session:
 
         waiting = asyncio.get_running_loop().call_later(SILENT_S, remark)
         try:
-            async with opening as opened:
-                waiting.cancel()
-                yield opened
+            yield
         finally:
             waiting.cancel()
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import CommandError, unreachable, usage
+from fleethpa.frame.errors import CommandError, timed_out, unreachable, usage
 from runtime.log import clean
 from schemas.codec import WireError
 from schemas.connection import KafkaSettings, SettingsError
@@ -45,11 +45,15 @@ def client_settings(config: Config) -> KafkaSettings:
 
 
 class _BrokerFailures(logging.Handler):
-    """Keeps why each broker could not be used: the driver logs it, and raises an error that does not say it."""
+    """Keeps why each broker could not be used: the driver logs it, and raises an error that does not say it.
+
+    `awaited`: the brokers to which a connection is being made; empty: to none.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.by_address: dict[str, Exception] = {}
+        self.awaited = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         match record.args:
@@ -62,7 +66,26 @@ _failures: Final = _BrokerFailures()
 
 @asynccontextmanager
 async def connecting(brokers: str) -> AsyncIterator[None]:
-    """Turn what the driver raises while connecting into a CommandError (exit 3; wrong settings: 2)."""
+    """As `talking`, while nothing but the brokers' answers is waited for: a time limit that ends it is `no_answer`."""
+    _failures.awaited = brokers
+    async with talking(brokers):
+        yield
+    _failures.awaited = ""
+
+
+def no_answer(limit: str) -> CommandError:
+    """The error for a command that its --timeout has ended, with the brokers if it was they that it waited for."""
+    brokers = _failures.awaited
+    if not brokers:
+        return timed_out(f"no answer within --timeout {limit}")
+    hangs = failure_of(brokers, TimeoutError())
+    what = f"no answer from Kafka at {brokers} within --timeout {limit}"
+    return timed_out(what, cause=hangs.cause, next_step=hangs.next_step)
+
+
+@asynccontextmanager
+async def talking(brokers: str) -> AsyncIterator[None]:
+    """Turn what the driver raises into a CommandError (exit 3; wrong settings: 2)."""
     from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
     _failures.by_address.clear()

@@ -16,7 +16,7 @@ from fleethpa.fleet.decisionpage import Explanation, explained
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import not_found, usage
-from fleethpa.frame.sources import connecting
+from fleethpa.frame.sources import talking
 from runtime.log import clean
 from schemas.keys import FLEET
 from streams.analysis.answer import answer
@@ -39,7 +39,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
 
     Raises CommandError: no such decision (exit 4), or the source cannot be read.
     """
-    async with connecting(servers):
+    async with talking(servers):
         try:
             if asked.partition >= await past.partitions():
                 raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")

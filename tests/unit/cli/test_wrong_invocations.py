@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -344,4 +345,23 @@ def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Pat
     done = _process(["get", "hpa", "-A", "--brokers", "127.0.0.1:1", "--timeout", "30s"], folder)
     assert done.returncode == 3
     assert b"cannot talk to Kafka at 127.0.0.1:1: 127.0.0.1:1 refuses the connection" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(["topics", "check"], id="what asks for topics"),
+        pytest.param(["get", "hpa", "-A"], id="what reads the fleet"),
+        pytest.param(["pause", "east/shop/web", "--reason", "INC-42"], id="what writes"),
+    ],
+)
+def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder: Path, verb: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = _process([*verb, "--brokers", address, "--timeout", "1s"], folder)
+    assert done.returncode == 124
+    assert f"Error: no answer from Kafka at {address} within --timeout 1s".encode() in done.stderr
+    assert b"The broker hangs" in done.stderr
+    assert b"Next: check that Kafka runs" in done.stderr
     assert b"Traceback" not in done.stderr
