@@ -79,6 +79,8 @@ class Plan:
     steady: bool = False
     """Measure once nearly all decisions are short."""
     metrics_from: fleetmetrics.MetricsFrom = "resource"
+    together: bool = False
+    """Ingest, observer and reconciler are one process, as on a machine that runs `fleethpa run all`."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +150,18 @@ class FleetRun:
         await self._enforce()
         reach = ("--brokers", self.address, "--log-level", "warning")
         clusters = ("--kubeconfig", str(config))
-        self._run("ingest", "fleethpa", "run", "ingest", *reach)
+        if plan.together:
+            others = ("--without", "decider", "--without", "router", "--web-port", "0")
+            self._run("all", "fleethpa", "run", "all", *others, *reach, *clusters, *self._prometheus())
+        else:
+            self._run("ingest", "fleethpa", "run", "ingest", *reach)
         for number, port in enumerate(free_ports(plan.deciders)):
             name = "decider" + str(number or "")
             self.decider_ports[name] = port
             self._run(name, "fleethpa", "run", "decider", *reach, "--web-port", str(port))
-        self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
-        self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
+        if not plan.together:
+            self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
+            self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
 
     async def clusters(self) -> Path:
         """Start what serves the clusters, and give their kubeconfig."""
@@ -378,6 +385,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     )
     parser.add_argument("--metrics-from", choices=get_args(fleetmetrics.MetricsFrom), default="resource")
     parser.add_argument("--steady", action="store_true", help="measure once nearly all decisions are short")
+    parser.add_argument("--together", action="store_true", help="ingest, observer and reconciler in one process")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")
@@ -395,6 +403,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
         given.push_seconds,
         given.steady,
         given.metrics_from,
+        given.together,
     )
     return plan, given
 
