@@ -127,7 +127,7 @@ class RealRun(FleetRun):
         return sum([total for total, _ in (await self.fast_counts()).values()])
 
 
-async def measure(hpas: int, seconds: float) -> Iterable[str]:
+async def measure(hpas: int, seconds: float, together: bool) -> Iterable[str]:
     """Run everything, and give the lines of a table."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleethpa-real-")))
@@ -135,7 +135,7 @@ async def measure(hpas: int, seconds: float) -> Iterable[str]:
         site = stack.enter_context(Site(CLUSTER, folder / "cluster", built, native=False))
         cluster = RealCluster(site, hpas)
         await cluster.fill()
-        plan = Plan(hpas, 1, PODS, "kafka", 24, 1, seconds, START_S, 0)
+        plan = Plan(hpas, 1, PODS, "kafka", 24, 1, seconds, START_S, 0, together=together)
         run = RealRun(plan, folder, stack)
         run.cluster = cluster
         loading = asyncio.create_task(cluster.keep_loading())
@@ -175,8 +175,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.fleet", description=__doc__)
     parser.add_argument("--hpas", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="measured stretch")
+    parser.add_argument("--together", action="store_true", help="ingest, observer and reconciler in one process")
     given = parser.parse_args(arguments)
-    for line in asyncio.run(measure(given.hpas, given.seconds)):
+    for line in asyncio.run(measure(given.hpas, given.seconds, given.together)):
         sys.stdout.write(line + "\n")
 
 
