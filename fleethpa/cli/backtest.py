@@ -25,7 +25,7 @@ from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for, price_of
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.options import FailIf, html_option, output_option, parse_duration_ms, parse_fail_if, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
@@ -164,7 +164,11 @@ async def _run(
         found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
         used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
         note = None if tried.read is not None or tried.selection.refs else session.note
-        return await run_all(past, found, window, model, faults, keep, note), used, coming
+        try:
+            return await run_all(past, found, window, model, faults, keep, note), used, coming
+        except CommandError as refused:
+            refused.code = max(refused.code, session.failed(faults))
+            raise
 
 
 def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:

@@ -37,23 +37,26 @@ class CommandError(Exception):
         cause: the likely cause; may be empty.
         next_step: the command to run next; may be empty.
         code: exit code of the process.
+
+    `others`: what else failed, to be told with it.
     """
 
     def __init__(self, what: str, *, cause: str = "", next_step: str = "", code: int = ANSWER_IS_NO) -> None:
         super().__init__(what)
         self.what, self.cause, self.next_step, self.code = what, cause, next_step, code
+        self.others: list[CommandError] = []
 
     def sentence(self) -> str:
         """What failed and its cause, on one line."""
         return f"{self.what}. {self.cause}" if self.cause else self.what
 
     def text(self) -> str:
-        """Return the three parts, one per line."""
+        """Return the three parts, one per line; below them those of the others."""
         lines = [f"Error: {clean(self.what)}"]
         lines += [f"  {line}" for line in self.cause.splitlines()]
         if self.next_step:
             lines.append(f"  Next: {clean(self.next_step)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(other.text() for other in self.others)])
 
 
 MANIFESTS = (".yaml", ".yml", ".json")

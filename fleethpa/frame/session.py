@@ -254,7 +254,8 @@ class Session:
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""
-        problem.next_step = completed(problem.next_step, self.places)
+        for each in (problem, *problem.others):
+            each.next_step = completed(each.next_step, self.places)
         return problem
 
     def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False, follows: bool = False) -> R:

@@ -122,7 +122,7 @@ def requests(
         with left_out.noting(view.id):
             spec = checked(body, changed_spec(body["spec"], settings), option) if settings else body["spec"]
             made.append(BacktestRequest(view.id, body | {"spec": spec}, view.spec, policy))
-    left_out.end(note if read is None and not selection.refs and made else None)
+    left_out.end(note if read is None and not selection.refs else None, is_any_left=bool(made))
     return made
 
 
@@ -140,13 +140,20 @@ class LeftOut:
         except CommandError as problem:
             self.problems[hpa] = problem
 
-    def end(self, note: Callable[[str], None] | None) -> None:
-        """Name those that are left out. Raises CommandError: there are some, and without `note` none may be."""
-        for problem in list(self.problems.values())[:1]:
-            if note is None:
-                raise problem
-            named = listed(map(str, self.problems))
-            note(f"{counted(len(self.problems), 'HPA')} left out: {named}. {problem.sentence()}")
+    def end(self, note: Callable[[str], None] | None, *, is_any_left: bool) -> None:
+        """Name those that are left out. `is_any_left`: whether there are others.
+
+        Raises CommandError: there are no others, or without `note` none may be left out: all of them are told then.
+        """
+        if not self.problems:
+            return
+        first, *others = self.problems.values()
+        if note is None:
+            first.others = others
+        if note is None or not is_any_left:
+            raise first
+        named = listed(map(str, self.problems))
+        note(f"{counted(len(self.problems), 'HPA')} left out: {named}. {first.sentence()}")
 
 
 def _of_files(
@@ -198,7 +205,7 @@ async def run_all(
                     [result] = run([by_hpa[hpa]], events, model)
                     also(by_hpa[hpa], events[hpa])
                     made[hpa] = result
-    left_out.end(note if made or faults else None)
+    left_out.end(note, is_any_left=bool(made or faults))
     return [(request, made[request.hpa]) for request in found if request.hpa in made]
 
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from fleethpa.frame.errors import INTERNAL
+from schemas.keys import parse_hpa_id
 from schemas.kubernetes.hpa import hpa_from_manifest
 from tests.kit import generated_log
 from tests.kit.archive import write_archive
+from tests.kit.broken import break_for
 from tests.kit.cli import Cli
 from tests.kit.generated_log import Fleet, GeneratedWorkload
 
@@ -103,6 +106,25 @@ def test_an_hpa_to_which_a_change_does_not_apply_ends_no_run_over_the_others(run
     assert [f"\n{hpa} " in done.stdout for hpa in HPAS] == [hpa != HPAS[1] for hpa in HPAS]
     named = run("backtest", *HPAS[:2], "--set", "cpu=70%", "--from", str(archive))
     assert (named.exit_code, named.stdout) == (2, "")
+
+
+def test_every_named_hpa_that_cannot_be_tried_is_told(run: Cli, archive: Path) -> None:
+    done = run("backtest", *HPAS[:3], "--set", "minReplicas=99", "--from", str(archive))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert [f"--set on {hpa}" in done.stderr for hpa in HPAS[:3]] == [True] * 3, done.stderr
+
+
+def test_a_refusal_of_one_named_hpa_hides_no_fault_with_another(
+    monkeypatch: pytest.MonkeyPatch, run: Cli, archive: Path
+) -> None:
+    faulty, refused = HPAS[0], HPAS[2]
+    place = "fleethpa.questions.backtests.run"
+    break_for(monkeypatch, parse_hpa_id(faulty), place, lambda requests, events, model: requests[0].hpa)
+    emits = ("--forecast", "1d", "--emit-schedule", "--from", str(archive))
+    done = run("backtest", faulty, refused, *emits)
+    assert (done.exit_code, done.stdout) == (INTERNAL, "")
+    assert f"Error: {faulty}: internal error: BrokenError: here\n" in done.stderr
+    assert f"Error: {refused}: less than one season was recorded\n" in done.stderr
 
 
 def test_guardrails_are_tried_on_all(run: Cli, archive: Path) -> None:
