@@ -14,6 +14,7 @@ import msgspec
 
 from fleethpa.show.formats import csv_cell, to_json_line
 from fleethpa.show.text import rfc3339
+from schemas.codec import WireError
 from schemas.keys import HpaId
 from streams.history.parallel import Faults
 from streams.history.recorded import Recorded
@@ -68,31 +69,67 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
 """Name, type and value of every column; columns are only ever added, at the end."""
 
 
+_INTEGERS: Final = range(-(2**63), 2**63)
+"""What an integer column of Parquet holds."""
+
 ExportedRow = list[Any]
 """The cells of a decision as a sheet of a format takes them: CSV's texts, Parquet's values, or the one line of JSON."""
 
 
 def row_of(recorded: Recorded, format_: str) -> ExportedRow:
-    """The row of a decision."""
+    """The row of a decision.
+
+    Raises WireError: the format has no place for a number of it; the text names the record and the column.
+    """
     if format_ == "csv":
-        return [csv_cell(str(_cell(kind, get(recorded)))) for _, kind, get in COLUMNS]
+        return [csv_cell(str(_cell(recorded, *column))) for column in COLUMNS]
     if format_ == "jsonl":
-        return [to_json_line({name: _json(kind, get(recorded)) for name, kind, get in COLUMNS})]
-    return [to_json_line(get(recorded)) if kind == "json" else get(recorded) for _, kind, get in COLUMNS]
+        return [_line(recorded)]
+    return [_sheet_cell(recorded, *column) for column in COLUMNS]
 
 
-def _json(kind: str, value: Any) -> Any:
-    return rfc3339(value) if kind == "time" else value
+def _line(recorded: Recorded) -> str:
+    line = {name: rfc3339(get(recorded)) if kind == "time" else get(recorded) for name, kind, get in COLUMNS}
+    try:
+        return to_json_line(line)
+    except TypeError:
+        for name, value in line.items():
+            _json(recorded, name, value)
+        raise
 
 
-def _cell(kind: str, value: Any) -> Any:
+def _sheet_cell(recorded: Recorded, name: str, kind: str, get: Callable[[Recorded], Any]) -> Any:
+    value = get(recorded)
+    if kind == "json":
+        return _json(recorded, name, value)
+    if kind == "integer" and value is not None and value not in _INTEGERS:
+        raise _misfit(recorded, name, f"{value} exceeds 64 bits")
+    return value
+
+
+def _cell(recorded: Recorded, name: str, kind: str, get: Callable[[Recorded], Any]) -> Any:
+    value = get(recorded)
     if value is None:
         return ""
     if kind == "texts":
         return ",".join(value)
     if kind == "flag":
         return "true" if value else "false"
-    return to_json_line(value) if kind == "json" else _json(kind, value)
+    if kind == "json":
+        return _json(recorded, name, value)
+    return rfc3339(value) if kind == "time" else value
+
+
+def _json(recorded: Recorded, name: str, value: Any) -> str:
+    """The JSON of a column's value: what a record holds and JSON does not are numbers beyond 64 bits."""
+    try:
+        return to_json_line(value)
+    except TypeError as error:
+        raise _misfit(recorded, name, error) from error
+
+
+def _misfit(recorded: Recorded, name: str, why: object) -> WireError:
+    return WireError(f"decision at {recorded.partition}@{recorded.offset}: {name}: {why}")
 
 
 class TextSheet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -186,3 +187,31 @@ def test_checkpoints_that_do_not_hold_are_a_fault_with_or_without_a_key(
     faults = fits("AuditReport", result.stdout)["faults"]
     assert len(faults) == 1
     assert faults[0].startswith(f"the signed checkpoints do not hold: {root}/checkpoints/000000000000.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "output", "stated"),
+    [
+        pytest.param("generation", 2**70, "parquet", "generation", id="a number in a sheet"),
+        pytest.param("generation", -(2**63) - 1, "jsonl", "generation", id="a number in a line"),
+        pytest.param("steps", [{"step": "bounds", "in": 2**70, "out": 1}], "parquet", "steps", id="one within a text"),
+        pytest.param("currentReplicas", "3", "parquet", "Expected `int`, got `str`", id="a text in place of a number"),
+        pytest.param("error", "\ud800", "parquet", "truncated", id="a text that is not Unicode"),
+    ],
+)
+def test_a_value_that_an_export_cannot_hold_is_refused_with_its_record_and_field(
+    run: Cli, tmp_path: Path, field: str, value: object, output: str, stated: str
+) -> None:
+    topics = topics_of(FLEET)
+    decisions = list(topics[DECISIONS, 0])
+    at = next(i for i, each in enumerate(decisions) if b"sameAs" not in each.value)
+    body = json.loads(decisions[at].value) | {field: value}
+    decisions[at] = structs.replace(decisions[at], value=json.dumps(body).encode())
+    root, out = tmp_path / "archive", tmp_path / "out"
+    write_archive(root, FLEET, topics=topics | {(DECISIONS, 0): decisions})
+    done = run("export", "decisions", "-o", output, "--out", str(out), "--from", str(root))
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert f"Error: decision at 0@{decisions[at].offset}: " in done.stderr
+    assert stated in done.stderr
+    assert "internal error" not in done.stderr
+    assert not out.exists()
