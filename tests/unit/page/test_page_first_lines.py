@@ -55,3 +55,17 @@ async def test_a_pause_of_the_whole_fleet_is_the_first_line_of_every_view(
         stated = (await asyncio.to_thread(run, *arguments)).stderr
         assert stated.startswith("warning: all clusters are paused (both directions, by anna"), (arguments, stated)
         assert "Next: fleethpa resume --all" in stated
+
+
+async def test_what_is_wrong_in_a_cluster_has_a_time_where_one_is_known(fleet: Fleet) -> None:
+    async with browsing() as client:
+        missing = Shown(await (await client.get("/clusters")).text())
+    assert "Cluster What Next east no reconciler serves it" in missing.text
+    for _ in range(5):
+        fleet.append(after_ms=10_000, by="ingest")
+    fleet.checkpoint()
+    async with browsing() as client:
+        silent = Shown(await (await client.get("/clusters")).text())
+    assert "Cluster Since What Next" in silent.text
+    assert "east 2026-" in silent.text
+    assert "east - no reconciler serves it" in silent.text
