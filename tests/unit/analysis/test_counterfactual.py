@@ -77,14 +77,14 @@ def test_many_counterfactuals_flip_exactly_where_they_say() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_counterfactuals_flip_exactly_where_they_say() -> None:
+def test_three_thousand_counterfactuals_flip_exactly_where_they_say() -> None:
     printed = 0
     for records in _sources(range(100, 200)):
         for inputs in evaluations(records):
             printed += check(inputs, counterfactuals(inputs))
-        if printed >= 10_000:
+        if printed >= 3_000:
             break
-    assert printed >= 10_000
+    assert printed >= 3_000
     print(f"{printed} counterfactuals checked")
 
 

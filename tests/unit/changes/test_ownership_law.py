@@ -311,4 +311,4 @@ def test_no_order_of_commands_leaves_a_target_to_nobody_unasked() -> None:
 
 @pytest.mark.slow
 def test_no_order_of_commands_leaves_a_target_to_nobody_unasked_at_length() -> None:
-    run_state_machine_as_test(Owners, settings=settings(max_examples=300, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Owners, settings=settings(max_examples=120, stateful_step_count=25, deadline=None))

@@ -182,6 +182,7 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
 )
 
 
+@pytest.mark.parametrize("size", [FEW], indirect=True, ids=["few"])
 @pytest.mark.parametrize(("command", "place", "whose"), FAULTS, ids=lambda each: each if isinstance(each, str) else "")
 def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
     archive: Path,
