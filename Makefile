@@ -40,7 +40,7 @@ test-pythons-short: setup  ## The same with a part of the tests, in less than fo
 	$(BIN)/python -m tests.pythons --short --limit-s 150
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores; all laws with all examples
-	$(BIN)/pytest -q --hypothesis-profile whole -m "(slow or hypothesis) and not kafka and not kubernetes and not page" -n 3 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --hypothesis-profile whole -m "(slow or hypothesis) and not kafka and not kubernetes and not page" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka -n 2 --dist loadfile

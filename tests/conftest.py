@@ -12,8 +12,10 @@ from tests.laws import register_profiles
 register_profiles()
 
 SLOW_TIMEOUT_S = 900
-LONGEST = "test_reconciler.py"
-"""It waits for twice as long as any other file: begun late, it would run on alone at the end."""
+LONGEST = ("test_documented_commands_run.py", "test_reconciler.py")
+"""They wait for twice as long as any other file of their tier: begun late, they would run on alone at the end."""
+WAITING = ("slow", "pipeline")
+"""Folders of tests that mostly wait, first that whose files take longer."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Python's own (700, 10, 10) look for cycles so often that thousands of tests took a sixth longer for it."""
 
@@ -47,8 +49,9 @@ def _waiting_beside_computing(items: list[pytest.Item]) -> list[pytest.Item]:
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    waiting = sorted((path for path in files if path.parent.name == "pipeline"), key=lambda path: path.name != LONGEST)
-    computing = [path for path in files if path.parent.name != "pipeline"]
+    waiting = [path for path in files if path.parent.name in WAITING]
+    waiting.sort(key=lambda path: (path.name not in LONGEST, WAITING.index(path.parent.name)))
+    computing = [path for path in files if path.parent.name not in WAITING]
     # None of them comes late: the last would run on alone.
     between = max(1, len(computing) * 3 // 4 // max(1, len(waiting)))
     order = list(computing)
