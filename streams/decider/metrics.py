@@ -56,13 +56,17 @@ _SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
 _UNKNOWN = (EvaluationResult(), -1)
 
 
-class LagHistogram(Histogram):  # the package has no call for several observations of one amount
-    """A histogram to which many observations of one amount are added at once."""
+class LagHistogram(Histogram):  # the package has no call for several observations
+    """A histogram to which many observations are added at once."""
 
-    def observe_equal(self, amount: float, count: int) -> None:
-        """Add so many observations of this amount."""
-        self._sum.inc(amount * count)
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
+    def observe_all(self, counts: Mapping[float, int]) -> None:
+        """Add so many observations of each amount. Each counter takes a lock, so it is raised once."""
+        buckets: Counted[int] = Counted()
+        for amount, count in counts.items():
+            buckets[bisect_left(self._upper_bounds, amount)] += count
+        self._sum.inc(sum([amount * count for amount, count in counts.items()]))
+        for at, count in buckets.items():
+            self._buckets[at].inc(count)
 
 
 class Results:
@@ -111,9 +115,8 @@ class Results:
         for (kind, result), count in results.items():
             self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc(count)
             kinds[kind] += count
-        for newest_ms, count in newest.items():
-            if newest_ms:
-                self._lag.observe_equal(max(0.0, now_s - newest_ms / 1000), count)
+        del newest[0]  # of evaluations that used no sample
+        self._lag.observe_all({max(0.0, now_s - newest_ms / 1000): count for newest_ms, count in newest.items()})
         return kinds
 
     def forget_others(self, owned: Iterable[OwnedPartition]) -> None:
