@@ -368,9 +368,12 @@ class Takes:
                     if epoch != self._assignment.epoch:
                         return
                     await self._publish(pending)
-            await self._send_messages()
-            self._metrics.refolded(self._assignment.owned.values())
-            due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
+            # Of a partition without a record there is nothing new to send, to count or to write.
+            folded = [self._assignment.owned.get(number) for number in sorted({each.partition for each in records})]
+            owned = [each for each in folded if each is not None]
+            await self._send_messages(owned)
+            self._metrics.refolded(owned)
+            due = [each for each in owned if each.partition.due_checkpoint]
             await self.checkpoint(due)
             if due:
                 self._free_memory.give_back()
@@ -433,9 +436,9 @@ class Takes:
         await all_written(writers.values())
         self._metrics.decided([decision for _, decision in pending])
 
-    async def _send_messages(self) -> None:
+    async def _send_messages(self, folded: Iterable[OwnedPartition]) -> None:
         """Send what the folded records say to other partitions: before a checkpoint, so that no crash loses it."""
-        messages = [each for owned in self._assignment.owned.values() for each in owned.take_messages()]
+        messages = [each for owned in folded for each in owned.take_messages()]
         if not messages:
             return
         self._fence.check()
