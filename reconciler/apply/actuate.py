@@ -253,14 +253,16 @@ class StatusWriter:
             else:
                 return
         try:
-            await self._client.request("POST", path, body=event.body)
+            await self._client.create_named(path, event.body)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
             await self._count_on(f"{path}/{event.name}", event)
 
     async def _count_on(self, path: str, event: EventWrite) -> None:
-        """Continue the count of an Event that existed before this process started."""
+        """Continue the count of an Event that existed before this process started, or that the same request created
+        when it was sent the first time.
+        """
         standing = await self._client.get_object(path)
         patch = statusplan.again(event, standing)
         if patch is not None:

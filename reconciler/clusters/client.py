@@ -1,9 +1,9 @@
 """One API client per member cluster, by raw paths.
 
 Every cluster has its own Configuration, never the process-wide default. The Kubernetes client reads the configuration,
-makes the TLS context and sets the headers that authenticate. GET and PUT go through libcurl (`transfers`); watches,
-rare requests, and what is not plainly reached go through an aiohttp session. Credentials are read again as they run
-out: file tokens each minute, exec plugins when their token ends, everything after a 401.
+makes the TLS context and sets the headers that authenticate. What may be sent twice goes through libcurl (`transfers`);
+watches, other requests, and what is not plainly reached go through an aiohttp session. Credentials are read again as
+they run out: file tokens each minute, exec plugins when their token ends, everything after a 401.
 """
 
 import asyncio
@@ -168,6 +168,11 @@ class ClusterClient:
         """PUT of JSON; gives the JSON of the answer."""
         return self._answered("PUT", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
+    async def create_named(self, path: str, body: Mapping[str, Any]) -> None:
+        """POST of an object with a name of its own, which may be sent twice: `AlreadyExists` may mean this very one."""
+        data = await self._answered("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S, may_repeat=True)
+        read_object(data, f"POST {path}")
+
     async def merge_patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
@@ -189,14 +194,21 @@ class ClusterClient:
         return read_object(data, f"{method} {path}")
 
     async def _answered(
-        self, method: str, path: str, *, body: Sent | None = None, content_type: ContentType = JSON, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Sent | None = None,
+        content_type: ContentType = JSON,
+        timeout_s: float,
+        may_repeat: bool = False,
     ) -> bytes:
-        """Ask, and return the body of a success as it came."""
+        """Ask, and return the body of a success as it came. `may_repeat`: it may be sent twice, whatever its method."""
         session = self._session
         if session is None or time.monotonic() >= self._token_until:
             session = await self._connected()
         sent = body if body is None or isinstance(body, bytes) else encoded(body)
-        if session.transfers is not None and method in _BY_TRANSFER:
+        if session.transfers is not None and (may_repeat or method in _BY_TRANSFER):
             url, lines = session.url(method, path), session.lines[content_type]
             try:
                 status, data, named = await session.transfers.ask(method, url, lines, sent, timeout_s)

@@ -141,15 +141,18 @@ async def test_requests_follow_each_other_on_one_connection_and_say_what_an_api_
         await client.put("/scale", {"spec": {"replicas": 4}})
         await client.merge_patch("/events/e", {"count": 2})
         await client.request("PATCH", "/scale?fieldManager=floor", body={"spec": {}}, content_type=APPLY_PATCH)
+        await client.create_named("/events", {"count": 1})
     assert server.connections == 1
     firsts, headers, bodies = zip(*server.requests, strict=True)
     assert firsts[0] == "GET /api/v1/pods?limit=5 HTTP/1.1"
     assert firsts[1].startswith("PUT /scale?timeout=")
     assert firsts[3].startswith("PATCH /events/e?timeout=")
-    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}', b'{"count":2}', b'{"spec":{}}')
+    assert firsts[5].startswith("POST /events?timeout=")
+    assert bodies[:3] == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}')
+    assert bodies[3:] == (b'{"count":2}', b'{"spec":{}}', b'{"count":1}')
     kinds = [each.get("content-type") for each in headers[1:]]
     json = "application/json"
-    assert kinds == [json, json, "application/merge-patch+json", "application/apply-patch+yaml"]
+    assert kinds == [json, json, "application/merge-patch+json", "application/apply-patch+yaml", json]
     for each in headers:
         assert (each["authorization"], each["accept"], each["user-agent"]) == (
             "Bearer t",
@@ -244,6 +247,30 @@ async def test_a_connection_that_is_cut_as_the_next_request_comes_costs_no_error
         await client.put("/scale", {})
         await client.put("/scale", {})
     assert (server.connections, len(server.requests)) == (2, 3)
+
+
+async def test_an_object_with_a_name_is_sent_again_by_libcurl_alone_and_one_without_by_neither(way: str) -> None:
+    async def cuts(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(b"{}"))
+        await server.next(connection)
+        if server.connections == 1:
+            connection.cut()
+        await connection.send(whole(b"{}"))
+
+    async def creates(create: Callable[[ClusterClient], Awaitable[object]]) -> tuple[bool, int]:
+        async with served(cuts) as (server, client):
+            await client.put("/scale", {})
+            try:
+                await create(client)
+            except NoAnswerError:
+                return False, len(server.requests)
+        return True, len(server.requests)
+
+    named = await creates(lambda client: client.create_named("/events", {}))
+    other = await creates(lambda client: client.request("POST", "/leases", body={}))
+    # Through libcurl the other one goes on aiohttp's own connection, the second of the server.
+    assert (named, other) == (((True, 3), (True, 2)) if way == "libcurl" else ((False, 2), (False, 2)))
 
 
 @pytest.mark.parametrize("sent", [b"", OK + b"Content-Length: 20\r\n\r\n{", OK[:20]], ids=["nothing", "half", "a head"])

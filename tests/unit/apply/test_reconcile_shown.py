@@ -35,7 +35,7 @@ def status_write() -> StatusWrite:
     return made
 
 
-def shown_status(status: dict[str, Any]) -> ShownDecision:
+def shown_status(status: dict[str, Any], events: tuple[tuple[str, str, str], ...] = ()) -> ShownDecision:
     decision = Decision(
         id="0-1-web",
         seq=1,
@@ -49,6 +49,7 @@ def shown_status(status: dict[str, Any]) -> ShownDecision:
         scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         mode="enforce",
         status=status,
+        events=list(events),
     )
     shown = shown_decision(decision)
     assert shown is not None
@@ -159,3 +160,30 @@ async def test_a_full_record_reads_the_object_only_where_it_shows_nothing_new() 
         made.add(shown_status({"currentReplicas": replicas}), Position(0, 1))
         await status_writer.write(made)
     assert client.requests == ["get", "put", "put", "get"], "others may have changed what shows nothing new"
+
+
+class TwiceSent(Counting):
+    """A client whose connection was closed after the Event had been created: it sends it again, and is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event: dict[str, Any] = {}
+
+    async def create_named(self, path: str, body: dict[str, Any]) -> None:
+        self.requests.append("create")
+        self.event = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+        raise ApiError(409, "there is one", reason="AlreadyExists")
+
+    async def get_object(self, path: str) -> dict[str, Any]:
+        self.requests.append("get event")
+        return self.event
+
+
+async def test_an_event_that_was_sent_twice_is_counted_once() -> None:
+    client = TwiceSent()
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    made = StatusWrite()
+    made.add(shown_status({"currentReplicas": 3}, (("Normal", "SuccessfulRescale", "New size: 3"),)), Position(0, 1))
+    await status_writer.write(made)
+    assert client.requests == ["get", "put", "create", "get event"], "no patch that counts it once more"
+    assert client.event["count"] == 1

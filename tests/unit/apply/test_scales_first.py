@@ -224,10 +224,9 @@ class SlowCluster:
         self.written.append(path.split("/")[-2])
         return body
 
-    async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
+    async def create_named(self, path: str, body: dict[str, Any]) -> None:
         await self._passes()
         self.events[body["metadata"]["name"]] = body
-        return body
 
     async def merge_patch(self, path: str, body: dict[str, Any]) -> None:
         await self._passes()
