@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from schemas.kubernetes import versions
 from schemas.kubernetes.shape import Decoding, Json, ListOf, Shape, Struct
-from schemas.kubernetes.versions import HPA_V1, HPA_V2, SPEC, STATUS, set_defaults_v1, set_defaults_v2
+from schemas.kubernetes.versions import HPA_V1, HPA_V2, METADATA, SPEC, STATUS, set_defaults_v1, set_defaults_v2
 
 KIND = "HorizontalPodAutoscaler"
 V1, V2, V2BETA2 = "autoscaling/v1", "autoscaling/v2", "autoscaling/v2beta2"
@@ -56,6 +56,19 @@ def manifest_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Json:
     """An autoscaling/v2 manifest with a spec, and what there is of a name, a namespace, labels and annotations."""
     kept = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if metadata.get(name)}
     return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": kept, "spec": spec}
+
+
+def metadata_wire_form(metadata: Mapping[str, Any]) -> Json | None:
+    """Give the metadata of an autoscaling/v2 object as `hpa_from_manifest` gives it within its object, but for the
+    namespace of one that names none; None: some field is wrong.
+    """
+    run = Decoding()
+    decoded = METADATA.decode(metadata, "metadata", run)
+    if run.problems:
+        return None
+    if "annotations" not in decoded:
+        return decoded
+    return METADATA.decode(versions.drop_round_trip_annotations(decoded), "metadata", run)
 
 
 def status_wire_form(status: Mapping[str, Any]) -> Json | None:

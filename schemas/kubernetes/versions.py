@@ -147,7 +147,7 @@ _TYPES = declared(
 )
 """Upstream's types with their fields in upstream's order, written as `schemas.kubernetes.shape.declared` reads them."""
 
-BEHAVIOR, SPEC, STATUS = _TYPES["Behavior"], _TYPES["Spec"], _TYPES["Status"]
+METADATA, BEHAVIOR, SPEC, STATUS = _TYPES["ObjectMeta"], _TYPES["Behavior"], _TYPES["Spec"], _TYPES["Status"]
 HPA_V2, HPA_V1 = _TYPES["Hpa"], _TYPES["HpaV1"]
 METRIC_V1, CURRENT_METRIC_V1 = _TYPES["MetricSpecV1"], _TYPES["MetricStatusV1"]
 METRICS_V1, CURRENT_METRICS_V1, CONDITIONS = ListOf(METRIC_V1), ListOf(CURRENT_METRIC_V1), ListOf(_TYPES["Condition"])

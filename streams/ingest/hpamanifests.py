@@ -7,19 +7,30 @@ from typing import Any
 import msgspec
 
 from schemas.codec import encode
-from schemas.kubernetes.hpa import V2, ManifestError, hpa_from_manifest, status_wire_form
+from schemas.kubernetes.hpa import (
+    KIND,
+    V2,
+    ManifestError,
+    hpa_from_manifest,
+    manifest_of,
+    metadata_wire_form,
+    status_wire_form,
+)
+from schemas.kubernetes.objectmeta import path_segment_errors, validate_new_metadata
 from schemas.kubernetes.validation import api_error_message, validate_create
 from schemas.limits import HPA_DEPTH, Refusal
 from streams.ingest.checks import check_text
 
-_ANY_VERSION = "1"
+_ANY = "any"
+_PARTS = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _MAX_KNOWN_BYTES = 64 * 1024 * 1024
 _MAX_ONE_BYTES = 16 * 1024
-"""A larger HPA is checked each time: many of these would push all others out of the cache."""
+"""A larger part is checked each time: many of these would push all others out of the cache."""
 
 
-class KnownHpas:
-    """HPAs as they were checked, by a digest of what they were without status and version; some 1 kB each.
+class KnownParts:
+    """Parts of HPAs as they were checked, by a digest of what they were: of each its metadata, some 0.3 kB, and the
+    specs, of which a fleet has few different ones.
 
     However large and many the HPAs are that somebody reports, no more than `max_bytes` are kept.
     """
@@ -44,7 +55,7 @@ class KnownHpas:
             self.bytes -= len(oldest) + len(self._known.pop(oldest))
 
 
-_known = KnownHpas()
+_known = KnownParts()
 
 
 def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -61,33 +72,61 @@ def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
-    """Check an HPA that may differ from a known one in its status only: four times a minute each of them does.
+    """Check an HPA of the newest version, of which no rule is about two parts: four times a minute each comes with
+    another status, and most have the spec of others but for the name of what they scale.
 
     None: it is to be checked as a whole, also for the texts of its errors.
     """
-    status, metadata = hpa.get("status"), hpa["metadata"]
-    version = metadata.get("resourceVersion")
-    if not (isinstance(status, dict) and hpa.get("apiVersion") == V2 and isinstance(version, str) and version):
+    spec, status = hpa.get("spec"), hpa.get("status")
+    if (hpa.get("apiVersion"), hpa.get("kind")) != (V2, KIND) or not hpa.keys() <= _PARTS:
         return None
-    shown = status_wire_form(status)
-    if shown is None:
+    if not (isinstance(spec, dict) and isinstance(status, dict)) or (shown := status_wire_form(status)) is None:
         return None
-    rest = {name: value for name, value in hpa.items() if name != "status"}
-    rest["metadata"] = metadata | {"resourceVersion": _ANY_VERSION}
     try:
-        key = sha256(encode((rest, namespace))).digest()
+        metadata = _checked_metadata(hpa["metadata"], namespace)
+        checked = metadata and _checked_spec(spec)
     except RecursionError:
         return None
-    known = _known.get(key)
-    if known is None:
+    return checked and {"kind": KIND, "apiVersion": V2, "metadata": metadata, "spec": checked, "status": shown}
+
+
+def _checked_metadata(metadata: dict[str, Any], namespace: str) -> dict[str, Any] | None:
+    """Metadata of the newest version, checked, with their namespace; None: something may be wrong."""
+    version = metadata.get("resourceVersion")
+    if not (isinstance(version, str) and version):
+        return None
+    rest = metadata | {"resourceVersion": _ANY}
+    key = sha256(encode((rest, namespace))).digest()
+    if (known := _known.get(key)) is None:
+        named = None if _is_deeper(rest, HPA_DEPTH.most - 1) else metadata_wire_form({"namespace": namespace} | rest)
+        if named is None or named.get("namespace") != namespace or any(True for _ in validate_new_metadata(named)):
+            return None
+        known = encode(named)
+        _known.put(key, known)
+    checked: dict[str, Any] = msgspec.json.decode(known)
+    checked["resourceVersion"] = version
+    return checked
+
+
+def _checked_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """A spec of the newest version, checked and defaulted; None: it, or the name of what it scales, may be wrong."""
+    target = spec.get("scaleTargetRef")
+    name = target.get("name") if isinstance(target, dict) else None
+    if not (isinstance(target, dict) and isinstance(name, str) and name and name.isascii()):
+        return None
+    if path_segment_errors(name):
+        return None
+    other = spec | {"scaleTargetRef": target | {"name": _ANY}}
+    key = sha256(encode(other)).digest()
+    if (known := _known.get(key)) is None:
         try:
-            known = encode(_as_whole(_name(hpa), rest, namespace))
+            known = encode(_as_whole(_ANY, manifest_of({"name": _ANY}, other), _ANY)["spec"])
         except Refusal:
             return None
         _known.put(key, known)
     checked: dict[str, Any] = msgspec.json.decode(known)
-    checked["metadata"]["resourceVersion"] = version
-    return checked | {"status": shown}
+    checked["scaleTargetRef"]["name"] = name
+    return checked
 
 
 def _as_whole(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:

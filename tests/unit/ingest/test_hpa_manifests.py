@@ -648,6 +648,52 @@ def test_an_hpa_of_which_only_the_status_changed_is_checked_as_the_whole_would_b
             assert whole["metadata"]["resourceVersion"] == version
 
 
+METADATA: list[Any] = [
+    pytest.param({}, id="none"),
+    pytest.param({"labels": {"app": "web"}, "annotations": {"a/b": "c"}, "uid": "u"}, id="usual"),
+    pytest.param({"annotations": {f"{PREFIX}/behavior": "{}"}}, id="an annotation of another version alone"),
+    pytest.param(
+        {"annotations": {f"{PREFIX}/behavior": "{}", "z": "1", "a": ""}, "finalizers": ["a/b"]}, id="and more"
+    ),
+    pytest.param({"annotations": {"no key": "1"}}, id="a wrong annotation"),
+    pytest.param({"labels": {}, "deletionTimestamp": None, "generation": 0, "nosuch": 1}, id="empty and unknown"),
+    pytest.param({"namespace": "shop", "creationTimestamp": "2026-01-01T01:00:00+01:00"}, id="a namespace and a time"),
+    pytest.param({"namespace": "other"}, id="another namespace"),
+    pytest.param({"namespace": None}, id="no namespace"),
+    pytest.param({"uid": 7}, id="a wrong type"),
+    pytest.param({"resourceVersion": 7}, id="a version of a wrong type"),
+    pytest.param({"resourceVersion": ""}, id="an empty version"),
+    pytest.param({"managedFields": nested(30)}, id="deep"),
+    pytest.param({"managedFields": nested(31)}, id="too deep"),
+    pytest.param({"ownerReferences": [{"kind": "App", "name": "a", "controller": False}]}, id="a wrong owner"),
+]
+
+
+@pytest.mark.parametrize("metadata", METADATA)
+@pytest.mark.parametrize("more", [{}, {"nosuch": 1}, {"kind": "Hpa"}, {"apiVersion": "autoscaling/v1"}, {"spec": None}])
+def test_metadata_are_checked_as_in_the_whole(metadata: dict[str, Any], more: dict[str, Any]) -> None:
+    hpa = manifest() | {"status": {"desiredReplicas": 3}} | more
+    hpa["metadata"] |= {"resourceVersion": "7"} | metadata
+    whole, parts = (_checked(copy.deepcopy(hpa), check) for check in (_whole, checked_hpa))
+    assert json.dumps(parts) == json.dumps(whole)
+
+
+def versioned(hpa: dict[str, Any]) -> dict[str, Any]:
+    return hpa | {"metadata": hpa["metadata"] | {"resourceVersion": "7"}, "status": {}}
+
+
+@pytest.mark.parametrize("target", ["web", "any", "", "a/b", "..", "\u00fc", "\ud800", 7, None])
+@pytest.mark.parametrize("spec", [{}, {"minReplicas": 20}, {"behavior": {}}, {"scaleTargetRef": None}])
+def test_what_an_hpa_scales_is_checked_where_the_rest_of_its_spec_is_known(target: Any, spec: dict[str, Any]) -> None:
+    assert isinstance(_checked(versioned(manifest()), checked_hpa), dict), "its spec is known from here on"
+    hpa = versioned(manifest(**spec))
+    if hpa["spec"]["scaleTargetRef"]:
+        hpa["spec"]["scaleTargetRef"] = hpa["spec"]["scaleTargetRef"] | {"name": target}
+    for _ in range(2):
+        whole, parts = (_checked(copy.deepcopy(hpa), check) for check in (_whole, checked_hpa))
+        assert json.dumps(parts) == json.dumps(whole)
+
+
 @pytest.mark.parametrize(
     ("levels", "is_refused"), [pytest.param(30, False, id="within"), pytest.param(31, True, id="one more")]
 )

@@ -33,7 +33,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from streams.ingest.convert import convert
-from streams.ingest.hpamanifests import KnownHpas
+from streams.ingest.hpamanifests import KnownParts
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.own import ReceivedAt, admit, refuse_agents
 from streams.ingest.pieces import AgentRates, Conversion, RawRecord
@@ -261,7 +261,7 @@ def test_nothing_is_kept_of_large_texts_that_differ_each_time(make: Callable[[st
 
 
 def test_known_hpas_take_no_more_memory_than_they_may() -> None:
-    known = KnownHpas(max_bytes=1_000, max_one_bytes=200)
+    known = KnownParts(max_bytes=1_000, max_one_bytes=200)
     known.put(b"too large", b"x" * 201)
     assert known.get(b"too large") is None
     for number in range(50):
