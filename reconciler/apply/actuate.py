@@ -125,15 +125,17 @@ class StatusWriter:
         self._correlator = EventCorrelator(self._budget)
         self._written: dict[HpaId, LiveHpa] = {}
         """The HPAs as the API server answered the last write of their status."""
+        self._begun_ms = clock()
         self._written_ms: dict[HpaId, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
         self._shown = metrics.frequent.of(metrics.status_writes.labels(client.name, "status", "ok"))
 
-    def is_due(self, hpa: HpaId, every_ms: int) -> bool:
+    def is_due(self, hpa: HpaId, every_ms: int, *, is_late: bool = False) -> bool:
         """Whether a status in which only metric values have changed (where the status is not fleethpa's: whether
-        Events) is to be written now, if that is done every `every_ms` (0: with each evaluation).
+        Events) is to be written now, if that is done every `every_ms` (0: with each evaluation). The first one is at
+        once; of a late decision `every_ms` after this has begun: it shows what will soon no longer hold.
         """
-        written_ms = self._written_ms.get(hpa)
+        written_ms = self._written_ms.get(hpa, self._begun_ms if is_late else None)
         return not every_ms or written_ms is None or self._clock() - written_ms >= every_ms
 
     async def write(self, status_write: StatusWrite) -> None:

@@ -36,9 +36,10 @@ NEARLY_LATE_MS: Final = 2_000
 LATE_MS: Final = 5_000
 """A decision that is older than this when it is read is late: the whole way from samples to decisions is overloaded."""
 LATE_STATUS_MS: Final = 60_000
-"""How often the status and the Events of an HPA are written while decisions are late: the processor time that this
-saves goes to those that are to catch up. A wanted write that is late by its time to live is lost, and a lost one costs
-a status, an Event and another wanted write, so that without this the whole way would stay late.
+"""How often the status and the Events of an HPA are written while decisions are late, and for how long none is after a
+cluster was opened: the processor time that this saves goes to those that are to catch up. A wanted write that is late
+by its time to live is lost, and a lost one costs a status, an Event and another wanted write, so that without this the
+whole way would stay late.
 """
 
 
@@ -365,7 +366,8 @@ class ClusterWriters:
         """
         now_ms = self._clock()
         is_late = now_ms - (time_ms(decision.time) or now_ms) > LATE_MS
-        is_due = worker.status_writer.is_due(shown.hpa, max(every_ms, LATE_STATUS_MS if is_late else 0))
+        every_ms = max(every_ms, LATE_STATUS_MS if is_late else 0)
+        is_due = worker.status_writer.is_due(shown.hpa, every_ms, is_late=is_late)
         if (is_due and shown.has_status) or (shown.has_events and (is_due or not is_late)):
             full = position if isinstance(decision, Decision) else None
             self._queue_status(worker, shown, full, status=is_due)

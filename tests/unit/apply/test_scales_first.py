@@ -420,6 +420,28 @@ async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_
             assert waits(news) == is_written, (after_ms, late_ms)
 
 
+@pytest.mark.parametrize("kind", ["full", "short"])
+async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_its_cluster_was_opened(
+    kind: str,
+) -> None:
+    # As when a fleet starts: all statuses are due at once, and most would be superseded while they wait.
+    cluster, hpa = SlowCluster(), HpaId("east", "shop", "web")
+    async with cluster.served():
+        pool = cluster.writers._workers["east"].status_writes
+        began_ms = cluster.now_ms
+        cluster.writers.learn(cluster.decision(1, "web"), 0)
+        for seq, after_ms, late_ms, is_written in [
+            (2, 0, LATE_MS + 1, False),
+            (3, 0, LATE_MS, True),
+            (4, LATE_STATUS_MS - 1, LATE_MS + 1, False),
+            (5, LATE_STATUS_MS, LATE_MS + 1, True),
+        ]:
+            cluster.now_ms = began_ms + after_ms
+            full = structs.replace(cluster.decision(seq, "web"), time=moment(cluster.now_ms - late_ms))
+            cluster.writers.take(full if kind == "full" else cluster.short(seq, "0-1-u-web", late_ms), Position(0, seq))
+            assert (pool.take_back(hpa) is not None) == is_written, (after_ms, late_ms)
+
+
 RESCALED = ("Normal", "SuccessfulRescale", "New size: 5; reason: above target")
 
 
