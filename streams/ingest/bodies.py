@@ -175,8 +175,9 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
     why = hpa.get(IGNORED)
     if not isinstance(why, str):
         checked = checked_hpa(hpa, place.namespace)
-        # In the defaulted object of the newest version fields may be that were hidden in annotations.
-        return fitted_hpa(checked, place.namespace, refuse)
+        # In the defaulted object of the newest version fields may be that were hidden in annotations. Most are as they
+        # came, which was within the limits.
+        return checked if checked == hpa else fitted_hpa(checked, place.namespace, refuse)
     checked = checked_hpa({name: value for name, value in hpa.items() if name != IGNORED}, place.namespace)
     checked["spec"].pop("metrics", None)  # the default of an HPA without any
     why = limits.shortened(why, limits.ERROR)
