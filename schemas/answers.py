@@ -362,8 +362,9 @@ def shared(pod: Pod) -> Pod:
 
 _ENCODER = msgspec.msgpack.Encoder()
 _LABELS = msgspec.msgpack.Decoder(dict[str, str])
-_Shape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
-_SHAPE = msgspec.msgpack.Decoder(_Shape)
+PodShape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
+"""Containers, init containers, pod-level requests and overhead of a pod."""
+_SHAPE = msgspec.msgpack.Decoder(PodShape)
 
 
 def shape_of(pod: Pod) -> bytes:
@@ -377,9 +378,9 @@ def _shared_labels(labels: bytes) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8192)
-def shared_shape(shape: bytes) -> _Shape:
+def shared_shape(shape: bytes) -> PodShape:
     """Give containers, init containers, pod-level requests and overhead of a shape, the same objects each time."""
-    known: _Shape = _SHAPE.decode(shape)
+    known: PodShape = _SHAPE.decode(shape)
     return known
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from sys import intern
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from schemas.answers import shape_of, shared_shape
+from schemas.answers import PodShape, shape_of, shared_shape
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import Selector, is_selector, parse_selector
@@ -48,29 +49,61 @@ class MatchingPods:
         return self._list
 
 
-class TrackedPod(PodRow, frozen=True, gc=False, kw_only=True):
-    """A pod with what it was compiled from.
+class PodKind(Struct, gc=False):
+    """What pods of one workload have in common, once for all of them: memory."""
 
-    `mark` (the full list that named it last) and `selectors` (those in use that match it) are changed in place: another
+    labels: dict[str, str]
+    shape: PodShape
+    owner: str
+    selectors: tuple[str, ...]
+    """Those in use that match it."""
+
+    def is_of(self, pod: Pod, shape: PodShape) -> bool:
+        """Whether it gives what the pod has, in the same order of labels."""
+        known, labels = self.labels, pod.labels
+        return self.shape is shape and self.owner == pod.owner and known == labels and list(known) == list(labels)
+
+
+class TrackedPod(PodRow, frozen=True, gc=False, kw_only=True):
+    """A pod with all that was reported of it. `mark`, the full list that named it last, is changed in place: another
     row would be another pod for those that calculate.
     """
 
-    pod: Pod
+    uid: str
+    kind: PodKind
     mark: str = ""
-    selectors: tuple[str, ...] = ()
+
+    @property
+    def pod(self) -> Pod:
+        """The pod as it was reported, made anew at each call."""
+        kind = self.kind
+        containers, init_containers, pod_requests, overhead = kind.shape
+        return Pod(
+            name=self.name,
+            uid=self.uid,
+            labels=kind.labels,
+            phase=self.phase,
+            start=self.start_ms,
+            ready=self.ready,
+            ready_at=None if self.ready_at_ms == ZERO_TIME_MS else self.ready_at_ms,
+            deleting=self.deleting,
+            containers=containers,
+            init_containers=init_containers,
+            pod_requests=pod_requests,
+            overhead=overhead,
+            owner=kind.owner,
+        )
 
 
 class Membership:
     """All pods of a namespace, and for every selector in use those it matches."""
 
-    __slots__ = ("_labelled", "_members", "_same", "_version", "changes", "pods")
+    __slots__ = ("_labelled", "_members", "_version", "changes", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, TrackedPod] = {}
         self._labelled: dict[tuple[str, str], Names[str]] = {}
         """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
-        self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """The `selectors` in use, so that pods of one workload share them."""
         self._members: dict[str, MatchingPods] = {}
         self._version = 0
         self.changes = 0
@@ -78,31 +111,41 @@ class Membership:
 
     def put(self, pod: Pod, mark: str = "") -> None:
         """Add a pod or take over its change."""
-        name, known = pod.name, self.pods.get(pod.name)
-        selectors = () if known is None else known.selectors
-        if known is None or known.pod.labels != pod.labels:
+        known = self.pods.get(pod.name)
+        # Of a known pod its own texts, which are the keys of tables.
+        name = pod.name if known is None else known.name
+        shape = shape_of(pod)
+        kind = self._kind(pod, known, shared_shape(shape))
+        if known is None or known.kind.labels != pod.labels:
             self._unlabel(known)
-            for label in pod.labels.items():
+            for label in kind.labels.items():
                 self._labelled[label] = with_name(self._labelled.get(label, ()), name)
-            selectors = self._relabelled(name, selectors, pod.labels)
-        self.pods[name] = pod_row(pod, mark, selectors)
+            for selector in () if known is None else known.kind.selectors:
+                if selector not in kind.selectors:
+                    self._members[selector].drop(name)
+            self._version += 1
+        self.pods[name] = _tracked(name, pod, kind, _template(shape), mark, known)
         self.changes += 1
-        for selector in selectors:
+        for selector in kind.selectors:
             self._members[selector].put(name)
 
-    def _relabelled(self, name: str, before: tuple[str, ...], labels: dict[str, str]) -> tuple[str, ...]:
-        """Give the selectors that match a pod with other labels than before."""
-        after = tuple([text for text, members in self._members.items() if members.selector.matches(labels)])
-        for selector in before:
-            if selector not in after:
-                self._members[selector].drop(name)
-        self._version += 1
-        return self._shared(after)
+    def _kind(self, pod: Pod, known: TrackedPod | None, shape: PodShape) -> PodKind:
+        """Give the kind of a pod: the one that it had, that of the newest pod with the rarest of its labels, or a
+        new one.
+        """
+        if known is not None and known.kind.is_of(pod, shape):
+            return known.kind
+        alike = min([self._labelled.get(label, ()) for label in pod.labels.items()], key=len, default=())
+        newest = self.pods[next(reversed(alike))].kind if alike else None
+        if newest is not None and newest.is_of(pod, shape):
+            return newest
+        selectors = [text for text, members in self._members.items() if members.selector.matches(pod.labels)]
+        return PodKind(pod.labels, shape, pod.owner, tuple(selectors))
 
     def _unlabel(self, known: TrackedPod | None) -> None:
         if known is None:
             return
-        for label in known.pod.labels.items():
+        for label in known.kind.labels.items():
             names = without_name(self._labelled[label], known.name)
             if names:
                 self._labelled[label] = names
@@ -119,7 +162,7 @@ class Membership:
         if known is None:
             return
         self._unlabel(known)
-        for selector in known.selectors:
+        for selector in known.kind.selectors:
             self._members[selector].drop(name)
         self._version += 1
         self.changes += 1
@@ -140,7 +183,9 @@ class Membership:
         if members is None or not members.names:
             return ()
         if members.overlap_version != self._version:
-            members.overlap = tuple(sorted({text for name in members.names for text in self.pods[name].selectors}))
+            kinds = [self.pods[name].kind for name in members.names]
+            found, first = tuple(sorted({text for kind in kinds for text in kind.selectors})), kinds[0].selectors
+            members.overlap = first if first == found else found
             members.overlap_version = self._version
         return members.overlap
 
@@ -150,8 +195,9 @@ class Membership:
         if members is None and is_selector(selector):
             members = self._members[selector] = MatchingPods(selector)
             for known in map(self.pods.__getitem__, self._candidates(members.selector)):
-                if members.selector.matches(known.pod.labels):
-                    structs.force_setattr(known, "selectors", self._shared((*known.selectors, selector)))
+                if members.selector.matches(known.kind.labels):
+                    if selector not in known.kind.selectors:
+                        known.kind.selectors = (*known.kind.selectors, selector)
                     members.put(known.name)
             self._version += 1
             self.changes += 1
@@ -160,9 +206,6 @@ class Membership:
     def _candidates(self, selector: Selector) -> Iterable[str]:
         """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
         return min([self._labelled.get(label, ()) for label in selector.equalities], key=len, default=self.pods)
-
-    def _shared(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
-        return self._same.setdefault(selectors, selectors)
 
     def may_hold_unused(self, used: int) -> bool:
         """Say whether there may be selectors to forget where at least so many are used."""
@@ -174,27 +217,42 @@ class Membership:
         if not self.may_hold_unused(len(keep)):
             return
         self._members = {text: members for text, members in self._members.items() if text in keep}
-        self._same = {}
         for known in self.pods.values():
-            used_ones = tuple([text for text in known.selectors if text in keep])
-            structs.force_setattr(known, "selectors", self._shared(used_ones))
+            kind = known.kind
+            if not keep.issuperset(kind.selectors):
+                kind.selectors = tuple([text for text in kind.selectors if text in keep])
         self._version += 1
         self.changes += 1
 
 
-def pod_row(pod: Pod, mark: str = "", selectors: tuple[str, ...] = ()) -> TrackedPod:
+def pod_row(pod: Pod) -> PodRow:
     """Compile a pod into the form that calculations use."""
+    shape = shape_of(pod)
+    kind = PodKind(pod.labels, shared_shape(shape), pod.owner, ())
+    return _tracked(pod.name, pod, kind, _template(shape), "", None)
+
+
+def _tracked(
+    name: str, pod: Pod, kind: PodKind, template: PodTemplate, mark: str, known: TrackedPod | None
+) -> TrackedPod:
+    """Compile a pod with the objects of the one before where they are equal."""
+    uid, start_ms = pod.uid, pod.start
+    ready_at_ms = ZERO_TIME_MS if pod.ready_at is None else pod.ready_at
+    if known is not None:
+        uid = known.uid if known.uid == uid else uid
+        start_ms = known.start_ms if known.start_ms == start_ms else start_ms
+        ready_at_ms = known.ready_at_ms if known.ready_at_ms == ready_at_ms else ready_at_ms
     return TrackedPod(
-        pod.name,
-        _template(shape_of(pod)),
-        pod.phase,
-        pod.start,
-        pod.ready,
-        ZERO_TIME_MS if pod.ready_at is None else pod.ready_at,
+        name,
+        template,
+        intern(pod.phase),
+        start_ms,
+        None if pod.ready is None else intern(pod.ready),
+        ready_at_ms,
         pod.deleting,
-        pod=pod,
+        uid=uid,
+        kind=kind,
         mark=mark,
-        selectors=selectors,
     )
 
 

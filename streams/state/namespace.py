@@ -10,7 +10,6 @@ from zlib import crc32
 from msgspec import structs
 
 from schemas import limits
-from schemas.answers import shared
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
 from streams.state.answers import with_part
@@ -202,15 +201,16 @@ class Namespace:
         """Add a pod or take over its change."""
         row = spread_over(pod.name)
         old, mark = self.pods.get(pod.name), self.pod_list.mark
-        if old is not None and old.mark == mark and old.pod == pod:
+        before = None if old is None else old.pod
+        if old is not None and old.mark == mark and before == pod:
             return
         self.touch_of(limits.ROW_PODS, row)
         if old is not None:
             self.membership.note(pod.name, mark)
-        if old is None or old.pod != pod:
-            more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
+        if before != pod:
+            more = pod_size(pod) - (0 if before is None else pod_size(before))
             if self.takes(limits.ROW_PODS, row, pod.name, more):
-                self.membership.put(shared(pod), mark)
+                self.membership.put(pod, mark)
 
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""

@@ -12,7 +12,6 @@ import cramjam
 import msgspec
 
 from schemas import limits
-from schemas.answers import shared
 from schemas.keys import HpaId, namespace_key, split_namespace_key
 from streams.state.answers import asked
 from streams.state.ledger import StateError
@@ -129,7 +128,7 @@ def load_namespace(namespace: Namespace, rows: Mapping[int, NamespaceRow]) -> No
 
 def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
     for entry in row.pods.values():
-        namespace.membership.put(shared(entry.pod), entry.mark)
+        namespace.membership.put(entry.pod, entry.mark)
     for stored in row.answers:
         query = query_key(asked(stored))
         namespace.answers[query] = (*namespace.answers.get(query, ()), stored)
