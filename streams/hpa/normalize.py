@@ -5,6 +5,7 @@ Source: upstream `normalizeDesiredReplicas` (no `behavior`), `normalizeDesiredRe
 `storeScaleEvent`, v1.37.1.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
@@ -167,14 +168,27 @@ def _latest(by_time: list[tuple[int, int]]) -> tuple[int, int] | None:
 
 def _store(history: History, slot: int, desired: int, now_ms: int) -> History:
     """Store what is recommended now in a slot; -1: at the end."""
-    recommended, times_ms = history.recommended or (), history.recommended_ms
-    ups, downs = history.scale_up_events, history.scale_down_events
-    if slot < 0:
-        return History((*recommended, desired), (*times_ms, now_ms), ups, downs)
-    after = slot + 1
-    return History(
-        (*recommended[:slot], desired, *recommended[after:]), (*times_ms[:slot], now_ms, *times_ms[after:]), ups, downs
-    )
+    recommended = history.recommended or ()
+    if slot < 0 or recommended[slot] != desired:
+        recommended = _with_value(recommended, slot, desired)
+        if recommended.count(desired) == len(recommended):
+            recommended = _alike(desired, len(recommended))
+    times_ms = _with_time(history.recommended_ms, slot, now_ms)
+    return History(recommended, times_ms, history.scale_up_events, history.scale_down_events)
+
+
+def _with_value(values: tuple[int, ...], slot: int, value: int) -> tuple[int, ...]:
+    return (*values, value) if slot < 0 else (*values[:slot], value, *values[slot + 1 :])
+
+
+@lru_cache(maxsize=1024)
+def _alike(value: int, count: int) -> tuple[int, ...]:
+    """Give the same object to all HPAs at rest."""
+    return (value,) * count
+
+
+_with_time = lru_cache(maxsize=64)(_with_value)
+"""Gives the same object to the HPAs of a namespace, which are evaluated one after the other at the same times."""
 
 
 def _rate_limits(
