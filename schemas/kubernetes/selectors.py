@@ -116,7 +116,6 @@ def parse_selector(text: str) -> Selector:
     return Selector(_plain(text) or _Parser(text).parse())
 
 
-@lru_cache(maxsize=4096)
 def is_selector(text: str) -> bool:
     """Tell whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
     return bool(text) and canonical_selector(text) is not None
@@ -124,11 +123,12 @@ def is_selector(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def canonical_selector(text: str) -> str | None:
-    """Give the canonical string form, None for text that cannot be parsed."""
+    """Give the canonical string form, the same object where it is equal; None for text that cannot be parsed."""
     try:
-        return str(parse_selector(text))
+        canonical = str(parse_selector(text))
     except SelectorError:
         return None
+    return text if canonical == text else canonical
 
 
 def _plain(text: str) -> list[Requirement] | None:

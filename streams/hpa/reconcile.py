@@ -5,7 +5,6 @@ what became of the write (`complete`).
 `updateStatus`, v1.37.1, gates at their defaults.
 """
 
-from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -301,7 +300,6 @@ def _no_scale(
     return Evaluation(path="scaleUnavailable", history=history, result=result)
 
 
-@lru_cache(maxsize=4096)
 def _selector_error(text: str) -> str:
     """Say why a selector in query-string form cannot be parsed; empty: it can."""
     try:
