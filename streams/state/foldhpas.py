@@ -431,4 +431,6 @@ def _target(body: AutoscalerSet) -> TargetName:
     reference = body.hpa["spec"]["scaleTargetRef"]
     version = reference.get("apiVersion", "")
     group = version.split("/")[0] if version.count("/") == 1 else ""
-    return intern(group), intern(str(reference["kind"])), str(reference["name"])
+    # Most targets have the name of their HPA: one object.
+    name = body.hpa["metadata"]["name"]
+    return intern(group), intern(str(reference["kind"])), name if reference["name"] == name else str(reference["name"])

@@ -4,7 +4,7 @@ Fields are only ever added at the end, with a default: the structs are stored as
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -41,6 +41,7 @@ NOTHING: Mapping[str, Any] = {}
 _ANSWER = msgspec.json.Decoder(MetricAnswer)
 decoded_status = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _packed = msgspec.msgpack.Encoder().encode
+NO_NATIVE: Final = b"{}"
 NO_STATUS, NOTHING_SHOWN = Raw(_packed(None)), Raw(_packed({}))
 
 
@@ -153,7 +154,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The status that fleethpa's own decisions gave, as MessagePack: a dictionary would take three times as much
     memory. NO_STATUS: the native object's counts.
     """
-    native: bytes = b"{}"
+    native: bytes = NO_NATIVE
     """The status of the object in the cluster, as last seen, as JSON. Only HPAs in shadow read it; a dictionary would
     take four times as much memory.
     """
@@ -248,7 +249,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
 
     def see_native(self, status: dict[str, Any]) -> None:
         """Keep the status of the object in the cluster."""
-        self.native = encode_to_keep(status)
+        self.native = encode_to_keep(status) if status else NO_NATIVE
 
     @property
     def shown_status(self) -> Mapping[str, Any]:
