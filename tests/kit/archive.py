@@ -13,6 +13,7 @@ from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_reco
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
+from tests.bench.steady import ClosedLoop
 from tests.kit.generated_log import Fleet, GeneratedRecord, generate
 
 SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)
@@ -47,6 +48,16 @@ def _topics_of(fleet: Fleet) -> Topics:
     found: Topics = {(topic, number): [] for topic in (LOG, DECISIONS) for number in range(fleet.partitions)}
     for topic, number, record in decided(generate(fleet), fleet.partitions):
         found[topic, number].append(record)
+    return found
+
+
+def topics_in_closed_loop(fleet: Fleet) -> Topics:
+    """Both topics of a fleet whose wanted writes are applied, so that most records are short; all in partition 0."""
+    found: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
+    decisions = found[DECISIONS, 0]
+    for (offset, time_ms, value), caused in ClosedLoop(fleet).decided():
+        found[LOG, 0].append(archived_record(offset, time_ms, b"", (), value))
+        decisions += [as_record(at, time_ms, each) for at, each in enumerate(caused, len(decisions))]
     return found
 
 

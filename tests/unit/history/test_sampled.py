@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG, ArchivedRecord
+from streams.archive.layout import DECISIONS, ArchivedRecord
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 from streams.history.sampled import Sampler, bounds_of
-from tests.bench.steady import ENFORCED, ClosedLoop
-from tests.kit.archive import Topics, decided, write_archive
-from tests.kit.generated_log import Fleet, GeneratedRecord
+from tests.bench.steady import ENFORCED
+from tests.kit.archive import Topics, topics_in_closed_loop, write_archive
+from tests.kit.generated_log import Fleet
 from tests.kit.memorypast import MemoryPast
 
 FLEET = Fleet(hpas=20, namespaces=4, minutes=25, settings=ENFORCED, noise=0.05)
@@ -23,13 +23,7 @@ HPA = HpaId("c0", "ns3", "app7")
 
 @pytest.fixture(scope="module")
 def topics() -> Topics:
-    """Topics of a fleet whose wanted writes are applied, so that most records are short."""
-    loop = ClosedLoop(FLEET)
-    log = [GeneratedRecord(0, *record) for record in loop.log()]
-    made: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
-    for topic, number, record in decided(log, 1):
-        made[topic, number].append(record)
-    return made
+    return topics_in_closed_loop(FLEET)
 
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("archive", marks=pytest.mark.slow)])

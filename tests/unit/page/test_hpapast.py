@@ -27,9 +27,9 @@ from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError,
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
-from tests.bench.steady import ENFORCED, ClosedLoop
-from tests.kit.archive import Topics, decided, write_archive
-from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord
+from tests.bench.steady import ENFORCED
+from tests.kit.archive import Topics, topics_in_closed_loop, write_archive
+from tests.kit.generated_log import START_MS, Fleet
 from tests.kit.memorypast import MemoryPast
 
 HPA = HpaId("c0", "ns1", "app1")
@@ -39,11 +39,7 @@ END_MS = START_MS + MINUTES * 60_000
 
 @pytest.fixture(scope="module")
 def topics() -> Topics:
-    loop = ClosedLoop(Fleet(hpas=5, namespaces=4, minutes=MINUTES, settings=ENFORCED, noise=0.05))
-    made: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
-    for topic, number, record in decided([GeneratedRecord(0, *record) for record in loop.log()], 1):
-        made[topic, number].append(record)
-    return made
+    return topics_in_closed_loop(Fleet(hpas=5, namespaces=4, minutes=MINUTES, settings=ENFORCED, noise=0.05))
 
 
 class Growing(MemoryPast):
