@@ -120,10 +120,18 @@ def _first() -> Path:
             with tempfile.TemporaryDirectory() as made:
                 broker = KafkaBroker(Path(made), leaves=first / "classes.jsa")
                 shutil.copytree(broker.data, first / "data", dirs_exist_ok=True)
-                with broker:
-                    pass
+                if _maps_classes():
+                    with broker:
+                        pass
             (first / "complete").touch()
     return first
+
+
+def _maps_classes() -> bool:
+    """Whether this Java has its own classes mapped, without which it writes down no others: some packages leave them
+    out. A broker that is to begin with a file that is not there loads its classes one by one.
+    """
+    return subprocess.run(["java", *JAVA, "-Xshare:on", "-version"], capture_output=True, check=False).returncode == 0
 
 
 def free_ports(count: int) -> list[int]:
