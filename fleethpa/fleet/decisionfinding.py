@@ -14,7 +14,6 @@ from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, names_known, no_such_
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId, partition_for
@@ -125,7 +124,7 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
             f"{name} is the ID of a decision",
             cause="A time selects one of an HPA's decisions, and this ID is one decision already.",
         )
-    return name, moment(stated, session.now_ms(), f"{name}@" if text else "--at") if stated else None
+    return name, session.moment(stated, f"{name}@" if text else "--at", session.now_ms()) if stated else None
 
 
 class FoundDecision(NamedTuple):

@@ -21,7 +21,7 @@ from fleethpa.frame.options import Decorator, gathered, moment
 from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.formats import Listing, render
-from fleethpa.show.text import Column, Widths, shown
+from fleethpa.show.text import Column, Widths, rfc3339, shown
 from schemas.decisions import AppliedLimit, Decision, uid_of
 from schemas.keys import HpaId, partition_for
 from streams.history.recorded import Recorded
@@ -83,7 +83,7 @@ def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | Non
     """
     begin, end = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
     if begin is not None and end is not None and begin >= end:
-        raise _empty_window()
+        raise _empty_window(begin, end)
     return begin, end
 
 
@@ -99,7 +99,7 @@ class AskedPeriod(NamedTuple):
         # A log record of this very millisecond is still in.
         first, last = begin or 0, now_ms + 1 if end is None else end
         if first >= last:
-            raise _empty_window()
+            raise _empty_window(first, last)
         return first, last
 
 
@@ -113,8 +113,9 @@ def period_options(since: str) -> Decorator:
     )
 
 
-def _empty_window() -> CommandError:
-    return usage("--since is not before --until", cause="The window is empty.")
+def _empty_window(begin_ms: int, end_ms: int) -> CommandError:
+    cause = f"The window is empty: it would begin at {rfc3339(begin_ms)} and end at {rfc3339(end_ms)}."
+    return usage("--since is not before --until", cause=cause)
 
 
 filter_options: Final = gathered(

@@ -326,6 +326,8 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
     except ArchiveError as error:
         cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
         step = "name another folder, or make an archive: fleethpa archive --to DIR"
+        if not Path(folder).is_absolute():
+            cause += f" This one is looked for in {Path.cwd()}."
         raise usage(f"--from {folder}: {error}", cause=cause, next_step=step) from error
     return past
 

@@ -172,14 +172,16 @@ class ParquetSheet:
         }
         self._pa = pa
         self._schema = pa.schema([(name, kinds[kind]) for name, kind, _ in COLUMNS])
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._file = path.open("wb")  # opened here, a failure is stated in the words of the system
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
 
     def write(self, rows: list[ExportedRow]) -> None:
         columns = {name: list(cells) for (name, _, _), cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
         self._writer.write_table(self._pa.table(columns, schema=self._schema))
 
     def close(self) -> None:
-        self._writer.close()
+        with self._file:
+            self._writer.close()
 
 
 Sheet = TextSheet | ParquetSheet

@@ -194,7 +194,7 @@ def open_archive(root: Path) -> ArchiveInfo:
     with reading(path):
         there = path.exists()
     if not there:
-        raise ArchiveError(f"{root} is not a fleethpa archive (no archive.json); make one: fleethpa archive --to DIR")
+        raise ArchiveError(f"{root} is not a fleethpa archive (no archive.json)")
     info = struct_in(path, read_small(path), ArchiveInfo)
     if info.v != VERSION:
         raise ArchiveError(f"{path}: version {info.v}; this program reads version {VERSION}")

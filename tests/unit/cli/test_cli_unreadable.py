@@ -215,3 +215,32 @@ def test_a_value_that_an_export_cannot_hold_is_refused_with_its_record_and_field
     assert stated in done.stderr
     assert "internal error" not in done.stderr
     assert not out.exists()
+
+
+def test_a_folder_that_an_export_cannot_write_to_is_stated_in_plain_words(run: Cli, whole: Path) -> None:
+    done = run("export", "decisions", "--out", "/nosuch/x.parquet", "--from", str(whole))
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: --out /nosuch/x.parquet cannot be written: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        pytest.param(("get", "hpa", "-A", "--at", "2099-01-01T00:00:00Z"), "--at", id="of the fleet"),
+        pytest.param(("explain", f"{APP}@2099-01-01T00:00:00Z"), f"{APP}@", id="of an HPA"),
+    ],
+)
+def test_a_moment_after_the_end_of_an_archive_shows_the_newest_and_says_so(
+    run: Cli, whole: Path, verb: tuple[str, ...], option: str
+) -> None:
+    done = run(*verb, "--from", str(whole))
+    assert f"warning: {option} 2099-01-01T00:00:00Z is later than 20" in done.stderr
+    assert "the newest there is, which is shown" in done.stderr
+    assert "app0" in done.stdout
+
+
+def test_an_empty_window_is_stated_with_its_ends(run: Cli, whole: Path) -> None:
+    ends = ("--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z")
+    done = run("decisions", "-A", *ends, "--from", str(whole))
+    assert done.exit_code == 2
+    assert "would begin at 2026-01-02T00:00:00.000Z and end at 2026-01-01T00:00:00.000Z" in done.stderr

@@ -69,6 +69,7 @@ WRONG = (
     ("topics check", 2, "no Kafka brokers are known"),
     ("get hpa -A --from ''", 2, "--from is empty"),
     ("replay --from nosuch", 2, "no such folder"),
+    ("replay --from nosuch", 2, "This one is looked for in /"),
     ("replay --from file", 2, "is a file, and not a bundle"),
     ("replay --from folder", 2, "archive.json"),
     ("get hpa -A --timeout 0s", 2, "leaves no time"),
