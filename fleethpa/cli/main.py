@@ -29,6 +29,7 @@ from fleethpa.frame.errors import (
     program,
     usage,
     without_file,
+    without_log,
 )
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
@@ -206,6 +207,8 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
     if isinstance(error, click.NoSuchOption):
         if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
             return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
+        if error.option_name == "--from" and error.ctx is not None:
+            return without_log(error.ctx.command_path).text()
         error.possibilities = near_options(error)
     if meant := without_file(error, arguments):
         return meant.text()

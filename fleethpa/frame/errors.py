@@ -144,6 +144,12 @@ def without_file(error: click.ClickException, arguments: Sequence[str]) -> Comma
     return usage(f"{named[0]} is read only after -f", next_step=shlex.join(words))
 
 
+def without_log(verb: str) -> CommandError:
+    """The error for `--from` with a verb (its whole command path) that reads no log."""
+    cause = "It acts on the running fleet or on files: an archive is only read, by the verbs that show what it holds."
+    return usage(f"{verb} has no --from", cause=cause, next_step=f"leave out --from, or {verb} --help")
+
+
 class SuggestingGroup(click.Group):
     """A group whose error for an unknown command names the nearest one and the help that comes next."""
 
