@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from fleethpa.fleet.decisions import AskedPeriod, period_options
-from fleethpa.fleet.finding import Selection, alone, chosen, not_evaluated, selection_options
+from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
 from fleethpa.frame.options import html_option, output_option, price_option
@@ -61,7 +61,7 @@ async def _regrets(
     """The regrets, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        views = alone(chosen(state, selection), "regret", session.note)
+        views = alone(chosen_some(state, selection), "regret", session.note)
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
         async with aclosing(readers_by_hpa(past, wanted, window, RegretReader, faults=faults)) as parts:

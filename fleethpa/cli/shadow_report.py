@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from fleethpa.fleet.decisions import AskedPeriod, period_options
-from fleethpa.fleet.finding import Selection, chosen, selection_options
+from fleethpa.fleet.finding import Selection, chosen, chosen_some, selection_options
 from fleethpa.fleet.state import has_own, read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
@@ -163,7 +163,7 @@ async def _reports(
     session: Session, selection: Selection, window: tuple[int, int], faults: Faults
 ) -> list[ShadowReport]:
     async with session.past() as past:
-        views = chosen(await read_state(past), selection)
+        views = chosen_some(await read_state(past), selection)
         made: dict[HpaId, ShadowReport | None] = {}
         async with aclosing(events_by_hpa(past, {v.id for v in views}, window, native=True)) as parts:
             async for events in parts:

@@ -229,9 +229,12 @@ def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
 
 def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
     """As `chosen`. Raises CommandError: also where there is none (exit 4)."""
-    if not (views := chosen(state, selection)):
-        raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
-    return views
+    if views := chosen(state, selection):
+        return views
+    known = sorted(state.clusters)
+    is_cluster_known = any(map(selection.cluster_matches, known))
+    cause = "" if is_cluster_known or not known else nearest_cluster(selection.clusters[0], known)
+    raise not_found(f"no HPA matches {selection}", cause=cause, next_step="fleethpa get hpa -A")
 
 
 def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> list[HpaView]:

@@ -88,3 +88,10 @@ def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, 
     made = ask(*arguments)
     assert made.exit_code == code, made.output
     assert stated in made.stderr
+
+
+@pytest.mark.parametrize("verb", [("regret",), ("shadow-report",), ("backtest", "--set", "maxReplicas=9"), ("tune",)])
+def test_a_cluster_that_is_not_there_is_said_to_be_the_reason(ask: Any, verb: tuple[str, ...]) -> None:
+    done = ask(*verb, "-A", "-C", "c9", *SINCE)
+    assert done.exit_code == 4
+    assert "Known are c0" in done.stderr

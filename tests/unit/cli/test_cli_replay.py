@@ -348,7 +348,9 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
             ("backtest", "c0/ns0/x", "--set", "maxReplicas=3"), 4, "no HPA c0/ns0/x", id="backtest: unknown HPA"
         ),
         pytest.param(("history", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="history: an unknown HPA"),
-        pytest.param(("shadow-report", "-n", "none"), 4, "in shadow beside", id="shadow-report: nothing there"),
+        pytest.param(
+            ("shadow-report", "-n", "none"), 4, "no HPA matches namespace none", id="shadow-report: nothing there"
+        ),
         pytest.param(
             ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
         ),
