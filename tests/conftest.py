@@ -12,9 +12,9 @@ from tests.laws import register_profiles
 register_profiles()
 
 SLOW_TIMEOUT_S = 900
-LONGEST = ("test_documented_commands_run.py", "test_reconciler.py")
-"""They wait for twice as long as any other file of their tier: begun late, they would run on alone at the end."""
-WAITING = ("slow", "pipeline")
+LONGEST = ("test_documented_commands_run.py", "test_several_reconcilers.py")
+"""They wait longer than other files of their tier: begun late, they would run on alone at the end."""
+WAITING = ("slow", "pipeline", "reconciler")
 """Folders of tests that mostly wait, first that whose files take longer."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Python's own (700, 10, 10) look for cycles so often that thousands of tests took a sixth longer for it."""
