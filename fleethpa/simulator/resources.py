@@ -71,7 +71,10 @@ class Store:
 
     def _next_version(self, document: Json) -> Json:
         self.version += 1
-        return document | {"metadata": document["metadata"] | {"resourceVersion": str(self.version)}}
+        metadata, version = document["metadata"], {"resourceVersion": str(self.version)}
+        # Observers know events by their bytes, so it is where API servers write it.
+        names = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
+        return document | {"metadata": names | version | metadata | version}
 
     def since(self, version: int) -> list[Change]:
         """Return the changes after a version.
