@@ -21,6 +21,7 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
+    AutoscalerStatus,
     ClusterReport,
     Command,
     EntryBody,
@@ -166,6 +167,7 @@ PlainBody = (
     | PodDeleted
     | PodList
     | AutoscalerSet
+    | AutoscalerStatus
     | AutoscalerDeleted
     | AutoscalerList
     | Command

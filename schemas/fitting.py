@@ -22,6 +22,7 @@ from schemas.limits import OverLimitError, check, shortened
 from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
+    AutoscalerStatus,
     ClusterReport,
     Heartbeat,
     Pod,
@@ -54,10 +55,8 @@ def fitted(body: T, namespace: str, note: Note) -> T:
     """Give a body within the limits: itself, unless something exceeds them."""
     made: Any = body
     match body:
-        case AutoscalerSet():
-            made = _changed(body, hpa=fitted_hpa(body.hpa, namespace, note))
-        case AutoscalerList():
-            made = _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
+        case AutoscalerSet() | AutoscalerList() | AutoscalerStatus():
+            made = _fitted_autoscalers(body, namespace, note)
         case PodSet():
             made = _changed(body, pod=_fitted_pod(body.pod, note))
         case PodList():
@@ -110,6 +109,16 @@ def _good(items: Iterable[T], check_one: Callable[[T], None], note: Note) -> Ite
 
 
 # --- HPAs -------------------------------------------------------------------------------------------------------------
+
+
+def _fitted_autoscalers(
+    body: AutoscalerSet | AutoscalerList | AutoscalerStatus, namespace: str, note: Note
+) -> AutoscalerSet | AutoscalerList | AutoscalerStatus:
+    if isinstance(body, AutoscalerSet):
+        return _changed(body, hpa=fitted_hpa(body.hpa, namespace, note))
+    if isinstance(body, AutoscalerList):
+        return _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
+    return _changed(body, status=_fitted_status(body, namespace, note))
 
 
 def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
@@ -192,8 +201,21 @@ def _stub(hpa: Json, why: str) -> Json:
         IGNORED: why,
     }
     if isinstance(status, dict):
-        made["status"] = {name: _short(status[name]) for name in _KEPT_STATUS if name in status}
+        made["status"] = _short_status(status)
     return made
+
+
+def _fitted_status(body: AutoscalerStatus, namespace: str, note: Note) -> Json:
+    try:
+        check(limits.HPA_OBJECT, len(encode(body.status)), f"the status of HPA {namespace}/{body.name[:253]}")
+    except OverLimitError as error:
+        note(error)
+        return _short_status(body.status)
+    return body.status
+
+
+def _short_status(status: Json) -> Json:
+    return {name: _short(status[name]) for name in _KEPT_STATUS if name in status}
 
 
 def _short(value: Any) -> Any:

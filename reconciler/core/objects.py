@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.answers import Query, metric_query, shared
 from schemas.codec import encode, encode_to_keep
@@ -139,10 +139,12 @@ class Echo(Struct, frozen=True, gc=False):
     """By what the next watch event that shows only a status of fleethpa's own is known, see `ownechoes`.
 
     `rest`: hash of an event without what such a status changes. `since`: when that status was written, RFC 3339.
+    `status`: hash of that status without its values; None: it is not of the form in which they are found by bytes.
     """
 
     rest: int
     since: bytes
+    status: int | None
 
 
 class KeptHpa(Struct, frozen=True, gc=False):
@@ -189,8 +191,8 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
     version = metadata.get("resourceVersion")
     if version is not None:
         metadata["resourceVersion"] = ""
-    spec, status = encode_to_keep(hpa["spec"]), hpa.get("status")
-    shown = {name: value for name, value in (status or {}).items() if name != "currentMetrics"}
+    spec = encode_to_keep(hpa["spec"])
+    status, values = _kept_status(hpa.get("status"))
     is_same_spec = before is not None and before.spec == spec
     return KeptHpa(
         asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
@@ -198,10 +200,24 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
         resource_version=version,
         metadata=encode_to_keep(metadata),
         spec=before.spec if before is not None and is_same_spec else spec,
-        status=None if status is None else encode_to_keep(shown),
-        values=encode_to_keep(status["currentMetrics"]) if status and "currentMetrics" in status else None,
+        status=status,
+        values=values,
         manager=spec_manager(hpa["metadata"]),
     )
+
+
+def with_status(known: KeptHpa, version: str, status: JsonView) -> KeptHpa:
+    """What is kept of an HPA of which only resource version and status are others."""
+    shown, values = _kept_status(status)
+    return structs.replace(known, resource_version=version, status=shown, values=values)
+
+
+def _kept_status(status: JsonView | None) -> tuple[bytes | None, bytes | None]:
+    """A status as it is kept, and its values."""
+    if status is None:
+        return None, None
+    shown = {name: value for name, value in status.items() if name != "currentMetrics"}
+    return encode_to_keep(shown), encode_to_keep(status["currentMetrics"]) if "currentMetrics" in status else None
 
 
 def reported_hpa(known: KeptHpa) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from reconciler.observer.observertopics import (
     autoscaler_lists,
     pod_lists,
 )
-from reconciler.observer.ownechoes import OwnEchoes
+from reconciler.observer.ownechoes import STATUS_CHANGED, OwnEchoes, status_body
 from reconciler.observer.prometheuspolls import PrometheusPoller
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
@@ -232,7 +232,9 @@ class ClusterObserver:
         known = self._state.namespace(namespace).hpas
         before, now = known.get(name), None
         body: Body
-        if kind == "DELETED":
+        if kind == STATUS_CHANGED:
+            now, body = before, status_body(item, self.session)
+        elif kind == "DELETED":
             known.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
@@ -268,13 +270,8 @@ class ClusterObserver:
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         managers = {name: hpa.manager for name, hpa in state.hpas.items()}
-        lists = autoscaler_lists(
-            list(map(reported_hpa, state.hpas.values())),
-            list(state.rivals.values()),
-            self._list_id(),
-            self.session,
-            managers,
-        )
+        hpas, rivals = list(map(reported_hpa, state.hpas.values())), list(state.rivals.values())
+        lists = autoscaler_lists(hpas, rivals, self._list_id(), self.session, managers)
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
     # --- rivals: KEDA's ScaledObjects drive targets, too --------------------------------------------------------------

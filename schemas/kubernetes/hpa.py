@@ -83,6 +83,18 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
 
 
+def status_from_manifest(status: Mapping[str, Any], of: str) -> Json:
+    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object. `of`: the object, in errors.
+
+    Raises ManifestError: fields of a wrong type; all of them.
+    """
+    run = Decoding()
+    decoded = STATUS.decode(status, "status", run)
+    if run.problems:
+        raise ManifestError(of, run.problems)
+    return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
+
+
 def decode_and_default(manifest: Mapping[str, Any]) -> Json:
     """Decode and default a manifest, keeping explicit empty policy lists, which only validation sees.
 

@@ -31,6 +31,7 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
+    AutoscalerStatus,
     ClusterReport,
     Command,
     Heartbeat,
@@ -74,7 +75,7 @@ from streams.ingest.checks import (
     check_text,
     checked_item,
 )
-from streams.ingest.hpamanifests import checked_hpa
+from streams.ingest.hpamanifests import checked_hpa, checked_status
 from streams.ingest.pieces import Piece, SourcePlace
 from streams.state.namespacerows import target_key
 
@@ -145,6 +146,8 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
     match body:
         case AutoscalerSet():
             return _autoscaler_set(body, place, refuse)
+        case AutoscalerStatus():
+            return _autoscaler_status(body)
         case AutoscalerList():
             return _autoscaler_list(body, place, refuse)
         case PodList():
@@ -168,6 +171,12 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
     if made.fleet is not None:
         check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made
+
+
+def _autoscaler_status(body: AutoscalerStatus) -> Body:
+    name = check_object(body.name, "name")
+    limits.check(limits.UID, len(body.uid), name)
+    return structs.replace(body, status=checked_status(name, body.status))
 
 
 def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:

@@ -24,6 +24,7 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
+    AutoscalerStatus,
     ClusterReport,
     Command,
     Heartbeat,
@@ -167,7 +168,8 @@ _HEARTBEAT = frozenset({"heartbeat"})
 KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
-    topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
+    topics.AUTOSCALERS: _HEARTBEAT
+    | {"autoscalerSet", "autoscalerStatus", "autoscalerDeleted", "autoscalerList", "command"},
     topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
@@ -325,7 +327,7 @@ class _Admission:
                 return self._autoscalers(body)
             case Samples():
                 return structs.replace(body, points=self._each(body.points, self._take_point))
-            case Outcome():
+            case Outcome() | AutoscalerStatus():
                 self._note_hpa(body.name)
             case Heartbeat():
                 for name in (self._namespace, *body.namespaces):

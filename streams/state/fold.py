@@ -30,6 +30,7 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
+    AutoscalerStatus,
     ClusterReport,
     Command,
     Heartbeat,
@@ -52,7 +53,8 @@ from streams.state.answers import (
     series_key,
     series_name,
 )
-from streams.state.foldhpas import Folding, paused_by, take_over_status
+from streams.state.foldhpas import paused_by, take_over_status
+from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
@@ -435,6 +437,7 @@ _IN_NAMESPACE: dict[type, _Apply] = {
     PodDeleted: EntryFold.pod_deleted,
     PodList: EntryFold.pod_list,
     AutoscalerSet: foldhpas.autoscaler_set,
+    AutoscalerStatus: foldhpas.autoscaler_status,
     AutoscalerDeleted: foldhpas.autoscaler_deleted,
     AutoscalerList: foldhpas.autoscaler_list,
     Command: foldhpas.command,

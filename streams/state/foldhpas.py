@@ -12,122 +12,31 @@ import orjson
 from msgspec import structs
 
 from schemas import limits
-from schemas.entries import LeftNative, Source
+from schemas.codec import encode, encode_to_keep
+from schemas.entries import LeftNative
 from schemas.inforce import OVERRIDE, pauses_after
-from schemas.keys import HpaId, supersedes
+from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin, Rival
+from schemas.observed import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    AutoscalerStatus,
+    Command,
+    Mode,
+    Origin,
+    Rival,
+)
 from streams.state.fleet import take_revision
+from streams.state.folding import Folding
 from streams.state.guards import asked_mode, standing
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import FIRST_ROW, encoded_size
-from streams.state.partitionrow import ObserverSession, VersionRow, status_after
+from streams.state.partitionrow import status_after
 from streams.state.partitionstate import State
-from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
-
-VERSION_KEPT_MS = 60_000
-"""How long a reported version of a cluster counts before another one is taken (log time)."""
-SILENCE_MS = 30_000
-"""After this much silence of the observer session that is followed, another one takes over; a later session of the same
-instance does at once.
-"""
-MAX_PROBLEM_CHARACTERS = 1_000
-_NO_NAMESPACE = Namespace("", "")
-_BEGINS_WITH_LIST = ("pods", "autoscalers")
-
-
-class Folding:
-    """The entry that is being folded, and where."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.now_ms = state.now_ms
-        self.index = 0
-        self.source: Source | None = None
-        self.namespace = _NO_NAMESPACE
-        """Of the newest entry that is about a namespace; what is about a whole cluster does not use it."""
-
-    def position(self) -> str:
-        """Source position of the entry, `topic-partition@offset`; empty for one without source."""
-        source = self.source
-        return "" if source is None else f"{source.topic}-{source.partition}@{source.offset}"
-
-    def place(self) -> str:
-        """Place of the entry in the log."""
-        return f"{self.state.offset}.{self.index}"
-
-    # --- observer sessions ------------------------------------------------------------------------------------------
-
-    def follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
-        """Tell whether an entry of this session counts; an entry without a session always does."""
-        if not session:
-            return True
-        namespace, sessions = self.namespace, self.state.row.sessions
-        key = f"{namespace.cluster}/{watch}"
-        known = sessions.get(key)
-        if known is not None and known.session != session:
-            has_ended = self.now_ms - known.reported_ms > SILENCE_MS or supersedes(session, known.session)
-            if not has_ended or (watch in _BEGINS_WITH_LIST and not starts_list):
-                sessions[key] = ObserverSession(known.session, known.reported_ms, known.ignored + 1)
-                return False
-        ignored = known.ignored if known is not None else 0
-        sessions[key] = ObserverSession(session, self.now_ms, ignored)
-        return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
-
-    def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
-        """Whether a session's changes count in a namespace: it began a full list there, or was the first session."""
-        namespace = self.namespace
-        held = namespace.listed.get(watch, "")
-        if held == session:
-            return True
-        if starts_list or (not held and not in_list):
-            namespace.touch()
-            namespace.listed[watch] = session
-            return True
-        namespace.count_ignored(f"{watch} of a session that has not begun with a full list")
-        return False
-
-    def heartbeat(self, body: Heartbeat) -> None:
-        """Store what the followed session still watches; a session that watches nothing is followed no longer."""
-        sessions, namespace = self.state.row.sessions, self.namespace
-        for watch in sorted({*body.watches, *body.problems}):
-            key = f"{namespace.cluster}/{watch}"
-            known = sessions.get(key)
-            if known is None or known.session != body.session:
-                continue
-            sessions[key] = ObserverSession(body.session, self.now_ms, known.ignored)
-            problem, reason, reported_ms = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS], "", self.now_ms
-            if problem:
-                before, reason = namespace.watches.get(watch, WatchRow(body.session)), body.reasons.get(watch, "")
-                reported_ms = before.reported_ms if before.session == body.session else self.now_ms
-            namespace.touch()
-            namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
-        if not body.watches and not body.problems:
-            self._release(body.session)
-        elif body.kubernetes and body.kubernetes != self.state.version_of(namespace.cluster):
-            self._take_version(body)
-
-    def _take_version(self, body: Heartbeat) -> None:
-        """Store the version of the cluster, as the session that is followed reports it: other rules may decide now.
-
-        It looks at all HPAs of the cluster, so that a session whose heartbeats contradict each other is not followed
-        in each of them.
-        """
-        state, cluster = self.state, self.namespace.cluster
-        followed, known = state.row.sessions.get(f"{cluster}/autoscalers"), state.row.kubernetes.get(cluster)
-        is_too_soon = known is not None and state.now_ms - known.since_ms < VERSION_KEPT_MS
-        if followed is not None and followed.session == body.session and not is_too_soon:
-            row = VersionRow(body.kubernetes, state.now_ms)
-            state.put_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster, [row])
-            state.settings_changed(cluster)
-
-    def _release(self, session: str) -> None:
-        sessions, prefix = self.state.row.sessions, f"{self.namespace.cluster}/"
-        for key, known in sessions.items():
-            if key.startswith(prefix) and known.session == session:
-                sessions[key] = ObserverSession(session, self.now_ms - SILENCE_MS - 1, known.ignored)
+from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 
 
 class ScaleTarget(NamedTuple):
@@ -233,6 +142,33 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
         hpa.target = entry.target  # one object
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
+
+
+def autoscaler_status(fold: Folding, body: AutoscalerStatus) -> None:
+    """The status of a cluster's HPA is another one, as if the whole object had come again with it."""
+    if not fold.follows("autoscalers", body.session):
+        return
+    namespace, key = fold.namespace, DirectoryKey(body.name, "cluster")
+    known = namespace.directory.get(key)
+    if known is None or known.uid != body.uid:
+        return
+    hpa, is_hidden = fold.state.hpa(HpaId(namespace.cluster, namespace.name, body.name)), namespace.is_hidden(key)
+    row = hpa.row
+    if not (row.hidden if is_hidden else row.is_live):
+        return  # its object could not be used
+    before, after = row.native, encode(body.status)
+    if is_hidden:
+        before, after = row.hidden, encode_to_keep(orjson.loads(row.hidden) | {"status": body.status})
+    entry = structs.replace(known, mark=namespace.hpa_list.mark, own=known.own + len(after) - len(before))
+    if not namespace.takes_hpa(key, entry, fold.state.most_hpas(namespace.cluster)):
+        return
+    if is_hidden:
+        row.hidden = after
+    else:
+        follows = standing(namespace, hpa, fold.state.settings(hpa.id.cluster)).mode != "enforce"
+        take_native_status(hpa, body.status, fold.now_ms, follows)
+    hpa.dirty = True
+    namespace.enter_hpa(key, entry)
 
 
 def _cluster_uid(body: AutoscalerSet) -> str:

@@ -12,7 +12,8 @@ from schemas import limits
 from schemas.agents import agent_of_reports
 from streams.state.answers import REMEMBERED_MS
 from streams.state.budget import ENTRIES_KEPT_MS
-from streams.state.foldhpas import Folding, delete_hpa
+from streams.state.foldhpas import delete_hpa
+from streams.state.folding import Folding
 from streams.state.guards import in_force
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace

@@ -21,7 +21,7 @@ from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
 from streams.state.fleet import fleet_turn
-from streams.state.foldhpas import SILENCE_MS
+from streams.state.folding import SILENCE_MS
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa

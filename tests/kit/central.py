@@ -53,7 +53,7 @@ def evaluate(log: LogBuilder, milli: int = 100, after_ms: int = 15_000) -> list[
     return log.add(Answers(items=[cpu_answer("web", usage, log.now_ms)]), after_ms=after_ms)
 
 
-_EVENTS: list[Body] = [
+CENTRAL_EVENTS: list[Body] = [
     native(),
     native(uid="uid-2", maxReplicas=7),
     AutoscalerDeleted(name="web", uid="uid-web"),
@@ -75,7 +75,7 @@ def central_log(seed: int, steps: int = 30) -> LogBuilder:
     """A log in which central HPAs and the cluster's own of the same names and targets come and go."""
     rng, log = random.Random(seed), world(ABSENT)
     for _ in range(steps):
-        log.add(*rng.choices(_EVENTS, k=rng.randrange(1, 4)), after_ms=rng.choice((1_000, 15_000)))
+        log.add(*rng.choices(CENTRAL_EVENTS, k=rng.randrange(1, 4)), after_ms=rng.choice((1_000, 15_000)))
         if rng.random() < 0.4:
             evaluate(log, rng.choice((20, 100)))
     return log

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from reconciler.clusters.answers import UnreachableError, watch_event
 from reconciler.core.objects import FIELD_MANAGER, hpa_reports_the_same, is_status_of, kept_hpa, reported_hpa
 from reconciler.observer.clusterview import ClusterState
-from reconciler.observer.ownechoes import OwnEchoes, cut
+from reconciler.observer.ownechoes import STATUS_CHANGED, OwnEchoes, cut, status_body
 from schemas.decisions import REFUSAL_REASON
+from schemas.limits import HPA_OBJECT
+from schemas.observed import AutoscalerStatus
 
 Json = dict[str, Any]
 FIELDS: Json = {"f:status": {"f:currentMetrics": {}, "f:conditions": {".": {}}}}
@@ -53,15 +55,18 @@ class Watched:
     """The HPAs of a cluster, as its observer keeps them."""
 
     def __init__(self, *shown: Json) -> None:
+        self.statuses: list[AutoscalerStatus] = []
+        """What was to be reported of events of which only the status was read."""
         self.state = ClusterState()
         self.echoes = OwnEchoes(self.state)
         for each in shown:
             self.take(line_of(each))
 
     def take(self, line: bytes) -> bool:
-        """Take an event in; False: it was not read."""
+        """Take an event in; False: it was not read, or only its status was."""
         found = self.echoes.read(line)
-        if found["type"] == "BOOKMARK":
+        if found["type"] in ("BOOKMARK", STATUS_CHANGED):
+            self.statuses += [status_body(found["object"], "s")] if found["type"] == STATUS_CHANGED else []
             assert (
                 found["object"]["metadata"]["resourceVersion"]
                 == watch_event(line)["object"]["metadata"]["resourceVersion"]
@@ -100,8 +105,8 @@ OWN = entry("fleethpa", "2026-11-21T12:00:30Z", subresource="status")
         pytest.param({"metadata": {"labels": {"team": "a"}}}, id="a label"),
         pytest.param({"metadata": {"generation": 3}}, id="the generation"),
         pytest.param({"metadata": {"uid": "v"}}, id="another object of this name"),
-        pytest.param({"desiredReplicas": 4}, id="a count in the status"),
-        pytest.param({"reason": "BackoffBoth"}, id="a condition"),
+        pytest.param({"reason": REFUSAL_REASON}, id="why enforcing is refused"),
+        pytest.param({"message": "x" * HPA_OBJECT.most}, id="a large status"),
         pytest.param({"managers": [OTHER, OWN]}, id="another one has written the status, too"),
         pytest.param({"managers": [OWN, OTHER | {"time": OWN["time"]}]}, id="another one in the same second"),
         pytest.param({"managers": [OTHER]}, id="another one has written all of the status"),
@@ -113,6 +118,32 @@ OWN = entry("fleethpa", "2026-11-21T12:00:30Z", subresource="status")
 def test_any_other_change_is_read(changes: Json) -> None:
     watched = Watched(event())
     assert watched.take(line_of(event(6, "2026-11-21T12:00:30Z", "41m", **changes)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"desiredReplicas": 4}, id="a count in the status"),
+        pytest.param({"reason": "BackoffBoth"}, id="a condition"),
+        pytest.param({"lastScaleTime": "2026-11-21T12:00:16Z"}, id="when it last scaled"),
+        pytest.param({"conditions": []}, id="no conditions"),
+    ],
+)
+def test_of_another_status_of_fleethpas_own_only_the_status_is_read_and_reported(changes: Json) -> None:
+    watched, now = Watched(event()), event(6, "2026-11-21T12:00:30Z", "41m", **changes)
+    assert not watched.take(line_of(now))
+    status = now["object"]["status"]
+    assert watched.statuses == [AutoscalerStatus(name="web", uid="u", status=status, session="s")]
+    assert watched.reported == reported_hpa(kept_hpa(now["object"]))
+    assert not watched.take(line_of(event(7, "2026-11-21T12:00:45Z", "42m", **changes)))
+    assert len(watched.statuses) == 1
+    assert watched.reported["status"]["currentMetrics"][0]["resource"]["current"] == {"averageValue": "42m"}
+
+
+def test_the_first_status_after_a_refusal_is_read_whole_and_those_after_it_are_not() -> None:
+    watched = Watched(event(), event(6, "2026-11-21T12:00:30Z", "41m", reason=REFUSAL_REASON))
+    assert watched.take(line_of(event(7, "2026-11-21T12:00:45Z", "42m")))
+    assert not watched.take(line_of(event(8, "2026-11-21T12:01:00Z", "43m")))
 
 
 def test_a_change_by_another_one_between_two_own_statuses_is_read_and_so_is_what_follows_it() -> None:
@@ -194,15 +225,20 @@ changes = st.fixed_dictionaries(
 
 
 @given(st.lists(changes, min_size=1, max_size=6))
-def test_whatever_happens_an_event_that_is_not_read_would_not_have_been_reported(happens: list[Json]) -> None:
+def test_whatever_happens_what_is_reported_is_the_same_as_if_all_events_were_read(happens: list[Json]) -> None:
     watched = Watched(event())
     for each in happens:
         item = (shown := event(**each))["object"]
         hpas = watched.state.namespace("shop").hpas
         before = hpas.get(item["metadata"]["name"])
+        watched.statuses.clear()
         was_read = watched.take(line_of(shown))
         now = kept_hpa(item, before)
-        assert was_read or hpa_reports_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER))
+        if not was_read:
+            is_same = hpa_reports_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER))
+            assert [each.status for each in watched.statuses] == ([] if is_same else [item["status"]])
+            assert before is not None
+            assert (before.spec, before.metadata, before.manager) == (now.spec, now.metadata, now.manager)
         assert reported_hpa(hpas[item["metadata"]["name"]]) == reported_hpa(now)
 
 
@@ -213,6 +249,6 @@ def test_any_line_can_be_cut_or_not(put: bytes, at: int, over: int) -> None:
     found = cut(line)
     assert (
         found is None
-        or found.rest[0] + found.version + found.rest[1] + found.time + found.rest[2] + found.values + found.rest[3]
+        or found.rest[0] + found.version + found.rest[1] + found.time + found.rest[2] + found.status + found.rest[3]
         == line
     )

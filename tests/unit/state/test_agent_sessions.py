@@ -2,7 +2,7 @@
 
 from reconciler.observer.observertopics import SILENCE_MS
 from schemas.observed import PodList
-from streams.state.foldhpas import SILENCE_MS as HUB_SILENCE_MS
+from streams.state.folding import SILENCE_MS as HUB_SILENCE_MS
 from tests.kit.partition import LogBuilder, make_pod
 
 
