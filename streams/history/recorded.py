@@ -182,7 +182,8 @@ class Expander:
         self._passed: set[bytes] = set()
         """The same as ids end with them."""
         self._full: dict[str, Recorded] = {}
-        self._of_uid: dict[str, list[str]] = {}
+        self._of_hpa: dict[HpaId, list[str]] = {}
+        """Ids of its newest full records: not by uid, which an HPA in a restored cluster may share."""
         self._seq = 0
         self.position = 0
         """Offset after the last record that was taken; 0: none was."""
@@ -242,12 +243,12 @@ class Expander:
 
     def _remember(self, full: Recorded, uid: str) -> None:
         self._unknown.discard(uid)
-        ids = self._of_uid.setdefault(uid, [])
+        ids = self._of_hpa.setdefault(full.hpa, [])
         if full.head.id not in self._full:
             ids.append(full.head.id)
         self._full[full.head.id] = full
         if len(ids) > _FULL_KEPT:
-            del self._full[ids.pop(0)]
+            self._full.pop(ids.pop(0), None)  # two HPAs of one uid may have had one record's id
 
 
 def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:

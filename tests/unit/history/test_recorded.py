@@ -105,6 +105,19 @@ def test_a_damaged_record_is_named_when_it_is_looked_at() -> None:
         _ = found.outline
 
 
+def test_full_records_of_another_hpa_of_the_same_uid_do_not_displace_those_of_one() -> None:
+    def value(number: int, cluster: str, rest: str) -> bytes:
+        place = f'"cluster":"{cluster}","namespace":"n","name":"web"'
+        return f'{{"id":"0-{number}-u","seq":{number},"time":"2026-01-01T00:00:00.000Z",{place},{rest}}}'.encode()
+
+    expander, full = Expander(), '"uid":"u"'
+    for number in range(1, 10):
+        assert expander.take(0, number, value(number, "east" if number == 1 else "west", full)) is not None
+    short = expander.take(0, 10, value(10, "", '"sameAs":"0-1-u"'))
+    assert short is not None
+    assert (short.hpa.cluster, expander.lacking) == ("east", [])
+
+
 class StretchesPast(MemoryPast):
     """Its decisions are read backwards in stretches of some length, as from an archive's segments."""
 
