@@ -7,6 +7,7 @@ An analysis of many HPAs continues over a fault of fleethpa with one of them, an
 import asyncio
 import gc
 import os
+import signal
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -43,6 +44,8 @@ def reported(log_records: int, decisions: int) -> None:
 def _start(counts: Any) -> None:
     global _counts
     _counts = counts
+    # Ctrl-C reaches every process of a terminal: the one that started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The state of a partition lives as long as the process: walking it again and again frees nothing.
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
@@ -69,13 +72,23 @@ class ReplayPool(Generic[T, R]):
                 for task in tasks:
                     yield await asyncio.to_thread(self._work, task)
             return
+        import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
 
         loop = asyncio.get_running_loop()
         workers = min(self._jobs, len(tasks))
         with ProcessPoolExecutor(workers, self._context, initializer=_start, initargs=(self._shared,)) as pool:
-            for done in asyncio.as_completed([loop.run_in_executor(pool, self._work, task) for task in tasks]):
-                yield await done
+            others = set(multiprocessing.active_children())
+            waiting = [loop.run_in_executor(pool, self._work, task) for task in tasks]
+            try:
+                for done in asyncio.as_completed(waiting):
+                    yield await done
+            except BaseException:  # raised again: without an end of its own, the pool first does all that waits
+                for each in waiting:
+                    each.cancel()
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()
+                raise
 
 
 @contextmanager
