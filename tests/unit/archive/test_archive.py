@@ -288,8 +288,8 @@ def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> Non
         create(tmp_path, 8)
 
 
-def test_a_folder_that_is_no_archive_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="fleethpa archive --to"):
+def test_a_folder_that_is_no_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="is not a fleethpa archive"):
         open_archive(tmp_path)
 
 
