@@ -208,7 +208,7 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
         if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
             return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
         if error.option_name == "--from" and error.ctx is not None:
-            return without_log(error.ctx.command_path).text()
+            return without_log(error.ctx).text()
         error.possibilities = near_options(error)
     if meant := without_file(error, arguments):
         return meant.text()

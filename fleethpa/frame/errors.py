@@ -144,10 +144,18 @@ def without_file(error: click.ClickException, arguments: Sequence[str]) -> Comma
     return usage(f"{named[0]} is read only after -f", next_step=shlex.join(words))
 
 
-def without_log(verb: str) -> CommandError:
-    """The error for `--from` with a verb (its whole command path) that reads no log."""
+def without_log(context: click.Context) -> CommandError:
+    """The error for `--from` with a verb that reads no log, or before the command of a group."""
+    verb = context.command_path
+    commands = [each for each in getattr(context.command, "commands", {}).values() if _has_option(each, "--from")]
+    if commands:
+        return usage(f"{verb} --from: a command comes first", next_step=f"{verb} {commands[0].name} --from …")
     cause = "It acts on the running fleet or on files: an archive is only read, by the verbs that show what it holds."
     return usage(f"{verb} has no --from", cause=cause, next_step=f"leave out --from, or {verb} --help")
+
+
+def _has_option(command: click.Command, name: str) -> bool:
+    return any(name in option.opts for option in command.params)
 
 
 class SuggestingGroup(click.Group):

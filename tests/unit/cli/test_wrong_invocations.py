@@ -72,6 +72,8 @@ WRONG = (
     ("replay --from nosuch", 2, "This one is looked for in /"),
     ("pause east/shop/web --reason INC-42 --from folder", 2, "pause has no --from"),
     ("topics check --from folder", 2, "leave out --from, or fleethpa topics check --help"),
+    ("export --from folder decisions", 2, "Next: fleethpa export decisions --from …"),
+    ("topics --from folder check", 2, "fleethpa topics has no --from"),
     ("replay --from file", 2, "is a file, and not a bundle"),
     ("replay --from folder", 2, "archive.json"),
     ("get hpa -A --timeout 0s", 2, "leaves no time"),
