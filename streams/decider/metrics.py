@@ -59,12 +59,12 @@ _UNKNOWN = (EvaluationResult(), -1)
 class LagHistogram(Histogram):  # the package has no call for several observations
     """A histogram to which many observations are added at once."""
 
-    def observe_all(self, counts: Mapping[float, int]) -> None:
+    def observe_all(self, counted: Sequence[tuple[float, int]]) -> None:
         """Add so many observations of each amount. Each counter takes a lock, so it is raised once."""
         buckets: Counted[int] = Counted()
-        for amount, count in counts.items():
+        for amount, count in counted:
             buckets[bisect_left(self._upper_bounds, amount)] += count
-        self._sum.inc(sum([amount * count for amount, count in counts.items()]))
+        self._sum.inc(sum([amount * count for amount, count in counted]))
         for at, count in buckets.items():
             self._buckets[at].inc(count)
 
@@ -116,7 +116,8 @@ class Results:
             self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc(count)
             kinds[kind] += count
         del newest[0]  # of evaluations that used no sample
-        self._lag.observe_all({max(0.0, now_s - newest_ms / 1000): count for newest_ms, count in newest.items()})
+        # Pairs: samples of different times in the future have the same lag, 0.
+        self._lag.observe_all([(max(0.0, now_s - newest_ms / 1000), count) for newest_ms, count in newest.items()])
         return kinds
 
     def forget_others(self, owned: Iterable[OwnedPartition]) -> None:

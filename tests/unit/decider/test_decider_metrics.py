@@ -196,6 +196,19 @@ def test_lag_is_from_the_newest_sample_to_the_record(
     assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
 
 
+def test_each_decision_has_a_lag_also_where_samples_of_several_times_are_in_the_future(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    newest = {}
+    for one in folded[1]:
+        if b'"newest":' in one.value:
+            newest[max(_newest_used(orjson.loads(one.value)))] = one
+    assert len(newest) > 1
+    registry = CollectorRegistry()
+    Results(registry).count(list(newest.values()), min(newest) / 1000 - 7)
+    assert exposed(registry)["fleethpa_decision_lag_seconds_count"] == len(newest)
+
+
 def test_a_short_record_is_counted_with_what_limits_it_and_not_the_full_one_before() -> None:
     partition, values = Partition.empty(0), []
     registry = CollectorRegistry()
