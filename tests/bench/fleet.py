@@ -150,18 +150,17 @@ class FleetRun:
         await self._enforce()
         reach = ("--brokers", self.address, "--log-level", "warning")
         clusters = ("--kubeconfig", str(config))
-        if plan.together:
-            others = ("--without", "decider", "--without", "router", "--web-port", "0")
-            self._run("all", "fleethpa", "run", "all", *others, *reach, *clusters, *self._prometheus())
-        else:
-            self._run("ingest", "fleethpa", "run", "ingest", *reach)
         for number, port in enumerate(free_ports(plan.deciders)):
             name = "decider" + str(number or "")
             self.decider_ports[name] = port
             self._run(name, "fleethpa", "run", "decider", *reach, "--web-port", str(port))
-        if not plan.together:
-            self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
-            self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
+        if plan.together:
+            others = ("--without", "decider", "--without", "router", "--web-port", "0")
+            self._run("all", "fleethpa", "run", "all", *others, *reach, *clusters, *self._prometheus())
+            return
+        self._run("ingest", "fleethpa", "run", "ingest", *reach)
+        self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
+        self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
 
     async def clusters(self) -> Path:
         """Start what serves the clusters, and give their kubeconfig."""
