@@ -38,7 +38,7 @@ class CommandError(Exception):
         next_step: the command to run next; may be empty.
         code: exit code of the process.
 
-    `others`: what else failed, to be told with it.
+    `others`: further failures, which are printed below this one.
     """
 
     def __init__(self, what: str, *, cause: str = "", next_step: str = "", code: int = ANSWER_IS_NO) -> None:

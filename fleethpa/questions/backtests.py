@@ -143,7 +143,7 @@ class LeftOut:
     def end(self, note: Callable[[str], None] | None, *, is_any_left: bool) -> None:
         """Name those that are left out. `is_any_left`: whether there are others.
 
-        Raises CommandError: there are no others, or without `note` none may be left out: all of them are told then.
+        Raises CommandError: no HPA is left, or there is no `note`, so that none may be left out. It has all problems.
         """
         if not self.problems:
             return

@@ -203,7 +203,7 @@ class ClusterClient:
         timeout_s: float,
         may_repeat: bool = False,
     ) -> bytes:
-        """Ask, and return the body of a success as it came. `may_repeat`: it may be sent twice, whatever its method."""
+        """Ask, and return the body of a success as it came. `may_repeat`: it is safe to send it twice."""
         session = self._session
         if session is None or time.monotonic() >= self._token_until:
             session = await self._connected()

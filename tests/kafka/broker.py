@@ -26,7 +26,7 @@ JAVA = (
 )
 
 END_S = 120
-"""A broker that was told to end has done so by then, also a first one, which writes its classes down."""
+"""How long a broker may take to end: the first one of a checkout also writes its class archive."""
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
