@@ -14,6 +14,7 @@ from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, names_known, no_such_
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import rfc3339
 from schemas.keys import HpaId, partition_for
@@ -124,7 +125,16 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
             f"{name} is the ID of a decision",
             cause="A time selects one of an HPA's decisions, and this ID is one decision already.",
         )
-    return name, session.moment(stated, f"{name}@" if text else "--at", session.now_ms()) if stated else None
+    return name, _moment(session, stated, f"{name}@" if text else "--at") if stated else None
+
+
+def _moment(session: Session, text: str, option: str) -> int | None:
+    """Read the moment of a decision; of one that is still to come it is the newest, with a warning."""
+    now_ms = session.now_ms()
+    at_ms = moment(text, now_ms, option)
+    if at_ms is not None and at_ms > now_ms:
+        session.warn(f"{option} {text} is later than {rfc3339(now_ms)}, the newest there is, which is shown")
+    return at_ms
 
 
 class FoundDecision(NamedTuple):

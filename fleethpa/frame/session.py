@@ -22,7 +22,7 @@ from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, 
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
-from fleethpa.show.text import Widths, folded, for_terminal, rfc3339
+from fleethpa.show.text import Widths, folded, for_terminal
 from fleethpa.show.words import listed
 from runtime.log import THRESHOLDS, clean, wall_clock_ms
 from schemas.codec import whole_number
@@ -116,14 +116,8 @@ class Session:
         text = self.options.get(TRAVEL)
         if not text:
             return None
-        return self.moment(text, "--at", wall_clock_ms() if self.source == "kafka" else self._archive_clock_ms)
-
-    def moment(self, text: str, option: str, now_ms: int) -> int | None:
-        """Read a moment of which something is to be shown; of one after `now_ms` it is the newest, with a warning."""
-        at_ms = moment(text, now_ms, option)
-        if at_ms is not None and at_ms > now_ms:
-            self.warn(f"{option} {text} is later than {rfc3339(now_ms)}, the newest there is, which is shown")
-        return at_ms
+        now_ms = wall_clock_ms() if self.source == "kafka" else self._archive_clock_ms
+        return moment(text, now_ms, "--at")
 
     @functools.cached_property
     def _archive_clock_ms(self) -> int:
