@@ -89,17 +89,17 @@ async def all_written(writers: Iterable[BatchWriter]) -> None:
 
     Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a size.
     """
-    # One after another: a request has many of these batches, and those of one request are written at once.
-    for writer in writers:
-        for (size, key, headers), future in writer._sent:
-            try:
-                await future
-            except MessageSizeTooLargeError as error:
-                raise RecordTooLargeError(
-                    f"{writer._topic} partition {writer._partition} does not take the record of {_name(key, headers)}: "
-                    f"{size:,} bytes. A restart does not help: raise max.message.bytes of {writer._topic}, see "
-                    "docs/operations.md"
-                ) from error
+    sent = [(writer, *each) for writer in writers for each in writer._sent]
+    try:
+        await asyncio.gather(*(future for *_, future in sent))
+    except MessageSizeTooLargeError as error:
+        ended = ((writer, largest) for writer, largest, future in sent if future.done() and future.exception() is error)
+        writer, (size, key, headers) = next(ended)
+        raise RecordTooLargeError(
+            f"{writer._topic} partition {writer._partition} does not take the record of {_name(key, headers)}: "
+            f"{size:,} bytes. A restart does not help: raise max.message.bytes of {writer._topic}, see "
+            "docs/operations.md"
+        ) from error
 
 
 def _name(key: bytes | None, headers: Headers) -> str:
