@@ -253,6 +253,16 @@ FLEET_PAST = Limit(
     "the older ones are left out",
 )
 
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+SHARE_PERCENT = Limit(
+    "share of one namespace, one cluster or one producer where several want the same (`schemas/shares.py`)",
+    25,
+    "percent in flight at once, at least one",
+    "ingest, observer, fold",
+    "nothing is lost: what waits has its turn, the one who used least first",
+)
+
 # --- records ----------------------------------------------------------------------------------------------------------
 
 PUBLIC_RECORD = Limit("value of a public record", 4 * 1024 * 1024, "bytes", "ingest", REJECTED)
