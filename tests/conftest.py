@@ -11,7 +11,7 @@ from tests.laws import register_profiles
 
 register_profiles()
 
-SLOW_TIMEOUT_S = 900
+SLOW_TIMEOUT_S = 1_200
 LONGEST = ("test_documented_commands_run.py", "test_several_reconcilers.py")
 """They wait longer than other files of their tier: begun late, they would run on alone at the end."""
 WAITING = ("slow", "pipeline", "reconciler")

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.kafka.clock import BrokerClock
+from tests.patience import PATIENCE_S
 
 KAFKA_VERSION = "4.3.1"
 JARS = Path(__file__).parents[2] / "build" / f"kafka-{KAFKA_VERSION}"
@@ -242,7 +243,7 @@ class KafkaBroker:
         options = [part for user in users for part in ("--add-scram", user)]
         command = ("format", "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self._properties), *options)
         subprocess.run(
-            self._java("kafka.tools.StorageTool", *command), check=True, timeout=120, stdout=subprocess.DEVNULL
+            self._java("kafka.tools.StorageTool", *command), check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL
         )
 
     def _running(self) -> "subprocess.Popen[bytes]":
@@ -258,10 +259,10 @@ class KafkaBroker:
             process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
             process.kill()  # it would burden every test after this one
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE_S)
             raise
 
-    def _wait_until_open(self, timeout_s: float = 180.0) -> None:
+    def _wait_until_open(self, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._running().poll() is not None:

@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 SOURCE = """
 package org.apache.kafka.common.utils;
 
@@ -121,7 +123,7 @@ class BrokerClock:
         source = folder / "SystemTime.java"
         source.write_text(SOURCE.replace("POLL", str(POLL_MS)))
         command = ["javac", "-cp", f"{libs}/*", "-d", str(self.classes), str(source)]
-        subprocess.run(command, check=True, timeout=120)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
 
     @property
     def arguments(self) -> tuple[str, ...]:

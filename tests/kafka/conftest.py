@@ -14,6 +14,7 @@ from runtime.topicneeds import WantedTopic
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.broker import KafkaBroker, missing_tools
+from tests.patience import PATIENCE_S
 
 PARTITIONS = 4
 
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kafka)
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1_200))
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"APACHE KAFKA NOT TESTED: {missing}"))
 
@@ -42,7 +43,7 @@ async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
     """Create the topics, and wait until the broker knows them."""
     async with admin.TopicAdmin(settings) as client:
         await client.create(want)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while await differing(settings, want):
         assert time.monotonic() < deadline, "the topics did not come up"
         await asyncio.sleep(0.2)

@@ -25,6 +25,7 @@ from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics
 from tests.kit.clusters import FaultyCluster
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 DECIDER_SESSION_S: Final = 6.0
@@ -186,7 +187,7 @@ class Part:
             self.running.kill()
             self.running.wait()
 
-    async def terminate(self, timeout_s: float = 60.0) -> tuple[int, float]:
+    async def terminate(self, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
         """SIGTERM; its exit code and how many seconds it took."""
         begun = time.monotonic()
         self.running.terminate()

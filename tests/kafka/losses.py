@@ -14,6 +14,7 @@ from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.conftest import PARTITIONS, differing, make_topics
+from tests.patience import PATIENCE_S
 
 CHANGELOG = [one for one in topicneeds.wanted(PARTITIONS, 1) if one.name == topics.CHANGELOG]
 
@@ -54,7 +55,7 @@ async def cut(settings: KafkaSettings, topic: str, firsts: Mapping[int, int]) ->
 
 
 async def _configure(settings: KafkaSettings, want: topicneeds.WantedTopic) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while await differing(settings, [want]):
         assert time.monotonic() < deadline, f"{want.name} does not take its settings"
         await admin.fix(settings, [want])

@@ -39,6 +39,7 @@ from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.granting import grant
 from tests.kafka.secured import secured_broker
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.hostile, pytest.mark.asyncio(loop_scope="module")]
 
@@ -65,7 +66,7 @@ class Site:
     async def write(self, value: bytes, topic: str, **options: Any) -> int:
         """Write bytes with the hostile agent's credentials."""
         async with running_producer(self.hostile, **options) as producer:
-            sent = await asyncio.wait_for(producer.send_and_wait(topic, value, partition=ONLY_PARTITION), 30)
+            sent = await asyncio.wait_for(producer.send_and_wait(topic, value, partition=ONLY_PARTITION), PATIENCE_S)
             return int(sent.offset)
 
     async def refused(self, offset: int) -> tuple[str, str]:
@@ -85,7 +86,7 @@ class Site:
 
     async def _all(self, topic: str) -> AsyncIterator[Any]:
         tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        async with asyncio.timeout(60), reader(self.admin, tps) as consumer:
+        async with asyncio.timeout(PATIENCE_S), reader(self.admin, tps) as consumer:
             while True:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     for record in records:
@@ -284,14 +285,14 @@ async def test_it_cannot_move_the_offsets_of_the_hub(site: Site, group: str) -> 
         await consumer.start()
         consumer.assign([tp])
         with pytest.raises(GroupAuthorizationFailedError):
-            await asyncio.wait_for(consumer.commit({tp: 0}), 30)
+            await asyncio.wait_for(consumer.commit({tp: 0}), PATIENCE_S)
     except GroupAuthorizationFailedError:
         pass  # the driver may find it out at the start
     finally:
         await consumer.stop()
 
 
-async def _read_one(settings: KafkaSettings, topic: str, timeout_s: float = 60) -> bytes | None:
+async def _read_one(settings: KafkaSettings, topic: str, timeout_s: float = PATIENCE_S) -> bytes | None:
     tp = TopicPartition(topic, ONLY_PARTITION)
     async with asyncio.timeout(timeout_s), reader(settings, [tp]) as consumer:
         value: bytes | None = (await consumer.getone(tp)).value
@@ -318,12 +319,12 @@ async def test_a_topic_that_is_created_again_stops_that_topic_only(
     await site.logged(site.own.topics.reports, await site.report(Heartbeat(session="agent-prod@1")))
     async with administering(site.admin, site.own.topics) as admin:
         await admin.delete([site.own.topics.reports, site.own.topics.orders])
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not await _created(site):
             await asyncio.sleep(0.5)  # the broker deletes in the background
     offset = await site.report(PodDeleted(name="late", session="agent-prod@1"))
     assert offset == 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while "no more is read of it" not in caplog.text:
             await asyncio.sleep(0.1)
     other = PublicRecord(

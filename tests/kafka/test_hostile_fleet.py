@@ -51,8 +51,9 @@ from tests.kafka.secured import Secured, scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa, until
 from tests.kit.limits import external, text
 from tests.kit.partition import make_pod
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.hostile, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.hostile
 
 SYNC_MS = 15_000
 ATTACK_S = 60
@@ -147,7 +148,7 @@ def _set_quotas(secured: Secured, properties: Path, users: list[str]) -> None:
     named = [part for user in users for part in ("--entity-type", "users", "--entity-name", user)]
     for at in range(0, len(named), 4):
         command = [*tool, *reach, "--add-config", QUOTAS, *named[at : at + 4]]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

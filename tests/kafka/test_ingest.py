@@ -14,6 +14,7 @@ from schemas.settings import WatermarkReset
 from streams.ingest.preflight import IngestConfig, IngestError, reset_source
 from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import make_topics, playback_topics
+from tests.patience import PATIENCE_S
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 
 WANTED = topicneeds.wanted(PARTITIONS, 1)
@@ -67,7 +68,7 @@ async def test_a_topic_made_again_is_read_from_its_start_after_a_reset(settings:
     await make_topics(settings, WANTED)
     await commit(settings, TopicPartition(topics.PODS, 1), 500)
     with pytest.raises(IngestError, match=r"fleethpa ingest reset fleethpa\.pods 1"):
-        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), 120)
+        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), PATIENCE_S)
     assert await reset_source(settings, topics.PODS, 1, author="ada", reason="made again") == 0
     value = b'{"v":1,"cluster":"east","namespace":"shop","entries":[{"kind":"podDeleted","name":"p"}]}'
     async with producer(settings) as out, reading(settings, topics.LOG) as log:
@@ -86,20 +87,22 @@ async def test_a_topic_made_again_is_read_from_its_start_after_a_reset(settings:
 async def test_playback_refuses_a_log_that_the_broker_stamps(settings: KafkaSettings) -> None:
     await make_topics(settings, WANTED)
     with pytest.raises(IngestError, match="LogAppendTime, which overwrites"):
-        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings, timestamp="source"), asyncio.Event()), 120)
+        await asyncio.wait_for(
+            run_ingest(IngestConfig(kafka=settings, timestamp="source"), asyncio.Event()), PATIENCE_S
+        )
 
 
 async def test_live_refuses_a_log_that_the_broker_does_not_stamp(settings: KafkaSettings) -> None:
     await make_topics(settings, playback_topics())
     with pytest.raises(IngestError, match="CreateTime"):
-        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), 120)
+        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), PATIENCE_S)
 
 
 async def test_missing_topics_and_partition_counts_that_differ_are_named(settings: KafkaSettings) -> None:
     await make_topics(settings, [one for one in WANTED if one.name != topics.PODS])
     with pytest.raises(IngestError, match=r"missing topics: fleethpa\.pods"):
-        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), 120)
+        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), PATIENCE_S)
     pods = next(one for one in WANTED if one.name == topics.PODS)
     await make_topics(settings, [replace(pods, partitions=2)])
     with pytest.raises(IngestError, match=r"differ from the 4 of fleethpa\.log: fleethpa\.pods \(2\)"):
-        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), 120)
+        await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), PATIENCE_S)

@@ -24,6 +24,7 @@ from tests.kit.decider_process import (
     wait_for_decisions,
 )
 from tests.kit.playback import Log, fold, make_log
+from tests.patience import PATIENCE_S
 
 CUT = 1
 REBUILD = ("run", "decider", "--playback", "--rebuild")
@@ -87,7 +88,9 @@ async def test_with_an_archive_a_lost_changelog_and_a_cut_log_change_nothing(
 
 async def _run(settings: KafkaSettings, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", settings.bootstrap_servers]
-    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     return done.returncode, done.stderr
 
 

@@ -16,7 +16,7 @@ from tests.kafka.secured import scram, secured_broker
 from tests.kafka.test_pipeline import until
 from tests.page.browsing import serving
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.kafka
 
 
 def _get(address: str) -> str:

@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from schemas.connection import KafkaSettings
 from tests.kafka.broker import KafkaBroker
+from tests.patience import PATIENCE_S
 
 SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector\n"
 SECOND = """process.roles=broker
@@ -39,7 +40,7 @@ async def make_topic(settings: KafkaSettings) -> None:
     admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
     await admin.start()
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while len((await admin.describe_cluster())["brokers"]) < 2:
                 await asyncio.sleep(0.2)
             await admin.create_topics([NewTopic(PARTITION.topic, -1, -1, replica_assignments={0: [1, 2]})])
@@ -49,7 +50,7 @@ async def make_topic(settings: KafkaSettings) -> None:
 
 async def fetched_from(settings: KafkaSettings) -> int:
     """Read all records, again until the leader has named a replica where the rack asks for another; that broker."""
-    async with reader(settings, [PARTITION]) as consumer, asyncio.timeout(120):
+    async with reader(settings, [PARTITION]) as consumer, asyncio.timeout(PATIENCE_S):
         while True:
             await consumer.seek_to_beginning(PARTITION)
             records: list[ConsumerRecord] = []

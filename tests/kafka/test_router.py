@@ -25,6 +25,7 @@ from schemas.topics import DECISIONS, ROUTER_GROUP
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics
 from tests.kafka.secured import secured_broker
+from tests.patience import PATIENCE_S
 from tests.pipeline.router_kit import Copied, Hub, router
 
 EAST, WEST = AgentSet(cluster="east", incarnation=1), AgentSet(cluster="west", incarnation=1)
@@ -75,7 +76,7 @@ async def committed(settings: KafkaSettings) -> int | None:
 
 
 async def until(found: Callable[[], bool], what: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not found():
             await asyncio.sleep(0.05)
     assert found(), what

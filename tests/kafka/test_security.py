@@ -13,6 +13,7 @@ from streams.decider.tail import Exit
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker
 from tests.kit.decider_process import Decider
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ async def test_a_wrong_password_is_an_error_in_words(secured: Secured, tmp_path:
 
 
 async def _until(running: Decider, text: str) -> None:
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(PATIENCE_S):
         while text not in running.tail():
             assert not running.ended, running.tail()
             await asyncio.sleep(0.1)

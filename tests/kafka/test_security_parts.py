@@ -19,6 +19,7 @@ from tests.kafka.granting import grant
 from tests.kafka.secured import scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa
 from tests.kit.decider_process import ROOT
+from tests.patience import PATIENCE_S
 
 USERS = ("reader", "operator")
 DENIED: dict[str, tuple[Component, str]] = {
@@ -58,7 +59,7 @@ async def test_a_part_that_is_denied_something_says_so_and_ends(guarded: Guarded
     rig = Rig(guarded.broker, tmp_path / "rig", world, settings=guarded.admin, properties=guarded.properties)
     async with rig:
         parts = {user: rig.add(f"{kind}-{user}", signed_in_as=user) for user, (kind, _) in DENIED.items()}
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + PATIENCE_S
         for user, (kind, withheld) in DENIED.items():
             part = parts[user]
             while not part.ended:
@@ -77,7 +78,9 @@ async def test_a_wrong_password_is_an_error_in_words(guarded: Guarded, tmp_path:
     reach = ("--brokers", guarded.broker.bootstrap, "--kafka-config", str(tmp_path / "wrong.properties"))
     assert "cannot talk to Kafka" in await fleethpa(tmp_path, "get", "hpa", "-A", *reach, code=3)
     command = [sys.executable, "-m", "fleethpa", "run", "ingest", *reach]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=90, cwd=ROOT)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT
+    )
     assert done.returncode == 3, done.stderr
     assert "check the address, TLS and credentials" in done.stderr
 

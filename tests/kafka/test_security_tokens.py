@@ -18,6 +18,7 @@ from tests.kafka.secured import broker_with
 from tests.kit.decider_process import Decider, append_log, first_difference, wait_for_decisions
 from tests.kit.issuer import AUDIENCE, Issuer
 from tests.kit.playback import TimedRecord, fold, make_log
+from tests.patience import PATIENCE_S
 
 LIFETIME_S = 6
 LOGINS = """sasl.enabled.mechanisms=OAUTHBEARER
@@ -91,7 +92,7 @@ async def test_tokens_end_during_a_run_and_the_decisions_are_those_of_a_fold(
             for piece in range(pieces):
                 await append_log(producer, {n: slice_of(records, piece, pieces) for n, records in log.items()})
                 await until_given(issuer, "decider", issuer.given.count("decider") + 1, running)
-        got = await wait_for_decisions(admin, want, [running], timeout_s=240)
+        got = await wait_for_decisions(admin, want, [running])
         assert first_difference(want, got) == ""
         assert issuer.given.count("decider") >= pieces
         assert issuer.given.count("admin") > 2
@@ -116,7 +117,7 @@ def slice_of(records: Sequence[TimedRecord], piece: int, pieces: int) -> Sequenc
 
 async def until_given(issuer: Issuer, name: str, count: int, running: Decider) -> None:
     """Wait until the issuer has given a client this many tokens."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while issuer.given.count(name) < count:
             assert not running.ended, running.tail()
             await asyncio.sleep(0.1)

@@ -14,6 +14,7 @@ from tests.kafka.run_reading import first_difference as first_live_difference
 from tests.kit.decider_process import Decider, first_difference, load_log, wait_for_decisions
 from tests.kit.playback import Log, fold, make_log
 from tests.kit.stalled_decider import ENVIRONMENT, FETCH_HANGS
+from tests.patience import PATIENCE_S
 
 LIMITS = ("--stall-seconds", "8", "--recovery-seconds", "12")
 
@@ -41,7 +42,7 @@ def healthy(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
 
 async def says(running: Decider, text: str) -> None:
     """Wait until it has printed this."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while text not in running.tail():
             assert not running.ended, running.tail()
             await asyncio.sleep(0.1)
@@ -113,7 +114,7 @@ async def test_ticks_that_stop_end_the_decider_and_its_restart_goes_on_with_the_
 
 async def _more_ticks(settings: KafkaSettings, before: Run, running: Decider) -> None:
     """Wait for so many ticks that every HPA is due once more."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             now = await Run.read(settings)
             if all(len(records) >= len(before.log[number]) + 20 for number, records in now.log.items()):

@@ -8,6 +8,7 @@ from runtime.topicneeds import WantedTopic
 from schemas import topics as names
 from schemas.connection import KafkaSettings
 from tests.kafka.conftest import make_topics
+from tests.patience import PATIENCE_S
 
 
 async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_settings_stay(
@@ -35,6 +36,6 @@ async def test_a_partition_count_cannot_be_put_right(settings: KafkaSettings) ->
 
 async def _until(settings: KafkaSettings, texts: list[str]) -> None:
     """What DescribeConfigs answers is up to a second old."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while [str(one) for one in (await topicadmin.check_topics(settings))[1]] != texts:
             await asyncio.sleep(0.2)

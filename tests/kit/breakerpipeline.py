@@ -27,6 +27,7 @@ from streams.state.partition import Partition
 from tests.kit.brakes import AT_ONCE
 from tests.kit.decider_process import ROOT, Decider
 from tests.kit.partition import cpu_answer, make_hpa, make_pod, scale
+from tests.patience import PATIENCE_S
 from tests.pipeline.ingesting import PARTITIONS, Process
 
 CLUSTERS = ("east", "north", "south", "west")
@@ -77,7 +78,7 @@ class FollowedTopics:
         self.records: dict[str, dict[int, list[ConsumerRecord]]] = {}
 
     async def until(self, done: Callable[[], bool], running: Sequence[Callable[[], str]]) -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while not done():
                 assert not (stated := [text for look in running if (text := look())]), stated
                 await self.read()
@@ -277,7 +278,7 @@ class BreakerProcess:
 
     async def running(self) -> None:
         """Wait until it has read the last hour."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while "breaker is running" not in self._output.read_text():
                 assert not self.ended(), self.ended()
                 await asyncio.sleep(0.05)

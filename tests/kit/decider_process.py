@@ -17,6 +17,7 @@ from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kit.playback import Log, TimedRecord
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +60,7 @@ class Decider:
         self.process.kill()
         self.process.wait()
 
-    def terminate(self, timeout_s: float = 20) -> int:
+    def terminate(self, timeout_s: float = PATIENCE_S) -> int:
         """Ask it to end; its exit code."""
         self.process.terminate()
         return self.process.wait(timeout_s)
@@ -165,7 +166,7 @@ def first_difference(want: Mapping[int, list[bytes]], got: Mapping[int, Read]) -
 
 
 async def wait_for_decisions(
-    settings: KafkaSettings, want: Mapping[int, list[bytes]], running: Sequence[Decider], timeout_s: float = 60
+    settings: KafkaSettings, want: Mapping[int, list[bytes]], running: Sequence[Decider], timeout_s: float = PATIENCE_S
 ) -> dict[int, Read]:
     """Wait until there are as many decisions as wanted, and return them."""
     deadline = time.monotonic() + timeout_s

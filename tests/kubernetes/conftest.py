@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
             if item.path.name in LONG:
                 item.add_marker(pytest.mark.long)
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1_200))
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"KUBERNETES NOT TESTED: {missing}"))
 

@@ -17,6 +17,7 @@ from tests.kubernetes.containers import Containers
 from tests.kubernetes.controlplane import METRICS_GROUPS, ControlPlane, metrics_manifests
 from tests.kubernetes.node import NAME, Node
 from tests.kubernetes.widgets import operate
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -116,7 +117,7 @@ def _is_available(api_service: Json) -> bool:
     return any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
 
 
-def until(found: Callable[[], T], what: str, timeout_s: float = 60.0, every_s: float = 0.5) -> T:
+def until(found: Callable[[], T], what: str, timeout_s: float = PATIENCE_S, every_s: float = 0.5) -> T:
     """Ask until the answer is true, and return it.
 
     Raises:

@@ -26,6 +26,7 @@ from tests.kubernetes.backend import Demand
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, Hub, write_kubeconfig
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import NAMESPACE, deployment, hpa, resource
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -190,11 +191,11 @@ class Rig:
     def _items(self, path: str) -> list[Json]:
         return list((self.site.plane.get(path) or {}).get("items") or ())
 
-    def until_at(self, replicas: int, timeout_s: float = 120.0) -> None:
+    def until_at(self, replicas: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until every application has so many replicas."""
         self.until(lambda: set(self.counts().values()) == {replicas}, f"{replicas} replicas each", timeout_s)
 
-    def until(self, found: Any, what: str, timeout_s: float = 120.0) -> None:
+    def until(self, found: Any, what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait, or fail with what the parts printed."""
         try:
             until(found, what, timeout_s, every_s=0.25)

@@ -17,6 +17,7 @@ from tests.kubernetes.backend import Demand
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, USER, Hub, admit, write_kubeconfig
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import NAMESPACE, deployment, namespace
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -62,7 +63,7 @@ class Across:
     def replicas(self, *names: str) -> tuple[int, ...]:
         return tuple(self.sites[name].replicas(NAMESPACE, "deployment", "web") for name in names)
 
-    def until(self, found: Any, what: str, timeout_s: float = 120.0) -> None:
+    def until(self, found: Any, what: str, timeout_s: float = PATIENCE_S) -> None:
         try:
             until(found, what, timeout_s)
         except AssertionError as error:

@@ -226,7 +226,7 @@ def _values(operator: Operator) -> Json:
     return values
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("heading", COMMANDS)
 def test_every_command_of_the_page_does_what_it_says(operator: Operator, heading: str) -> None:
     begun = time.monotonic()

@@ -19,6 +19,7 @@ from reconciler.standin.protocol import HpaKey
 from tests.kubernetes.hub import HOME
 from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, Rig, standin_rig
 from tests.kubernetes.workloads import NAMESPACE
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ async def test_the_api_server_refuses_what_comes_late(rig: Rig) -> None:
         lease = await admin.get(f"{_LEASES}/{LEASE}")
         rig.signal(signal.SIGSTOP, *AGENTS)
         closing = await admin.put(f"{_LEASES}/{LEASE}", _held_by(lease, "closing"))
-        async with asyncio.timeout(30):  # the API server's policies see the Lease a moment later
+        async with asyncio.timeout(PATIENCE_S):  # the API server's policies see the Lease a moment later
             while not (await _refusal(agent.put(scale, await agent.get(scale)))).startswith("403"):
                 await asyncio.sleep(0.2)
         await admin.put(f"{_LEASES}/{LEASE}", _held_by(closing, lease["spec"]["holderIdentity"]))

@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.page.browsing import chromium, launched, serving
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 FLEETHPA = [sys.executable, "-m", "fleethpa"]
@@ -143,13 +144,15 @@ class TroubledStack:
         self.switch(f"{cluster}/apply", manifests=manifests)
 
     def run(self, *arguments: str) -> str:
-        done = subprocess.run([*FLEETHPA, *arguments], env=self.environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*FLEETHPA, *arguments], env=self.environ, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         return done.stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "-o", "json"))
 
-    def until(self, holds: Callable[[], bool], what: str, limit_s: float = 90) -> None:
+    def until(self, holds: Callable[[], bool], what: str, limit_s: float = PATIENCE_S) -> None:
         end = time.monotonic() + limit_s
         while not holds():
             assert time.monotonic() < end, f"not within {limit_s:.0f}s: {what}"

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.page.browsing import in_view
 from tests.page.conftest import TroubledStack
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.page
 
 
 def open_hpa(page: Page, stack: TroubledStack, name: str) -> None:

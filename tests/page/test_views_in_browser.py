@@ -25,7 +25,7 @@ from tests.page.measure import Served
 from tests.page.screenshots import views
 from tests.unit.page.test_page_capacity import UnderCeiling
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.page
 ROOT = Path(__file__).parents[2]
 AXE = (Path(__file__).parent / "axe-core-4.14.1.min.js").read_text()
 SCROLLED_TABLES = """[...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth)

@@ -16,6 +16,7 @@ from schemas.codec import decode, encode
 from schemas.decisions import Decision
 from schemas.entries import VERSION, PublicRecord
 from schemas.settings import SettingsSet
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import Rig, running
 
 EAST = AgentTopics("east", 7)
@@ -70,7 +71,7 @@ class Reports:
         """All bodies of a kind so far, in order."""
         return [body for record in self.records for body in record.entries if isinstance(body, kind)]
 
-    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Read on until `found` gives something true; returns it."""
         try:
             async with asyncio.timeout(timeout_s):

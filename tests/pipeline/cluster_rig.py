@@ -24,6 +24,7 @@ from schemas.keys import namespace_key, partition_for
 from schemas.observed import Heartbeat, Target
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from tests.kit.clusters import FaultyCluster
+from tests.patience import PATIENCE_S
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, SPECS, OUTCOMES, DECISIONS)
 NAMESPACE = "shop"
@@ -156,7 +157,7 @@ class Topics:
             and namespace in ("", inside, *(body.namespaces if isinstance(body, Heartbeat) else ()))
         ]
 
-    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Read on until `found` gives something true; returns it."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -212,7 +213,7 @@ async def rig(folder: Path, names: Iterable[str] = ("east",), *, history: int = 
 
 
 @asynccontextmanager
-async def running(part: Any, stop: asyncio.Event, timeout_s: float = 30.0) -> AsyncIterator[asyncio.Task[None]]:
+async def running(part: Any, stop: asyncio.Event, timeout_s: float = PATIENCE_S) -> AsyncIterator[asyncio.Task[None]]:
     """Run a Reconciler or Observer beside the block; its failure fails the test."""
     task = asyncio.create_task(part.run(stop))
     ready = asyncio.create_task(part.health.became_ready.wait())

@@ -19,6 +19,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import Entry, LogRecord
 from streams.ingest.preflight import IngestConfig
 from streams.ingest.worker import run_ingest
+from tests.patience import PATIENCE_S
 
 NAMESPACES = 7
 PARTITIONS = 4
@@ -105,7 +106,7 @@ class Log:
         self._decoded = 0
         self._entries: list[tuple[ConsumerRecord, Entry]] = []
 
-    async def until(self, done: Any, timeout_s: float = 180.0) -> None:
+    async def until(self, done: Any, timeout_s: float = PATIENCE_S) -> None:
         """Read until `done(self)`; a test that waits in vain fails here."""
         async with asyncio.timeout(timeout_s):
             while not done(self):

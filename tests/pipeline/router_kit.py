@@ -17,6 +17,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, ShortDecision
 from schemas.keys import namespace_key, partition_for
 from schemas.topics import DECISIONS, SETTINGS
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import running
 
 
@@ -75,7 +76,7 @@ class Copied:
 
     async def until(self, found: Any, what: str) -> None:
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not found():
                     for records in (await self._consumer.getmany(timeout_ms=20)).values():
                         for record in records:

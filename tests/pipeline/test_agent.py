@@ -15,6 +15,7 @@ from schemas.entries import Outcome
 from schemas.keys import supersedes
 from schemas.observed import ClusterReport, Heartbeat, PodList, ScaleSet, Serving
 from schemas.settings import ClusterSettings, SettingsSet
+from tests.patience import PATIENCE_S
 from tests.pipeline.agent_kit import Reports, agent_topics, replica
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
 
@@ -29,7 +30,7 @@ def outcomes(reports: Reports, decision: str) -> list[Outcome]:
     return [each for each in reports.of(Outcome) if each.decision == decision]
 
 
-async def until(found: Callable[[], object], timeout_s: float = 40.0) -> None:
+async def until(found: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not found():
             await asyncio.sleep(0.02)

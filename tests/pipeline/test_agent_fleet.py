@@ -33,6 +33,7 @@ from schemas.topics import DECISIONS, LOG, SETTINGS, SPECS, TOPICS
 from streams.state.partition import Partition
 from tests.kafka.broker import free_ports
 from tests.kit.clusters import FaultyCluster
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa
 
 EAST = AgentSet(cluster="east", incarnation=7)
@@ -62,7 +63,7 @@ class Fleet:
     def load(self, value: float) -> None:
         self.sim.set_load(NAMESPACE, "web", ConstantLoad(value))
 
-    async def until(self, replicas: int, timeout_s: float = 90.0) -> None:
+    async def until(self, replicas: int, timeout_s: float = PATIENCE_S) -> None:
         def logs() -> str:
             return "\n".join(f"{child.name}:\n{child.tail()}" for child in self.children.values())
 
@@ -75,7 +76,7 @@ class Fleet:
 
     async def leader(self) -> str:
         """The replica of the agent that leads."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 for name, port in self.ports.items():
                     if "this replica" in await asyncio.to_thread(_readyz, port):
@@ -161,7 +162,7 @@ async def test_the_fleet_scales_on_whatever_is_killed_and_the_log_explains_it_al
 
         made.kill(*made.children)
         made.load(0.0)
-        await made.until(LEAST, timeout_s=150)
+        await made.until(LEAST)
         decisions, log = await _read(made.kafka, DECISIONS), await _read(made.kafka, LOG)
 
     recorded = {number: [record.value for record in records] for number, records in decisions.items()}

@@ -29,6 +29,7 @@ from tests.kit.partition import make_hpa
 from tests.kit.playback import TimedRecord, fold, make_log
 from tests.kit.pushed import moving_samples
 from tests.kit.stalled_decider import ENVIRONMENT, EVALUATION_S
+from tests.patience import PATIENCE_S
 
 NUMBERS = range(PARTITIONS)
 
@@ -61,7 +62,7 @@ async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold
         with decider(broker, tmp_path, "--playback", crash_at=step) as doomed:
             assert await asyncio.to_thread(doomed.process.wait, 60) == -9, doomed.tail()
     with decider(broker, tmp_path, "--playback") as running:
-        async with asyncio.timeout(60):  # the others may have published all decisions before this one started
+        async with asyncio.timeout(PATIENCE_S):  # the others may have published all decisions before this one started
             while running.output.read_text(errors="replace").count("owning log partitions") <= len(steps):
                 await asyncio.sleep(0.1)
         got = await wait_for_decisions(broker, want, [running])
@@ -210,7 +211,7 @@ async def _append_beats(broker: KafkaSettings) -> None:
 
 async def _shown(running: Decider, port: int, pattern: str) -> None:
     """Wait until a metric is as expected."""
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(OSError):  # nobody is answered during an evaluation
                 if re.search(pattern, await asyncio.to_thread(_get, port, "metrics"), re.MULTILINE):

@@ -26,6 +26,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK
 from streams.analysis.tuning.recording import FEWEST
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,7 @@ class Terminal:
 
     def fleethpa(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*FLEETHPA, *arguments], env=self.environ, input=stdin, capture_output=True, text=True, timeout=30
+            [*FLEETHPA, *arguments], env=self.environ, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     def ok(self, *arguments: str, stdin: str | None = None) -> str:
@@ -97,7 +98,7 @@ class Terminal:
             try:
                 yield process.stdout
                 process.send_signal(signal.SIGINT)
-                process.communicate(timeout=30)  # it ends once it has written what it has begun
+                process.communicate(timeout=PATIENCE_S)  # it ends once it has written what it has begun
                 assert process.returncode == 130
             finally:
                 process.kill()
@@ -109,7 +110,9 @@ class Terminal:
     def kubectl(self, cluster: str, *arguments: str, stdin: str | None = None) -> str:
         base = ["kubectl", "--kubeconfig", str(self.folder / "kubeconfig"), "--context", cluster]
         environ = self.environ | {"HOME": str(self.folder)}
-        done = subprocess.run([*base, *arguments], env=environ, input=stdin, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            [*base, *arguments], env=environ, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, f"kubectl {arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -122,7 +125,7 @@ class Terminal:
         return found
 
 
-def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(true: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     pause_s = 0.2
     while not true():

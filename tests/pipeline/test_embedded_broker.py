@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.broker import EmbeddedBroker, EmbeddedBrokerError
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ async def producer(broker: EmbeddedBroker) -> AsyncIterator[AIOKafkaProducer]:
 
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 found += [(record.partition, record.value) for record in records]

@@ -22,6 +22,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.kit.decider_process import Decider
 from tests.kit.partition import NAMESPACE, cpu_answer, make_hpa, make_pod, scale
+from tests.patience import PATIENCE_S
 from tests.pipeline.ingesting import Process
 from tests.pipeline.playing import ALL_TOPICS
 
@@ -61,7 +62,7 @@ class Clusters:
 
     async def until(self, wanted: dict[str, int]) -> None:
         """Let periods pass until the clusters have these replicas."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while self.replicas != wanted:
                 await self.measure()
                 await self._follow(PERIOD_S)

@@ -15,6 +15,7 @@ from runtime.groups import keep_signing, last_signs
 from schemas.connection import KafkaSettings
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 from streams.history.kafkapast import KafkaPast
+from tests.patience import PATIENCE_S
 
 NOW_MS = 1_795_269_600_000
 PART = TopicPartition(SCALES, 0)
@@ -31,7 +32,7 @@ async def test_a_process_without_news_gives_signs_of_life_until_it_is_stopped(ka
     assert await last_signs(kafka) == {}
     stop, times = asyncio.Event(), itertools.count(NOW_MS)
     signing = asyncio.create_task(keep_signing(kafka, "breaker", lambda: next(times), stop))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not (signs := await last_signs(kafka)):
             await asyncio.sleep(0.05)
     assert signs == {"breaker": NOW_MS}
@@ -42,7 +43,7 @@ async def test_a_process_without_news_gives_signs_of_life_until_it_is_stopped(ka
 
 async def test_a_process_that_was_killed_leaves_its_last_sign(kafka: KafkaSettings) -> None:
     signing = asyncio.create_task(keep_signing(kafka, "scheduler", lambda: NOW_MS, asyncio.Event()))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not await last_signs(kafka):
             await asyncio.sleep(0.05)
     signing.cancel()

@@ -26,6 +26,7 @@ from reconciler.agent.process import HOME
 from schemas.agents import AgentSet
 from schemas.decisions import NO_OUTCOME
 from tests.kafka.broker import free_ports
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 HPAS = 9
@@ -140,7 +141,7 @@ class _Viewer:
         out, err = await process.communicate()
         return out.decode(), err.decode()
 
-    async def page(self, path: str, text: str, timeout_s: float = 10.0) -> str:
+    async def page(self, path: str, text: str, timeout_s: float = PATIENCE_S) -> str:
         """Look at a page until a line is there: it reads the state every two seconds."""
         deadline = time.monotonic() + timeout_s
         async with aiohttp.ClientSession() as client:
@@ -175,7 +176,7 @@ async def viewer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Vie
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", LINES)
 async def test_a_process_that_hangs_is_named_by_every_read_verb_and_the_page(viewer: _Viewer, name: str) -> None:
-    await viewer.until("hangs or does not run", False, time.monotonic() + 60, "get", "clusters")
+    await viewer.until("hangs or does not run", False, time.monotonic() + PATIENCE_S, "get", "clusters")
     pid = viewer.stack.children[name].pid
     deadline_s = time.monotonic() + NAMED_S
     os.kill(pid, signal.SIGSTOP)

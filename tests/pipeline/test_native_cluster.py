@@ -17,6 +17,7 @@ from fleethpa.frame.sources import open_past
 from fleethpa.simulator.cluster import NATIVE_SETTINGS, Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
 from streams.hpa.autoscaler import ControllerSettings
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa
 
 ONE: Final = f"south/{NAMESPACE}/web"
@@ -49,7 +50,7 @@ def writers(document: dict[str, Any] | None) -> set[tuple[str, str]]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.05)
 

@@ -33,6 +33,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS, SPECS
 from tests.kit.clusters import Denial, Fault
 from tests.kit.prometheus import FakePrometheus
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, RARELY_MS, Json, Rig, deployment, hpa, observed, rig, widget
 
 EXTERNAL = {
@@ -186,7 +187,7 @@ async def test_a_list_after_410_heals_missed_deletes_and_a_restarted_server_is_f
             await topics.until(lambda: len(pods_now(made)) == 3, "three pods")
             await sim.stop_api(abort=True)
             sim.apply(deployment("web", 1))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(live_pods(made)) > 1:
                     await asyncio.sleep(0.05)
             sim.store.compact()  # the deletions are history that a watch cannot ask for any more

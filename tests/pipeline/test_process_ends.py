@@ -18,6 +18,7 @@ from runtime import ending
 from schemas.topics import LOG
 from streams.decider.tail import Exit
 from tests.kafka.fleet import Part
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 5.0
@@ -122,7 +123,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 async def until_printed(parts: Sequence[Part], *texts: str) -> None:
     """Wait until each has printed one of these texts."""
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(PATIENCE_S):
         for part in parts:
             while not any(text in part.tail() for text in texts):
                 assert not part.ended, part.tail()
@@ -167,7 +168,7 @@ async def test_every_process_ends_soon_while_a_broker_that_was_reached_does_not_
 @pytest.mark.slow
 async def test_every_process_ends_soon_that_starts_while_the_broker_does_not_answer(world: World) -> None:
     await until_printed([world.cluster], "kubeconfig")
-    async with AsyncExitStack() as stack, asyncio.timeout(100):
+    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
         brokers = {name: await stack.enter_async_context(SilentBroker()) for name in PROCESSES}
         parts = [world.start(name, broker.address) for name, broker in brokers.items()]
         for broker in brokers.values():
@@ -190,7 +191,7 @@ def test_a_process_that_hangs_is_ended_and_its_log_names_what_hung() -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "is running\n"
             process.terminate()
-            _, logged = process.communicate(timeout=60)
+            _, logged = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == ending.DID_NOT_END

@@ -45,6 +45,7 @@ from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.published import fits
 from tests.kit.questions import APP, BEGIN, END, GONE, LATE, SHADOWED, TopicRecord, newest_id, produce, world
+from tests.patience import PATIENCE_S
 
 WINDOW = ("--since", BEGIN, "--until", END)
 SOURCES = ("broker", "archive")
@@ -498,7 +499,7 @@ class Tail:
 
     def begins(self) -> None:
         """Wait until it follows, or is about to."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while "following" not in (stated := self._stated.read_text()):
             assert self.process.poll() is None, stated
             assert time.monotonic() < deadline, stated

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.patience import PATIENCE_S
+
 KUBECONFIG = {
     "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
     "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
@@ -27,7 +29,9 @@ def test_what_keeps_it_from_beginning_is_an_error_with_a_next_step_and_no_traceb
 ) -> None:
     (tmp_path / "k").write_text(yaml.safe_dump(KUBECONFIG))
     arguments = ["run", part, "--brokers", brokers, "--kubeconfig", str(tmp_path / kubeconfig), "--log-level", "error"]
-    done = subprocess.run([sys.executable, "-m", "fleethpa", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "fleethpa", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == code
     assert "Next: " in done.stderr
     assert any(line.startswith("Error: ") for line in done.stderr.splitlines())

@@ -16,6 +16,7 @@ from schemas.settings import ClusterSettings
 from streams.analysis.shadowreport import ShadowReport, shadow_report
 from streams.history.evaluations import HpaEvent, NativeTraces, events, hpa_of
 from streams.state.partition import Partition
+from tests.patience import PATIENCE_S
 from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
 from tests.pipeline.playing import log_of, partition_of, play
 from tests.pipeline.tape import SETTINGS, Tape, observed
@@ -39,11 +40,10 @@ def check(findings: list[Finding], least_equal: float) -> None:
 
 
 async def test_counts_are_the_native_controllers_through_broker_ingest_and_decider(tmp_path: Path) -> None:
-    await _through_the_pipeline(DATA, PART_S, tmp_path, timeout_s=100)
+    await _through_the_pipeline(DATA, PART_S, tmp_path, timeout_s=PATIENCE_S)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 async def test_counts_of_a_whole_recording(tmp_path: Path) -> None:
     folder = Path(os.environ.get("FLEETHPA_RECORDING", DATA))
     await _through_the_pipeline(folder, float("inf"), tmp_path, timeout_s=500)

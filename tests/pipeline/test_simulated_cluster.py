@@ -21,6 +21,7 @@ from fleethpa.simulator.cluster import Fleet, SimulatedCluster, default_fleet, w
 from fleethpa.simulator.model import ConstantLoad
 from fleethpa.simulator.server import MetricsFault
 from tests.kit.clusters import Denial, Fault, ManualCluster
+from tests.patience import PATIENCE_S
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
@@ -95,7 +96,7 @@ async def raw(cluster: SimulatedCluster, path: str, method: str = "GET", **more:
 
 async def until(holds: Callable[[], bool], what: str) -> None:
     """Wait for a condition, with a deadline."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.01)
     assert holds(), what
@@ -126,7 +127,7 @@ class Kubectl:
             stderr=subprocess.STDOUT,
             env=self.environ,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             output, _ = await process.communicate(stdin.encode())
         assert (process.returncode != 0) is fails, output.decode()
         return output.decode()
@@ -237,7 +238,7 @@ async def test_kubectl_watch_shows_a_scaling(cluster: ManualCluster, kubectl: Ku
         *kubectl.command, "-n", "shop", "get", "deploy", "-w", stdout=subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await process.stdout.readline()
         first = (await process.stdout.readline()).decode().split()
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
@@ -268,7 +269,7 @@ async def test_list_then_watch_misses_nothing(cluster: ManualCluster, api: clien
     listed = await core.list_namespaced_pod("shop", label_selector="app=web")
     cluster.apply_yaml(MANIFESTS.replace("replicas: 2", "replicas: 3"))  # happens between list and watch
     cluster.advance(0)
-    async with Watch() as watch, asyncio.timeout(60):
+    async with Watch() as watch, asyncio.timeout(PATIENCE_S):
         version = listed.metadata.resource_version
         async for event in watch.stream(
             core.list_namespaced_pod, "shop", label_selector="app=web", resource_version=version, timeout_seconds=30
@@ -323,7 +324,7 @@ async def test_a_watch_from_forgotten_history_is_answered_with_410(
     version = (await core.list_namespaced_pod("shop")).metadata.resource_version
     cluster.create_namespace("later")
     cluster.expire_watches()
-    async with Watch() as watch, asyncio.timeout(60):
+    async with Watch() as watch, asyncio.timeout(PATIENCE_S):
         events = watch.stream(core.list_namespaced_pod, "shop", resource_version=version)
         with pytest.raises(ApiException, match="too old resource version") as gone:
             await anext(events)
@@ -523,7 +524,7 @@ async def test_an_api_server_that_forgets_ends_open_watches_with_410(cluster: Ma
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
         session.get(path, headers=headers) as response,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_S),
     ):
         cluster.expire_watches()
         event = orjson.loads(await response.content.readline())
@@ -537,7 +538,7 @@ async def test_bookmarks_carry_the_newest_version(cluster: ManualCluster) -> Non
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
         session.get(cluster.url + path, headers=headers) as response,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_S),
     ):
         cluster.create_namespace("elsewhere")
         event = orjson.loads(await response.content.readline())

@@ -25,6 +25,7 @@ from schemas.observed import Heartbeat
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from schemas.topics import LOG, PODS, SCALES
 from streams.ingest.logwriter import Batch, LogWriter
+from tests.patience import PATIENCE_S
 
 TIMEOUT_MS, BATCH_BYTES, RECORDS = 300, 2_048, 64
 WAITING = "the brokers are too slow, waiting"
@@ -43,13 +44,13 @@ class StallingBroker:
             _, status = os.waitpid(self._pid, os.WUNTRACED)  # a signal that is sent has not stopped it yet
             assert os.WIFSTOPPED(status), status
             working = asyncio.ensure_future(work())
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while WAITING not in self._logged():
                     assert not working.done(), working
                     await asyncio.sleep(0.02)
         finally:
             os.kill(self._pid, signal.SIGCONT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await working
 
 
@@ -84,7 +85,7 @@ async def values(kafka: KafkaSettings, topic: str, wanted: int) -> list[bytes]:
     """The values of all records of the topic, once there are so many."""
     found: list[bytes] = []
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_S),
         reader(kafka, [TopicPartition(topic, number) for number in range(PARTITIONS)]) as consumer,
     ):
         while len(found) < wanted:

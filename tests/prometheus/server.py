@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.kafka.broker import free_ports
+from tests.patience import PATIENCE_S
 
 SCRAPES = """
 global: {{scrape_interval: 1s}}
@@ -70,7 +71,7 @@ class Prometheus:
             self._process.terminate()
             await self._process.wait()
 
-    async def until(self, query: str, seen: Callable[[list[object]], bool], timeout_s: float = 30.0) -> None:
+    async def until(self, query: str, seen: Callable[[list[object]], bool], timeout_s: float = PATIENCE_S) -> None:
         """Ask until the result is as wanted."""
         connector = aiohttp.TCPConnector(ssl=self._access.context if self._access else True)
         headers = {"Authorization": self._access.authorization} if self._access else {}

@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from fleethpa.demo.stack import Stack, StackPlan
+from tests.patience import PATIENCE_S
 from tests.slow.test_region_lost import SETTINGS, WHOLE, Region, ask, until_clusters_are_known, until_shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 LIMIT: Final = 7
 WANTED: Final = 6
@@ -40,7 +41,7 @@ spec:
 
 async def until_both_are_held(stack: Stack) -> None:
     """Wait until the group has cut the newest decision of each HPA because its limit is used up."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         items = orjson.loads(await ask(stack, "get", "hpa", "-n", "shop", "-o", "json"))["items"]
         texts = [" ".join(each["problems"]) for each in items]
@@ -59,7 +60,7 @@ async def test_what_two_hpas_add_stays_within_the_limit_until_the_group_is_delet
 
         region.load(420, 420)
         # A new group allots nothing for its first 75 s.
-        await region.until(lambda found: sum(found) == LIMIT, "the limit is used", timeout_s=150)
+        await region.until(lambda found: sum(found) == LIMIT, "the limit is used")
         assert min(region.replicas) >= LIMIT // 2, "equal HPAs get equal parts"
         await until_both_are_held(stack)
         for cluster in ("east", "west"):
@@ -82,7 +83,7 @@ async def test_the_clusters_of_a_fleet_hpa_share_what_the_limit_leaves(tmp_path:
         await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=f"{whole}---{GROUP}")
 
         region.load(600, 150)  # 750 units need 10 replicas, 5 in each cluster
-        await region.until(lambda found: sum(found) == LIMIT, "the limit is used", timeout_s=150)
+        await region.until(lambda found: sum(found) == LIMIT, "the limit is used")
         assert min(region.replicas) >= LIMIT // 2, "both clusters have their part of it"
         await until_both_are_held(stack)
         await until_shown(stack, "(?s)has 3.*has 4|has 4.*has 3", "explain")

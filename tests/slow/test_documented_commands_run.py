@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.documented import ROOT, Documented, blocks, inline
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("kubectl"), reason="the pages use kubectl")]
 
@@ -132,7 +133,7 @@ def dev(demo: Terminal) -> Iterator[Terminal]:
             [".venv/bin/fleethpa", "dev"], cwd=demo.folder, env=demo.environ, stdout=stream, stderr=stream
         )
         try:
-            deadline = time.monotonic() + 180
+            deadline = time.monotonic() + PATIENCE_S
             while "Ctrl-C ends it." not in out.read_text():
                 assert process.poll() is None, out.read_text()
                 assert time.monotonic() < deadline, out.read_text()
@@ -170,7 +171,7 @@ def _end_fault(terminal: Terminal, each: Documented) -> None:
         if switch in each.text and body not in each.text:
             ended = terminal.run(re.sub(r"-d '[^']*'", f"-d '{body}'", each.text))
             assert ended.returncode == 0, ended.stderr
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + PATIENCE_S
             while (seen := terminal.run(".venv/bin/fleethpa get hpa -A")).returncode != 0:
                 assert time.monotonic() < deadline, seen.stdout + seen.stderr
                 time.sleep(1)  # between two looks at another process
@@ -210,7 +211,7 @@ def test_the_first_pages_can_be_typed_word_for_word(dev: Terminal, page: str) ->
 
 def test_one_target_keeps_one_hpa_and_scales(dev: Terminal) -> None:
     """What the quickstart makes with kubectl and with fleethpa is evaluated, not refused."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     for name in ("east/shop/web", "west/shop/web", "east/shop/search"):
         while True:
             stated = dev.run(f".venv/bin/fleethpa explain {name}").stdout

@@ -14,9 +14,10 @@ from msgspec import structs
 from fleethpa.demo.stack import Stack, StackPlan
 from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from streams.hpa.autoscaler import ControllerSettings
+from tests.patience import PATIENCE_S
 from tests.slow.test_region_lost import CART, SETTINGS, WORKLOAD
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 KEPT_S: Final = 8.0
 HPA: Final = """
@@ -59,7 +60,7 @@ class Regions:
     async def settle(self) -> None:
         """Wait until the counts are as the loads ask for, and were so for longer than the window of scale-down."""
         since = time.monotonic()
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while time.monotonic() - since < KEPT_S:
                 if self.replicas() != SETTLED:
                     since = time.monotonic()

@@ -25,8 +25,9 @@ from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.slow
 
 CLUSTER: Final = "south"
 NAMES: Final = tuple(f"app{number}" for number in range(4))
@@ -116,7 +117,7 @@ class Town:
 
     async def until_known(self, origin: str, mode: str) -> None:
         """Wait until this holds for every HPA."""
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(PATIENCE_S):
             while await self.known() != {(origin, mode)}:
                 await asyncio.sleep(0.3)
 
@@ -126,7 +127,7 @@ class Town:
         While pods start, more may be asked for than is right in the end.
         """
         since = time.monotonic()
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(PATIENCE_S):
             while time.monotonic() - since < KEPT_S:
                 if self.counts() != {replicas}:
                     since = time.monotonic()
@@ -177,7 +178,7 @@ async def test_a_cluster_goes_to_fleethpa_and_back(tmp_path: Path) -> None:
 
         # Killed when the first of the native HPAs is there; the central ones are refused or paused then.
         running = await town.start("release", "-C", CLUSTER, "-A", output=DEVNULL)
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(PATIENCE_S):
             while not town.natives():
                 await asyncio.sleep(0.02)
         running.kill()

@@ -19,8 +19,9 @@ from fleethpa.simulator import resources
 from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.model import ConstantLoad
 from fleethpa.simulator.writes import key_of
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 MOST: Final = 12
 CART: Final = key_of(resources.by_kind("apps/v1", "Deployment"), "shop", "cart")
@@ -82,7 +83,7 @@ class Region:
         for name, units in (("east", east), ("west", west)):
             self.fleet[name].set_load("shop", "cart", ConstantLoad(units))
 
-    async def until(self, holds: Callable[[tuple[int, int]], bool], what: str, timeout_s: float = 60) -> None:
+    async def until(self, holds: Callable[[tuple[int, int]], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while not holds(self.replicas):
             assert time.monotonic() < deadline, f"{what}: {self.replicas}"
@@ -100,7 +101,7 @@ async def ask(stack: Stack, *words: str, stdin: str = "") -> str:
 
 async def until_clusters_are_known(stack: Stack) -> None:
     """Wait until the observer has reported both."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while len(found := orjson.loads(await ask(stack, "get", "clusters", "-o", "json"))["items"]) < 2:
         assert time.monotonic() < deadline, found
         await asyncio.sleep(0.2)
@@ -108,7 +109,7 @@ async def until_clusters_are_known(stack: Stack) -> None:
 
 async def until_shown(stack: Stack, pattern: str, verb: str = "describe") -> re.Match[str]:
     """Ask about the whole until the answer has this."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while (found := re.search(pattern, page := await ask(stack, verb, "@fleet/shop/cart"))) is None:
         assert time.monotonic() < deadline, page
     return found

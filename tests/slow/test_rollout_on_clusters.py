@@ -19,8 +19,9 @@ from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
 from fleethpa.simulator.cluster import Fleet, SimulatedCluster
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 CLUSTERS: Final = tuple(f"c{number:02}" for number in range(12))
 REST: Final = 8
@@ -114,13 +115,13 @@ class Wide:
 
     async def settle(self, replicas: int) -> None:
         """Wait until every cluster has so many replicas."""
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(PATIENCE_S):
             while set(self.counts().values()) != {replicas}:
                 await asyncio.sleep(0.2)
 
     async def seen(self) -> None:
         """Wait until every cluster is known."""
-        async with asyncio.timeout(90), open_past("kafka", self.stack.config) as past:
+        async with asyncio.timeout(PATIENCE_S), open_past("kafka", self.stack.config) as past:
             while len((await read_state(past)).clusters) < len(CLUSTERS):
                 await asyncio.sleep(0.5)
 
@@ -176,7 +177,7 @@ async def test_a_bad_spec_costs_replicas_in_one_wave_only_and_a_good_one_reaches
         running.stdin.write(manifest(GOOD))
         running.stdin.close()
         rollout = ""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             async for line in running.stdout:
                 words = line.decode().split()
                 rollout = words[1] if words[:1] == ["rollout"] else rollout

@@ -9,6 +9,7 @@ from reconciler.apply.process import ReconcilerConfig
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from tests.kit.clusters import FaultyCluster
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, Rig
 
 
@@ -49,7 +50,7 @@ class App:
         self.sim.writes.delete(by_kind(api_version, kind), NAMESPACE, self.name, {})
 
 
-async def outcome(made: Rig, decision: Decision, timeout_s: float = 60.0) -> Outcome:
+async def outcome(made: Rig, decision: Decision, timeout_s: float = PATIENCE_S) -> Outcome:
     def found() -> Any:
         return next((each for each in made.topics.of(Outcome) if each.decision == decision.id), None)
 

@@ -100,7 +100,7 @@ async def test_a_server_that_comes_back_with_older_resource_versions_is_read_ane
     await app.made.topics.until(lambda: len(asked(app.sim, "get", app.scale)) > reads, "the scale was read")
     await app.sim.restart_from_backup()
     app.sim.clear_faults(number)
-    reported = await outcome(app.made, decision, timeout_s=60)
+    reported = await outcome(app.made, decision)
     assert reported.result == "applied", reported.error
     assert int(reported.resource_version) < int(first.resource_version)
     assert app.replicas == 6

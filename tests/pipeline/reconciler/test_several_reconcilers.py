@@ -19,6 +19,7 @@ from schemas.entries import Outcome
 from schemas.observed import Serving
 from schemas.topics import DECISIONS
 from tests.kit.clusters import Fault
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 from tests.pipeline.reconciler.reconciler_kit import App, asked, config, outcome
 
@@ -201,7 +202,7 @@ async def test_reading_that_goes_back_takes_only_what_is_new(
 
 
 async def _until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not found():
             await asyncio.sleep(0.01)
 
@@ -225,7 +226,7 @@ async def test_kill_9_between_the_write_and_its_outcome_ends_as_applied(
         sys.executable, "-m", "fleethpa", "run", "reconciler", *arguments, stderr=asyncio.subprocess.PIPE
     )
     assert victim.stderr is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while b"reconciler is running" not in await victim.stderr.readline():
             assert victim.returncode is None
     decision = await made.decider.publish(await app.decided(ttl_ms=60_000))
@@ -239,7 +240,7 @@ async def test_kill_9_between_the_write_and_its_outcome_ends_as_applied(
 
     await made.topics.until(lambda: len(reported()) == 1, "the outcome of the fixture's reconciler")
     # The group waits for the dead member's session to end.
-    async with running(Reconciler(config(made, group=group)), asyncio.Event(), timeout_s=70):
+    async with running(Reconciler(config(made, group=group)), asyncio.Event()):
         await made.topics.until(lambda: len(reported()) == 2, "the outcome of the one that came back", 60)
     assert {each.result for each in reported()} == {"applied"}
     assert app.replicas == 5

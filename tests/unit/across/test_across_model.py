@@ -49,7 +49,6 @@ def test_every_invariant_holds_far_from_the_beginning(begin: str, most: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_every_invariant_holds_in_many_states() -> None:
     found = explore(world(BEGINNINGS["full"](1, 0)), most=40_000)
     assert not found.broken, found.path
@@ -74,7 +73,6 @@ def test_a_ceiling_holds_in_the_states_that_come_first_and_far_from_the_beginnin
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("begin", sorted(CAPACITY_BEGINNINGS))
 def test_a_ceiling_holds_in_many_states(begin: str) -> None:
     found = explore(capacity_world(CAPACITY_BEGINNINGS[begin](1, 1)), most=8_000)

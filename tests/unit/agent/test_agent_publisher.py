@@ -18,6 +18,7 @@ from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, Outcome, PublicRecord
 from schemas.observed import Heartbeat, PodDeleted
+from tests.patience import PATIENCE_S
 
 TOPIC = "fleethpa.from.east.7"
 DONE = Outcome(decision="0-1-u", name="web", uid="u", result="applied")
@@ -85,7 +86,7 @@ async def test_what_no_topic_takes_is_passed_over_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = SmallBroker()
-    async with publishing(broker, monkeypatch) as (publisher, _), asyncio.timeout(30):
+    async with publishing(broker, monkeypatch) as (publisher, _), asyncio.timeout(PATIENCE_S):
         await publisher.publish("east", "shop", Outcome(decision="x" * 3_000, name="web", uid="u", result="applied"))
         await publisher.put("pods", "east", "shop", [PodDeleted(name="x" * 3_000)])
         await publisher.put("pods", "east", "api", pods(1))
@@ -164,7 +165,7 @@ async def test_who_waits_for_an_outcome_to_be_written_is_let_go_when_the_term_en
         waiting = asyncio.create_task(out.publish("east", "shop", DONE))
         while len(broker.errors) == 10_000:
             await asyncio.sleep(0)
-    await asyncio.wait({waiting}, timeout=5)
+    await asyncio.wait({waiting}, timeout=PATIENCE_S)
     assert waiting.cancelled()
     with pytest.raises(asyncio.CancelledError):
         await out.publish("east", "shop", DONE)

@@ -35,6 +35,7 @@ from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Target
+from tests.patience import PATIENCE_S
 
 
 class World:
@@ -86,7 +87,7 @@ async def test_a_status_waits_until_all_decisions_are_read_and_the_scales_that_t
 
 async def test_a_status_does_not_wait_where_no_scale_is_to_be_written() -> None:
     world = World()
-    await asyncio.wait_for(world.first.wait(), 30)
+    await asyncio.wait_for(world.first.wait(), PATIENCE_S)
 
 
 async def test_a_status_does_not_wait_for_a_scale_that_was_taken_back() -> None:
@@ -107,7 +108,7 @@ async def test_a_status_waits_for_the_scales_of_a_cluster_only_while_that_answer
     world = World()
     world.scale("web")
     world.answers = False
-    await asyncio.wait_for(world.first.wait(), 30)
+    await asyncio.wait_for(world.first.wait(), PATIENCE_S)
     world.answers = True
     status = asyncio.create_task(world.first.wait())
     assert not await is_let_through(status)
@@ -118,7 +119,7 @@ async def test_a_scale_that_has_waited_for_a_stretch_holds_no_status_up() -> Non
     world = World()
     world.scale("web")
     world.now_s += STRETCH_S
-    await asyncio.wait_for(world.first.wait(), 30)
+    await asyncio.wait_for(world.first.wait(), PATIENCE_S)
 
 
 async def test_statuses_have_their_turn_however_long_scales_keep_coming() -> None:
@@ -139,7 +140,7 @@ async def test_the_wait_ends_with_the_stretch(monkeypatch: pytest.MonkeyPatch) -
     first = ScalesFirst()
     world.scale("web")
     first.begin(world.writes)
-    await asyncio.wait_for(first.wait(), 5)
+    await asyncio.wait_for(first.wait(), PATIENCE_S)
     assert len(world.writes) == 1
 
 
@@ -193,7 +194,7 @@ class SlowCluster:
                 task.cancel()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not done():
                 await asyncio.sleep(0)
 

@@ -32,6 +32,7 @@ from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 from schemas.observed import AutoscalerSet
 from tests.kit.cli import Broker, Cli, Fleet
 from tests.kit.published import fits
+from tests.patience import PATIENCE_S
 from tests.unit.cli.test_cli_write import GOOD
 
 NAME = "east/shop/web"
@@ -302,7 +303,7 @@ async def test_it_gets_ready_after_its_first_look_and_ends_when_it_is_stopped(
 
     away = load({"brokers": "127.0.0.1:1"})  # which nobody waits for at the end
     part = Scheduler(SchedulerConfig(config=away))
-    await asyncio.wait_for(part.health.accompany(part.run(stop), announce), 10)
+    await asyncio.wait_for(part.health.accompany(part.run(stop), announce), PATIENCE_S)
     assert ports == [0]
 
 

@@ -31,6 +31,7 @@ from streams.decider import app
 from tests.kit.cli import Cli
 from tests.kit.published import fits
 from tests.laws import one_of
+from tests.patience import PATIENCE_S
 
 SLOW = pytest.mark.slow
 
@@ -473,7 +474,7 @@ def test_one_ctrl_c_ends_a_question(tmp_path: Path) -> None:
                 assert select.select([process.stderr], [], [], 60)[0]
                 shown += os.read(process.stderr.fileno(), 4096)
             # Before it sleeps in the read of the terminal, a signal is only noted, and the read would not see it.
-            deadline_s = time.monotonic() + 20
+            deadline_s = time.monotonic() + PATIENCE_S
             while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
                 assert time.monotonic() < deadline_s
                 os.sched_yield()
@@ -593,7 +594,7 @@ entry()
 @pytest.mark.parametrize("module", ["click", "fleethpa.frame.session", "fleethpa.cli.get", "asyncio"])
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(entry: str, module: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT, entry, module], capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", INTERRUPTED_IMPORT, entry, module], capture_output=True, timeout=PATIENCE_S, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
 

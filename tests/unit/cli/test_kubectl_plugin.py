@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 SLOW = pytest.mark.slow
 EXECUTABLE = Path(sys.executable).parent / "kubectl-fleethpa"
 
@@ -24,11 +26,11 @@ EXECUTABLE = Path(sys.executable).parent / "kubectl-fleethpa"
     ],
 )
 def test_a_context_is_a_cluster(given: str, text: str) -> None:
-    found = subprocess.run([EXECUTABLE, *given.split(" ")], capture_output=True, text=True, timeout=60)
+    found = subprocess.run([EXECUTABLE, *given.split(" ")], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (found.returncode, text in found.stderr) == (2, True), found.stderr
 
 
 def test_kubectl_finds_the_installed_executable() -> None:
-    found = subprocess.run([EXECUTABLE, "version"], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run([EXECUTABLE, "version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert "fleethpa" in found.stdout
     assert shutil.which("kubectl-fleethpa", path=str(EXECUTABLE.parent))

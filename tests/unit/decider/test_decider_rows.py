@@ -21,6 +21,7 @@ from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
 from tests.kafka.chaos import armed
 from tests.kafka.chaos.armed import CrashPoint
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1, 255, 2**40])
@@ -186,7 +187,7 @@ async def test_checkpoints_that_are_due_together_are_waited_for_together() -> No
     producer, metrics = TogetherProducer(), Metrics()
     around: Any = SimpleNamespace(epoch=1, check=lambda: None)
     takes = Takes(DeciderConfig(), around, around, metrics, producer=lambda: producer, generation=lambda: 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await takes.checkpoint([first, second])
     assert [(key, partition) for _, key, partition in producer.sent] == [
         *((key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),

@@ -15,6 +15,7 @@ from fleethpa.demo.stack import Stack, StackPlan
 from fleethpa.frame.configuration import find
 from fleethpa.frame.errors import USAGE, CommandError
 from streams.archive.layout import Lock
+from tests.patience import PATIENCE_S
 
 
 def test_a_second_stack_in_the_same_folder_is_refused_before_it_overwrites_anything(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_a_part_that_is_started_again_is_found_by_its_new_process(tmp_path
         stack = find(environ)
         return 0 if stack is None else stack.processes["decider"]
 
-    async with asyncio.timeout(30), _OnePart(StackPlan(tmp_path, brokers="none:1", environ=environ)) as stack:
+    async with asyncio.timeout(PATIENCE_S), _OnePart(StackPlan(tmp_path, brokers="none:1", environ=environ)) as stack:
         first = stack.children["decider"].pid
         assert found() == first
         os.kill(first, signal.SIGKILL)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.kit.documented import ROOT
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_an_interrupted_pool_ends_with_its_processes_and_prints_nothing(send: Ca
         try:
             assert sorted(process.stdout.readline() for _ in range(2)) == [b"0\n", b"1\n"]
             send(process.pid, signal.SIGINT)
-            rest, said = process.communicate(timeout=60)  # stdout ends when the last process has ended
+            rest, said = process.communicate(timeout=PATIENCE_S)  # stdout ends when the last process has ended
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -30,6 +30,7 @@ from runtime.process import PartHealth
 from schemas.inforce import InForce
 from schemas.observed import Reason
 from schemas.settings import ClusterSettings, SettingsSet
+from tests.patience import PATIENCE_S
 
 SECOND_MS = 1_790_000_015_000
 TEXT = "2026-09-21T14:13:35Z"
@@ -184,7 +185,7 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
     watch = NativeWatch("east", canary, note=note, absent_since_ms=absent_since_ms, clock=lambda: SECOND_MS)
     watch.wrote(Evidence(SECOND_MS, f"it wrote at {TEXT}"))
     running = asyncio.create_task(watch.run(withdraw))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.acquire()
         await settled.wait()
         while bool(found) != runs:

@@ -14,6 +14,7 @@ from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.limits import CLUSTERS
 from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
+from tests.patience import PATIENCE_S
 
 WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")
@@ -260,11 +261,11 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
     table.add_kind("poll", work, lambda: 1_000)
     task = asyncio.create_task(table.run())
     table.add("shop", at_once=("poll",))
-    await asyncio.wait_for(ran.wait(), 5)
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
     ran.clear()
     clock["now"] += 5_000  # five periods late: one run, not five
     table.add("other")  # wakes the table
-    await asyncio.wait_for(ran.wait(), 5)
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
     assert done == [1_000_000, 1_005_000]
     table.remove("shop")
     table.remove("other")
@@ -349,12 +350,12 @@ async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_
     task = asyncio.create_task(table.run())
     try:
         table.add("shop", at_once=("check",))
-        await asyncio.wait_for(ran.wait(), 5)
+        await asyncio.wait_for(ran.wait(), PATIENCE_S)
         for step_ms in (-3_600_000, 10_000):
             ran.clear()
             clock["now"] += step_ms
             table.add(f"new-{step_ms}", at_once=("check",))  # wakes the table, which looks at the clock
-            await asyncio.wait_for(ran.wait(), 5)
+            await asyncio.wait_for(ran.wait(), PATIENCE_S)
             await asyncio.sleep(0)
     finally:
         task.cancel()
@@ -389,9 +390,9 @@ async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_w
     assert pool.take_back(2) is None
     pool.put(4, 4)
     task = asyncio.create_task(pool.run())
-    await asyncio.wait_for(full.wait(), 5)
+    await asyncio.wait_for(full.wait(), PATIENCE_S)
     go.set()
-    await asyncio.wait_for(all_seen.wait(), 5)
+    await asyncio.wait_for(all_seen.wait(), PATIENCE_S)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert sorted(seen) == [1, 3, 4]
@@ -418,10 +419,10 @@ async def test_a_pool_never_works_on_two_items_of_one_key_at_once() -> None:
     task = asyncio.create_task(pool.run())
     try:
         pool.put("web", "old")
-        await asyncio.wait_for(first.wait(), 5)
+        await asyncio.wait_for(first.wait(), PATIENCE_S)
         pool.put("web", "new")
         pool.put("api", "other")
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
     finally:
         task.cancel()
     assert log == ["old begins", "other begins", "other ends", "old ends", "new begins", "new ends"]

@@ -14,6 +14,7 @@ from schemas.fitting import CHUNK_BYTES
 from schemas.limits import BEAT_NAMESPACES
 from schemas.observed import Heartbeat
 from schemas.topics import SCALES
+from tests.patience import PATIENCE_S
 
 
 class Slow:
@@ -87,7 +88,7 @@ async def test_what_lists_leave_free_is_given_back_once_they_are_written() -> No
     outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1, memory)  # type: ignore[arg-type]
     await outlet.put(SCALES, "east", "shop", [Heartbeat(session="a")])
     writing = asyncio.create_task(outlet.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await given_back.wait()
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)

@@ -12,6 +12,7 @@ from reconciler.clusters.answers import ApiError, ClusterError, ListPage, Unreac
 from reconciler.core.objects import pod_body
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
 from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Watching, WatchLimits
+from tests.patience import PATIENCE_S
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
@@ -119,7 +120,7 @@ def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") 
 async def until(condition: Callable[[], bool], work: Any) -> None:
     task = asyncio.ensure_future(work)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition() and not task.done():
                 await asyncio.sleep(0)
         if task.done():
@@ -275,7 +276,7 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
     seen = ["shop", "vault"]
     task = asyncio.ensure_future(mirrored(server, received, seen, QUICK).run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while sorted(received.lists) != ["shop", "vault"]:
                 await asyncio.sleep(0.005)
             seen.append("new")
@@ -323,7 +324,7 @@ async def test_a_namespace_that_becomes_forbidden_is_a_problem_until_it_is_allow
     server.forbidden = True
     task = asyncio.ensure_future(mirrored(server, received, ["shop"], QUICK).run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await server.opened.wait()
             assert not received.problems
             server.everywhere = True
@@ -346,7 +347,7 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
     reflector = Reflector(around, "/api/v1/pods", received.listener)
     task = asyncio.ensure_future(reflector.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await server.opened.wait()
             server.lists = [FORBIDDEN]  # one of several API servers that has just begun
             while server.lists or len(server.asked) < 10:

@@ -12,6 +12,7 @@ from reconciler.observer.clusterview import ClusterState, ObserverMetrics
 from reconciler.observer.reflector import Listener, Watching
 from reconciler.observer.scaleobserver import ScaleWatcher
 from schemas.observed import ScaleSet, Target
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 WEB, BAD = (Target(group="apps", kind="Deployment", name=name) for name in ("web", "bad"))
@@ -64,7 +65,7 @@ async def test_a_selector_that_nobody_can_read_is_reported_of_its_own_target_onl
         mirror=mirror,
     )
     await watcher.follow("shop", {WEB, BAD})
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         running = group.create_task(watcher.run(group))
         await listened.wait()
         await both.wait()

@@ -58,6 +58,7 @@ from tests.kit.generated_log import START_MS
 from tests.kit.generated_log import Fleet as GeneratedFleet
 from tests.kit.memorypast import MemoryPast
 from tests.kit.page import LOCAL, Shown, browsing, over
+from tests.patience import PATIENCE_S
 from tests.unit.cli.test_cli_doctor import Running
 
 ROOT = Path(__file__).parents[3]
@@ -813,7 +814,7 @@ async def test_a_browser_that_goes_at_the_moment_of_a_change_is_let_go(fleet: Fl
         await asyncio.sleep(0)
     is_done = waiting.done()
     waiting.cancel()
-    await asyncio.wait({waiting}, timeout=5)
+    await asyncio.wait({waiting}, timeout=PATIENCE_S)
     assert waiting.cancelled() != is_done
 
 

@@ -8,6 +8,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from runtime.driver import EndingConsumer
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ async def test_a_loop_ends_though_its_cancellation_was_lost(consumer: EndingCons
     task = asyncio.create_task(follow())
     await asyncio.sleep(0)
     task.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.wait({task})
     assert task.cancelled()
 

@@ -8,6 +8,7 @@ import pytest
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.server import MetricsFault
 from streams.hpa.autoscaler import ControllerSettings
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 SIMULATION = """
@@ -160,6 +161,6 @@ async def test_it_rests_while_the_api_server_is_stopped_and_syncs_when_it_is_bac
         assert cluster._native_task is None
         town.hpa(metric("Pods", of_average("rps", "25")))
         await cluster.start_api()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while town.replicas() != 4:
                 await asyncio.sleep(0)

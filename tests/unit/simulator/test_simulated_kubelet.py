@@ -8,6 +8,7 @@ import pytest
 from fleethpa.simulator.kubelet import Kubelet
 from fleethpa.simulator.resources import Key, Store
 from runtime.log import wall_clock_ms
+from tests.patience import PATIENCE_S
 
 START_MS = 1_790_000_000_000
 
@@ -91,5 +92,5 @@ async def test_it_ends_when_cancelled_at_the_moment_of_a_change(store: Store, tu
     for _ in range(turns):
         await asyncio.sleep(0)
     running.cancel()
-    done, _ = await asyncio.wait({running}, timeout=5)
+    done, _ = await asyncio.wait({running}, timeout=PATIENCE_S)
     assert done

@@ -441,7 +441,6 @@ def test_never_two_in_charge_and_in_the_end_the_right_one(seed: int, trouble: fl
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @settings(max_examples=200, deadline=None)
 @given(seed=SEEDS, trouble=TROUBLE)
 def test_the_same_for_longer(seed: int, trouble: float) -> None:
