@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo day dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
+.PHONY: help setup demo day dev test test-all test-pythons test-pythons-short test-slow test-laws test-kafka test-kafka-short test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +39,19 @@ test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that
 test-pythons-short: setup  ## The same with a part of the tests, in less than four minutes; .ci/run runs this
 	$(BIN)/python -m tests.pythons --short --limit-s 150
 
-test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores; all laws with all examples
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --hypothesis-profile whole -m "(slow or hypothesis) and not kafka and not kubernetes and not page" -n 4 --dist loadfile --no-loadscope-reorder
+test-all: test check docs test-pythons-short test-slow test-laws test-kafka test-hostile test-kubernetes-short test-prometheus test-page  ## Every tier; .ci/run chooses among them by what changed (tests/tiers.py)
+
+test-slow: setup  ## What a person does, at full length: documented commands, releases, clusters that are handed over, damaged archives, benches
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page" tests/slow -n 4 --dist loadfile --no-loadscope-reorder
+
+test-laws: setup  ## All laws with all their examples, models to their depth, processes that hang: what the fast tier tries a part of
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --hypothesis-profile whole -m "(slow or hypothesis) and not kafka and not kubernetes and not page" --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka -n 2 --dist loadfile
+
+test-kafka-short: setup  ## The same without those that wait for minutes; .ci/run runs these
+	$(BIN)/pytest -q -m "kafka and not hostile and not long" tests/kafka -n 2 --dist loadfile
 
 test-prometheus: setup  ## HPAs decided from a real Prometheus (needs the binary; on Debian apt-get install prometheus)
 	$(BIN)/pytest -q -m prometheus tests/prometheus
