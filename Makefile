@@ -51,7 +51,7 @@ test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Centra
 	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka -n 2 --dist loadfile
 
 test-kafka-short: setup  ## The same without those that wait for minutes; .ci/run runs these
-	$(BIN)/pytest -q -m "kafka and not hostile and not long" tests/kafka -n 2 --dist loadfile
+	$(BIN)/pytest -q -m "kafka and not hostile and not slow" tests/kafka -n 2 --dist loadfile
 
 test-prometheus: setup  ## HPAs decided from a real Prometheus (needs the binary; on Debian apt-get install prometheus)
 	$(BIN)/pytest -q -m prometheus tests/prometheus

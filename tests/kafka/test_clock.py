@@ -17,6 +17,7 @@ STEPS_S = (0, 400, 60, 0)
 SLACK_MS = 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing_compiler()), reason=f"BROKER CLOCK NOT TESTED: {missing_compiler()}")
 async def test_log_time_goes_ahead_and_back_with_the_clock_that_is_set(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "kafka", with_clock=True) as broker:

@@ -29,6 +29,7 @@ async def _got(address: str) -> str:
     return await asyncio.to_thread(_get, address)
 
 
+@pytest.mark.slow
 async def test_the_page_says_that_the_broker_is_away_and_recovers(kafka: KafkaBroker, tmp_path: Path) -> None:
     world = World(clusters=1, namespaces=1, hpas=2)
     async with Rig(kafka, tmp_path / "rig", world) as rig:

@@ -76,6 +76,7 @@ def worker(settings: KafkaSettings, folder: Path) -> Decider:
     return Decider(settings.bootstrap_servers, folder / "decider.txt", *arguments, session_timeout_s=8)
 
 
+@pytest.mark.slow
 async def test_tokens_end_during_a_run_and_the_decisions_are_those_of_a_fold(
     broker: KafkaBroker, issuer: Issuer, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ EXIT_S = 5.0
 LONGEST_GAP_S = 30.0
 
 
+@pytest.mark.slow
 async def test_deciders_restarted_in_turn_keep_deciding_and_all_parts_end_in_order(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ async def test_an_engine_that_this_release_lacks_is_refused_and_one_it_has_is_re
         await rig.stop("ingest-0")
 
 
+@pytest.mark.slow
 async def test_a_short_run_of_the_whole_pipeline_under_faults(tmp_path: Path) -> None:
     tally = Tally()
     await run_once(seed=5, names=SHORT, minutes=0.7, tally=tally, folder=tmp_path)
