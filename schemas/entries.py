@@ -33,7 +33,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
-from schemas.settings import LONGEST_MS, EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import LONGEST_MS, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset
 
 
 class BreakerCommand(EntryBody, frozen=True, kw_only=True, tag="breaker"):
@@ -179,6 +179,7 @@ PlainBody = (
     | EngineSet
     | WatermarkReset
     | Restart
+    | LogTimeSet
     | Outcome
     | AgentSet
     | HandsChanged
@@ -196,6 +197,7 @@ Body = Answers | PlainBody
 
 WHOLE_PARTITION_KEY = "*"
 """Key of entries that are of no namespace. Those that concern every partition (settings, agents, engine, resets,
+log time,
 cluster-wide commands, those of the breaker) are copied into all of them; a cluster's reports go into one, that of the
 cluster's name.
 """

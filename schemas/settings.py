@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field, structs
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
-from schemas.limits import GUARDRAIL_NAME, MOST_REPLICAS, Positive
+from schemas.limits import GUARDRAIL_NAME, MOST_REPLICAS, Positive, TimeMs
 from schemas.observed import EntryBody, MetricType, Mode
 from schemas.topics import MAX_PARTITIONS
 
@@ -160,6 +160,16 @@ class WatermarkReset(EntryBody, frozen=True, kw_only=True):
 
     topic: str
     source_partition: Annotated[int, Meta(ge=0, le=MAX_PARTITIONS)]
+    author: str = ""
+    reason: str = ""
+
+
+class LogTimeSet(EntryBody, frozen=True, kw_only=True, tag="logTime"):
+    """From the next record on, log time is `time` (Unix ms): a broker's clock was wrong. Where that changes log time,
+    windows and scale events start empty.
+    """
+
+    time: TimeMs
     author: str = ""
     reason: str = ""
 

@@ -16,6 +16,7 @@ from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.router.copies import RouterMetrics
 from streams.decider.metrics import FAMILIES, HPA, Metrics
+from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.logwriter import IngestMetrics
 
 MetricRow = tuple[str, str, tuple[str, ...], str]
@@ -32,12 +33,18 @@ HPA's status is that of its cluster. An agent has the metrics of an observer and
 """
 
 
+def _ingest() -> CollectorRegistry:
+    registry = IngestMetrics().registry
+    AppendTimes(registry)
+    return registry
+
+
 def page() -> str:
     """Give the page."""
     sections = {
         "Decider: HPAs": [_family(name) for name in FAMILIES],
         "Decider: decisions, log and state": list(_rows(_decider())),
-        "Ingest": list(_rows(_registered(IngestMetrics().registry))),
+        "Ingest": list(_rows(_registered(_ingest()))),
         "Observer": list(_rows(_made(ObserverMetrics))),
         "Reconciler": list(_rows(_made(ReconcilerMetrics))),
         "Router": list(_rows(_made(RouterMetrics))),

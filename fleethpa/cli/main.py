@@ -122,7 +122,7 @@ _GROUPS: Final = {
             "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",
         ),
         "archive": ("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
-        "topics": ("cli.topics:topics", "Create or check the topics, print permissions on them, or set the engine."),
+        "topics": ("cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."),
         "ingest": (
             "cli.topics:ingest",
             "Check what ingest reads from a message, print example messages, or reset a source.",

@@ -11,16 +11,19 @@ import yaml
 from msgspec import to_builtins
 
 from fleethpa.changes.writing import PlannedRecord, WriteOptions, dry_run, write_all, write_options
+from fleethpa.fleet.logtimes import log_time_problem
+from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, unreachable, usage
 from fleethpa.frame.options import output_option, together
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import TOPICS_REFUSED, client_settings, connecting
 from fleethpa.processes.parts import ingest_mapping
 from fleethpa.show.formats import one
+from fleethpa.show.text import rfc3339
 from runtime.log import clean
 from runtime.topicneeds import ACLS, Component, TopicDifference, WantedTopic, acl_commands, strimzi, wanted_beside
 from schemas.decisions import ENGINE
-from schemas.settings import EngineSet
+from schemas.settings import EngineSet, LogTimeSet
 from schemas.topics import DEFAULT_PARTITIONS
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import decode_row, partition_key
@@ -157,7 +160,7 @@ _shape = together(
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """Create or check the topics, print permissions on them, or set the engine."""
+    """Create or check the topics, print permissions, or set engine or log time."""
 
 
 @topics.command("init")
@@ -239,6 +242,41 @@ async def engine(session: Session, /, number: int | None, options: WriteOptions)
         body = EngineSet(engine=number, partitions=writer.partitions, author=author, reason=reason)
         writes = [PlannedRecord(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
         return dry_run(session, writes) if options.dry_run else await write_all(session, writer, writes, options.wait)
+
+
+@topics.command("log-time")
+@click.option("--set", "sets", is_flag=True, help="Set log time to this machine's clock, in every partition.")
+@write_options
+@command_options()
+async def log_time(session: Session, /, sets: bool, options: WriteOptions) -> int:
+    """Show log time, by which everything is decided, or set it to the present.
+
+    Log time is the brokers' time of the newest record. A broker whose clock was wrong for a while may leave it ahead of
+    the present, and nothing is decided before that is reached. Correct the brokers' clocks first. Where setting it
+    changes log time by more than 10 seconds, windows and scale events begin anew, as after a restart of the controller.
+
+    Exit 1: the log time of a partition is wrong.
+    """
+    if not sets:
+        return await _show_log_times(session)
+    async with session.writer() as writer:
+        now_ms = session.now_ms()
+        body = LogTimeSet(time=now_ms, author=session.config.author, reason=options.reason)
+        writes = [PlannedRecord(f"log time set to {rfc3339(now_ms)} in every partition", body, "*")]
+        return dry_run(session, writes) if options.dry_run else await write_all(session, writer, writes, options.wait)
+
+
+async def _show_log_times(session: Session) -> int:
+    async with session.past() as past:
+        state = await read_state(past)
+    found = 0
+    for number, row in sorted(state.folded.items()):
+        problem = log_time_problem(row, session.now_ms())
+        found += bool(problem)
+        session.out(f"{number:<4} {rfc3339(row.clock_ms) if row.clock_ms else 'no record yet'}  {problem}".rstrip())
+    if found:
+        session.note("Next: set the brokers' clocks, then fleethpa topics log-time --set")
+    return ANSWER_IS_NO if found else OK
 
 
 async def _show_engine(session: Session) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct, to_builtins
 
 from fleethpa.fleet.hung import SignsOfLife
+from fleethpa.fleet.logtimes import log_time_problem
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterView, since
@@ -113,6 +114,7 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     checks += [await _ingest(session, state)] if "ingest" not in names else []
     checks += _decider(state) if "decider" not in names else []
     has_agents = any(cluster.has_agent for cluster in state.clusters.values())
+    checks += _log_time(session, state)
     checks += [await _router(session, state)] if has_agents and "router" not in names else []
     return checks
 
@@ -155,6 +157,15 @@ def _decider(state: FleetState) -> Iterator[CheckResult]:
     is_fed = all(each.process != "ingest" for each in state.hung)
     if known and not behind and is_fed and not state.slowed:
         yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
+
+
+def _log_time(session: Session, state: FleetState) -> Iterator[CheckResult]:
+    """Whether log time and the newest timestamps agree with each other and with this machine's clock."""
+    for each in [state.folded[number] for number in sorted(state.folded)]:
+        if text := log_time_problem(each, session.now_ms()):
+            yield CheckResult(
+                "failure", "log", "log time", f"log partition {each.number}: {text}", "fleethpa topics log-time"
+            )
 
 
 async def _router(session: Session, state: FleetState) -> CheckResult:

@@ -245,7 +245,7 @@ def _take_progress(state: FleetState, folded: Folded, ends: Mapping[int, int]) -
     number, now = folded.partition.number, folded.partition.state.row
     stored = folded.stored.get(partition_key(number))
     row = decode_row(partition_key(number), stored) if stored else None
-    state.decided_ms[number], state.every[number] = now.ticked_ms, now.every
+    state.decided_ms[number], state.every[number], state.folded[number] = now.ticked_ms, now.every, now
     if isinstance(row, PartitionRow):
         state.partitions[number] = row
         state.decided_ms[number] = max(now.ticked_ms, row.clock_ms)

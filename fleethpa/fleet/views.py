@@ -287,6 +287,8 @@ class FleetState:
     """As set: per cluster, and `*` for all."""
     partitions: dict[int, PartitionRow] = field(default_factory=dict)
     """The decider's newest checkpoint of each log partition."""
+    folded: dict[int, PartitionRow] = field(default_factory=dict)
+    """The row of each log partition as of the state."""
     forgotten: set[HpaId] = field(default_factory=set)
     """HPAs that were there once and have been deleted."""
     capacity_groups: dict[str, GroupRow] = field(default_factory=dict)

@@ -17,13 +17,14 @@ from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode
-from schemas.settings import EngineSet, SettingsSet, WatermarkReset
+from schemas.settings import EngineSet, LogTimeSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
 from streams.archive.layout import PlainRecord
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold
 from streams.state.guards import asked_mode, trip_reason
+from streams.state.logtime import advance
 from streams.state.partition import Partition
 
 _FOLDED = (
@@ -36,6 +37,7 @@ _FOLDED = (
     EngineSet,
     AgentSet,
     WatermarkReset,
+    LogTimeSet,
 )
 
 
@@ -46,9 +48,9 @@ def fold_specs(partition: Partition, record: PlainRecord, entries: Iterable[Fold
     """
     offset, timestamp_ms, _ = record
     state = partition.state
-    state.row.clock_ms = state.now_ms = max(state.row.clock_ms, timestamp_ms)
-    state.row.offset = offset
-    state.offset = offset
+    advance(state.row, timestamp_ms, offset)
+    state.row.offset = state.offset = offset
+    state.now_ms = state.row.clock_ms
     wanted = [
         (i, entry) for i, entry in enumerate(entries) if isinstance(entry.body, _FOLDED) and _is_of(entry, cluster)
     ]

@@ -44,7 +44,7 @@ from streams.state.rowcodec import WholeCheckpoints, row_partition
 from streams.state.timing import next_pace
 
 CLOCK_BEHIND_MS = 60_000
-"""Log time never runs backwards; a broker's clock further behind it than this stretches every window."""
+"""Log time stands still while a broker's clock is behind it, and a step that far ahead of it is doubted for a while."""
 
 
 def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
@@ -53,9 +53,11 @@ def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
         return ["recovering state rows or waiting for an assignment"]
     found = []
     for number, owned in sorted(assignment.owned.items()):
-        if owned.behind_clamp_ms > CLOCK_BEHIND_MS:
-            seconds = owned.behind_clamp_ms // 1000
-            found.append(f"log partition {number}: the broker's clock is {seconds} s behind the newest log time")
+        behind_ms = owned.behind_clamp_ms
+        if abs(behind_ms) > CLOCK_BEHIND_MS:
+            way = "behind" if behind_ms > 0 else "ahead of"
+            off = f"the broker's clock is {abs(behind_ms) // 1000} s {way} log time"
+            found.append(f"log partition {number}: {off}. Next: fleethpa topics log-time")
     return found
 
 
@@ -142,7 +144,7 @@ def _look_at_lag(owned: OwnedPartition, ticked_ms: int) -> None:
     """Change the pace of a partition by its lag. `ticked_ms`: timestamp of the newest tick, by the broker's clock."""
     before, partition = owned.pace, owned.partition
     # The embedded broker does not say when; its clock is that of this machine.
-    now_ms = ticked_ms if ticked_ms >= owned.newest_log_time_ms else wall_clock_ms()
+    now_ms = ticked_ms if ticked_ms >= partition.clock_ms else wall_clock_ms()
     lag_ms = max(0, now_ms - (owned.log_time_ms or partition.clock_ms or now_ms))
     owned.pace = next_pace(before, partition.every, now_ms, lag_ms)
     every = owned.pace.every

@@ -179,7 +179,11 @@ class Metrics:
         )
         self.row_bytes = counter("fleethpa_row_bytes", "Bytes of state rows written")
         self.lag = gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"])
-        self.log_time = gauge("fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"])
+        self.log_time = gauge(
+            "fleethpa_log_time_seconds",
+            "Log time: that of the newest applied log record, unless others contradict it",
+            ["partition"],
+        )
         self.every = gauge(
             "fleethpa_sync_periods_per_evaluation",
             "Sync periods from one evaluation of an HPA to the next: more than one since the decider was behind",
@@ -245,7 +249,7 @@ class Metrics:
         self.every.clear()
         self.ignored_samples.clear()
         for number, one in owned.items():
-            self.log_time.labels(str(number)).set(one.newest_log_time_ms / 1000)
+            self.log_time.labels(str(number)).set(one.partition.clock_ms / 1000)
             self.every.labels(str(number)).set(one.partition.every)
             self.ignored_samples.labels(str(number)).set(ignored_samples(one.partition))
             if number in ends:

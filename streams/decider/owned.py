@@ -120,7 +120,7 @@ class OwnedPartition:
         self.standing = standing
         self._log_end = log_end
         self.log_time_ms = 0
-        self.newest_log_time_ms = 0
+        """Timestamp of the newest record that was applied here."""
         self.applied_at = time.monotonic()
         self.reread = 0
         """Records folded again, for which the topic had decisions beyond the recovered state."""
@@ -141,8 +141,8 @@ class OwnedPartition:
 
     @property
     def behind_clamp_ms(self) -> int:
-        """How far the broker's clock is behind the newest log time: log time never runs backwards."""
-        return self.newest_log_time_ms - self.log_time_ms
+        """How far the newest record is behind log time, which stands still for so long; below 0: ahead of it."""
+        return self.partition.clock_ms - self.log_time_ms if self.log_time_ms else 0
 
     async def fold(self, record: ConsumerRecord) -> list[DecisionRecord]:
         """Apply one record of the log; give the decisions that are not published yet.
@@ -175,7 +175,6 @@ class OwnedPartition:
 
     def _time(self, record: ConsumerRecord) -> int:
         self.log_time_ms = record.timestamp
-        self.newest_log_time_ms = max(self.newest_log_time_ms, self.log_time_ms)
         return self.log_time_ms
 
 

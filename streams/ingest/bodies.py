@@ -48,6 +48,7 @@ from schemas.settings import (
     MINIMA,
     SETTING_NAMES,
     EngineSet,
+    LogTimeSet,
     Restart,
     SettingsSet,
     WatermarkReset,
@@ -407,6 +408,7 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     AgentSet: lambda body: check_cluster(body.cluster),
     EngineSet: _engine,
     WatermarkReset: lambda body: check_text(body.topic, "topic"),
+    LogTimeSet: lambda body: check_text(body.author, "author"),
     Restart: lambda body: check_text(body.reason, "reason"),
 }
 """Body -> its check, which raises Refusal; of those that are good as they are, wherever they come from."""

@@ -22,6 +22,7 @@ from schemas.keys import by_partition, namespace_key, partition_for
 from schemas.limits import Refusal
 from schemas.observed import Heartbeat, Samples
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
+from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.mapping import Mapping
 from streams.ingest.pieces import Conversion, Piece, RawRecord
 
@@ -229,6 +230,9 @@ class IngestMetrics:
             self._left_out.labels(topic, found.format).inc(sum(found.left_out.values()))
 
 
+APPEND_TIME = 1
+"""`timestampType` of a record that the broker has stamped."""
+
 KEPT_WHOLE_BYTES = 512 * 1024
 """Up to here the original is kept whole, above it only its first part."""
 
@@ -339,11 +343,15 @@ class LogWriter:
 
     Args:
         last_times: for playback: timestamp (ms) of the last record per partition; None lets the broker stamp.
+        append_times: is told when the broker appended each record.
     """
 
-    def __init__(self, producer: AIOKafkaProducer, last_times: dict[int, int] | None) -> None:
+    def __init__(
+        self, producer: AIOKafkaProducer, last_times: dict[int, int] | None, append_times: AppendTimes | None = None
+    ) -> None:
         self._producer = producer
         self._last_times = last_times
+        self._append_times = append_times
 
     async def write(self, batches: Iterable[Batch], rejects: Iterable[Rejected]) -> None:
         """Send all and wait until the brokers have all of it.
@@ -351,12 +359,16 @@ class LogWriter:
         Raises KafkaError: something was not written; nothing of this may then be committed.
         """
         sent = []
+        batches = list(batches)
         for batch in batches:
             where: dict[str, Any] = {"partition": batch.partition, "timestamp_ms": self._stamp(batch)}
             sent.append(await queue(self._producer, LOG, batch.value, key=batch.key.encode(), **where))
         for reject in rejects:
             sent.append(await queue(self._producer, REJECTED, reject.value, headers=reject.headers))
-        await asyncio.gather(*sent)
+        placed = await asyncio.gather(*sent)
+        for batch, place in zip(batches, placed, strict=False):  # the rest are rejects
+            if self._append_times is not None and place.timestamp_type == APPEND_TIME:
+                self._append_times.appended(batch.partition, place.timestamp)
 
     def _stamp(self, batch: Batch) -> int | None:
         if self._last_times is None:

@@ -173,7 +173,17 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
-        {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume", "capacityGroup"}
+        {
+            "settings",
+            "agent",
+            "engine",
+            "watermarkReset",
+            "restart",
+            "logTime",
+            "command",
+            "guardrailResume",
+            "capacityGroup",
+        }
     ),
     topics.OUTCOMES: frozenset({"outcome"}),
     topics.BREAKER: frozenset({"breaker"}),

@@ -25,8 +25,9 @@ from runtime.records import follow_topic
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet, AgentTopics, agent_of_reports
 from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
+from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import IngestMetrics, Item, LogWriter, Recorder, raw_record
+from streams.ingest.logwriter import APPEND_TIME, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.loop import MAX_TAKEN, PartitionProgress, SourceWorker, Worker
 from streams.ingest.own import ReceivedAt, admit
 from streams.ingest.pieces import AgentRates, Conversion, Rates
@@ -37,8 +38,6 @@ log = logging.getLogger("fleethpa.ingest")
 METADATA_MAX_AGE_MS = 10_000
 """How soon a topic is found that was created after its agent was registered."""
 CHANGES_S = 0.2
-_APPEND_TIME = 1
-"""`timestampType` of a record that the broker has stamped."""
 
 
 class AgentWorker(SourceWorker):
@@ -122,7 +121,7 @@ class Agents:
         if record.offset > self._counted_to.get(record.topic, -1):
             limits.rates = Rates()  # another worker has read what came before
         self._counted_to[record.topic] = record.offset + 1
-        appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
+        appended = record.timestamp / 1000 if record.timestamp_type == APPEND_TIME else now_s
         admit(found, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -195,13 +194,18 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         consumer = _consumer(config)
         metrics = IngestMetrics()
         registry, changed = AgentRegistry(), asyncio.Event()
-        writer = LogWriter(producer, times)
+        append_times = AppendTimes(metrics.registry)
+        writer = LogWriter(producer, times, append_times)
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
         agents = Agents(config, registry, changed, writer, metrics, partitions)
         consumer.subscribe(list(config.topics), listener=worker.member)
         await stack.enter_async_context(started(consumer))
         server = health_server(
-            metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
+            metrics.registry,
+            worker.problems,
+            notes=lambda: [*append_times.notes(), *agents.notes()],
+            host=config.web_host,
+            port=config.web_port,
         )
         announce(await stack.enter_async_context(server))
         await _run_together(config, stop, worker, agents, registry, changed)

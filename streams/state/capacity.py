@@ -41,6 +41,7 @@ from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
+from streams.state.logtime import CAPACITY_LASTS_MS
 from streams.state.memo import LastReport
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
@@ -49,7 +50,7 @@ from streams.state.rows import NOTHING
 if TYPE_CHECKING:
     from streams.state.partitionstate import State
 
-LASTS_MS: Final = 60_000
+LASTS_MS: Final = CAPACITY_LASTS_MS
 """How long an allotment lasts, in log time."""
 SETTLES_MS: Final = LASTS_MS + WRITE_TTL_MS + OUTCOME_WAIT_MS
 """How long a new group allots nothing: until what a deleted one of its name allotted has ended and was written."""
@@ -180,7 +181,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
         claim,
         number=body.number,
         replicas=body.replicas,
-        until_ms=body.until,
+        until_ms=min(body.until, now_ms + LASTS_MS),  # the group's log time may be ahead
         used=body.used,
         share=body.share,
         is_new=is_new,

@@ -44,6 +44,7 @@ from streams.hpa.parts import (
     written_part,
 )
 from streams.state.inputs import replaced_by
+from streams.state.logtime import STEP_LIMIT_MS
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
@@ -167,6 +168,8 @@ def take_report(
     if not is_same and (after := booked(account, made)) is not account:
         accounts = accounts | {member: after}
     known = fleet.parts.get(member)
+    if at_ms - now_ms > STEP_LIMIT_MS:
+        at_ms = now_ms  # its log time is wrong, and will be set right: what it reports then is not older
     if known is not None and at_ms <= known.at_ms:
         # It came late, or again.
         return fleet if accounts is fleet.accounts else structs.replace(fleet, accounts=accounts)

@@ -41,7 +41,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
-from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
+from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import capacity, fleet, foldhpas
 from streams.state.answers import (
     PACKED,
@@ -66,6 +66,7 @@ from streams.state.rows import AnswerRow, ScaleRow, TargetName
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""
 SHORT_CHANGES = 2
+_LOG_TIME_REASON = 400
 
 
 class EntryFold(Folding):
@@ -401,6 +402,12 @@ class EntryFold(Folding):
         """A person ends what guardrails pause."""
         self.state.row.guardrail_pauses = after_person(self.state.row.guardrail_pauses, body)
 
+    def log_time(self, body: LogTimeSet) -> None:
+        """A person says what log time is; it is so from the next record on."""
+        row = self.state.row
+        by = f"{body.author} ({body.reason})" if body.reason else body.author
+        row.log_time = structs.replace(row.log_time, set_ms=body.time, set_by=by[:_LOG_TIME_REASON])
+
     def restart(self, body: Restart) -> None:
         """Memory of windows, scale events and allotments was lost."""
         self.state.row.restart_offset = self.state.offset
@@ -423,6 +430,7 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     EngineSet: EntryFold.engine,
     WatermarkReset: EntryFold.watermark_reset,
     Restart: EntryFold.restart,
+    LogTimeSet: EntryFold.log_time,
     HandsChanged: EntryFold.hands_changed,
     BreakerCommand: EntryFold.breaker,
     GuardrailResume: EntryFold.guardrails_resumed,

@@ -6,6 +6,7 @@ grouped or which checkpoint was restored.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
@@ -20,6 +21,7 @@ from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
+from streams.state.logtime import advance, bound
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
@@ -28,8 +30,6 @@ from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.visit import look_at, plan_sampled
 
-STEP_LIMIT_MS = 300_000
-"""A longer step of log time acts as a restart."""
 CHECKPOINT_EVERY_MS = 30_000
 """Longer than a sync period, in which every HPA changes: half the rows of one per period, for which a restart and the
 present that read verbs show fold 8 s more of the log on average.
@@ -134,7 +134,7 @@ class Partition:
 
     @property
     def clock_ms(self) -> int:
-        """Log time: the newest record timestamp so far."""
+        """Log time: the newest record timestamp so far that others agree with (`streams.state.logtime`)."""
         return self.state.row.clock_ms
 
     @property
@@ -206,8 +206,9 @@ class Partition:
         if row.offset != NOTHING_APPLIED and offset != row.offset + 1:
             raise LogError(f"log partition {row.number}: offset {offset} does not follow {row.offset}")
         record = read_record(row.number, offset, value)
-        self.state.offset = offset
-        self._advance_clock(timestamp_ms)
+        if advance(row, timestamp_ms, offset):
+            self.state = _after_step_back(self.state)
+        self.state.offset, self.state.now_ms = offset, row.clock_ms
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
         row.last_ms, self._last_value = timestamp_ms, value
         if record.entries or record.by == "ingest":
@@ -215,14 +216,6 @@ class Partition:
         else:
             row.ticked_ms, row.every = row.clock_ms, record.every
         return record
-
-    def _advance_clock(self, timestamp_ms: int) -> None:
-        row = self.state.row
-        if row.clock_ms and timestamp_ms - row.clock_ms > STEP_LIMIT_MS:
-            row.restart_offset = self.state.offset
-            row.restart_reason = f"log time stepped {(timestamp_ms - row.clock_ms) // 1000}s ahead"
-        row.clock_ms = max(row.clock_ms, timestamp_ms)
-        self.state.now_ms = row.clock_ms
 
     def _evaluate(self, standing: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
         state = self.state
@@ -383,9 +376,14 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
     for (cluster, name), parts in found.items():
         if 0 not in parts:
             continue  # the changelog has lost it (`history.checkpointrows.without`)
-        namespace = state.namespace(cluster, name)
-        load_namespace(namespace, parts)
-        state.count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
+        _load_namespace(state, cluster, name, parts)
+
+
+def _load_namespace(state: State, cluster: str, name: str, parts: Mapping[int, NamespaceRow]) -> Namespace:
+    namespace = state.namespace(cluster, name)
+    load_namespace(namespace, parts)
+    state.count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
+    return namespace
 
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
@@ -393,5 +391,41 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
         row = rowcodec.decode_row(key, stored[key]) if rowcodec.row_kind(key)[0] == "h" else None
         if isinstance(row, HpaRow):
             state.add(Hpa(row))
+    _plan(state)
+
+
+def _plan(state: State) -> None:
+    """Derive from the rows of HPAs when they are due, and what they use of budgets."""
     state.schedule.rebuild(state.hpas)
     state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])
+
+
+def _after_step_back(old: State) -> State:
+    """Return the state with all times that log time has not reached any more bounded by it: what is derived from rows
+    is made anew, as from a checkpoint, and all of them are written at the next one.
+    """
+    row, offset = old.row, old.row.offset
+    bound(row, row.clock_ms)
+    state = State(row)
+    state.index, state.fast = old.index, old.fast
+    for key in sorted(old.namespaces):
+        before = old.namespaces[key]
+        before.tidy()
+        made = rows_of_namespace(before, range(before.parts))
+        parts = {
+            stored_part(part, before.parts): _bounded(_part_key(row.number, before, part), each, offset, row.clock_ms)
+            for part, each in made
+        }
+        namespace = _load_namespace(state, before.cluster, before.name, parts)
+        namespace.dirty, namespace.is_stored = set(range(namespace.parts)), before.is_stored
+    for name in sorted(old.hpas):
+        hpa = Hpa(_bounded(rowcodec.hpa_key(row.number, name), old.hpas[name].row, offset, row.clock_ms))
+        state.add(hpa)
+        hpa.dirty = True
+    _plan(state)
+    return state
+
+
+def _bounded(key: bytes, row: Any, offset: int, now_ms: int) -> Any:
+    """Return a copy of a row, as a checkpoint would keep it, whose times are bounded."""
+    return bound(rowcodec.decode_row(key, rowcodec.encode_row(offset, row)), now_ms)

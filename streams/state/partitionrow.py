@@ -114,6 +114,23 @@ class CeilingRow(Struct, array_like=True, frozen=True, gc=False):
     size: int = 0
 
 
+class LogTime(Struct, array_like=True, frozen=True, gc=False):
+    """What is not settled about log time (`streams.state.logtime`).
+
+    `doubted_ms`: timestamp of the first of the newest records, all of which are far ahead of log time, or far behind it
+    (`is_back`); 0: the newest record agrees with it. `stepped_from_ms`: log time before its newest step ahead to
+    `stepped_ms`, or before the first of several; 0: there was none, or it was taken back. `set_ms`: log time as an
+    entry of `set_by` sets it from the next record on; 0: none.
+    """
+
+    doubted_ms: int = 0
+    is_back: bool = False
+    stepped_from_ms: int = 0
+    stepped_ms: int = 0
+    set_ms: int = 0
+    set_by: str = ""
+
+
 class IndexRow(Struct, array_like=True, frozen=True, gc=False):
     """One piece of the index: key -> applied offset with which the row was last written."""
 
@@ -175,6 +192,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """How many rows its checkpoint has beside it."""
     every: int = 1
     """Sync periods from one evaluation of an HPA to the next, as the newest tick says."""
+    log_time: LogTime = LogTime()
 
 
 KEPT_CHANGES = 20

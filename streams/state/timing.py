@@ -210,6 +210,8 @@ def next_pace(pace: EvaluationPace, in_force: int, now_ms: int, lag_ms: int) -> 
         now_ms: timestamp of the newest record of the partition.
         lag_ms: from the record applied last to that one.
     """
+    if now_ms < pace.looked_ms:  # its clock was ahead
+        return EvaluationPace(pace.every, now_ms, UNKNOWN_LAG_MS, now_ms)
     if now_ms - pace.looked_ms < LOOK_EVERY_MS:
         return pace
     every, busy_ms = pace.every, now_ms if lag_ms > CAUGHT_UP_MS else pace.busy_ms

@@ -41,6 +41,7 @@ from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkRes
 from streams.analysis.revisions import Revision, RevisionReader
 from streams.archive.layout import PlainRecord
 from streams.state.ledger import DecisionRecord
+from streams.state.logtime import CONFIRMED_MS, STEP_LIMIT_MS
 from streams.state.partition import Partition
 
 START_MS = 1_767_225_600_000
@@ -114,10 +115,14 @@ class LogBuilder:
         return Entry(key=key, body=body, source=Source(topic="t", partition=0, offset=self._source, index=0, time=time))
 
     def add(self, *bodies: Body | Entry, after_ms: int = 0) -> list[dict[str, Any]]:
-        """Append one record and give the decisions that it causes."""
+        """Append one record and give the decisions that it causes. A long step of log time is confirmed by then."""
         self.now_ms += after_ms
-        entries = [body if isinstance(body, Entry) else self._wrap(body) for body in bodies]
-        record = Record(len(self.records), self.now_ms, encode(LogRecord(v=1, entries=entries)))
+        if self.now_ms - CONFIRMED_MS - self.partition.clock_ms > STEP_LIMIT_MS and self.records:
+            self._append([], self.now_ms - CONFIRMED_MS)
+        return self._append([body if isinstance(body, Entry) else self._wrap(body) for body in bodies], self.now_ms)
+
+    def _append(self, entries: list[Entry], time_ms: int) -> list[dict[str, Any]]:
+        record = Record(len(self.records), time_ms, encode(LogRecord(v=1, entries=entries)))
         self.records.append(record)
         made = self.partition.apply(*record)
         self.decisions.extend(made)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streams.state.partition import STEP_LIMIT_MS
+from streams.state.logtime import STEP_LIMIT_MS
 from tests.kit.playback import Log, TimedRecord
 
 

@@ -125,6 +125,23 @@ def test_doctor_names_the_log_partitions_in_which_a_decider_was_behind(
     assert remark not in run("get", "hpa", "-A", "--brokers", "127.0.0.1:1").stderr
 
 
+def test_doctor_and_topics_log_time_name_a_partition_whose_records_are_stamped_ahead(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run, true_ms = Cli(monkeypatch, fleet), fleet.now_ms
+    assert run("topics", "log-time").exit_code == 0
+    monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: true_ms + 900)
+    fleet.append(after_ms=7_200_000)
+    doubted = "its newest record is stamped 2h ahead of log time, and counts once others confirm it"
+    assert ("failure", "log", f"log partition 0: {doubted}") in troubles(run("doctor", *AREAS, "-o", "json"))
+    shown = run("topics", "log-time")
+    assert (shown.exit_code, doubted in shown.stdout) == (1, True)
+    assert "fleethpa topics log-time --set" in shown.stderr
+    fleet.append(after_ms=10_000)
+    ahead = "log partition 0: log time is 2h9s ahead of this machine's clock"
+    assert ("failure", "log", ahead) in troubles(run("doctor", *AREAS, "-o", "json"))
+
+
 def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:

@@ -57,7 +57,7 @@ class FakePartition:
         self.every, self.clock_ms = 1, 0
 
     def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[DecisionRecord]:
-        self.applied_offset = offset
+        self.applied_offset, self.clock_ms = offset, max(self.clock_ms, timestamp_ms)
         return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [], cast(Any, None))]
 
     def take_messages(self) -> list[Any]:
@@ -93,7 +93,7 @@ async def test_a_broker_clock_behind_the_newest_log_time_shows_in_readiness() ->
     assert deciderhealth.problems(assignment, recovering=False) == []
     await one.fold(record(12, 39_000))
     assert deciderhealth.problems(assignment, recovering=False) == [
-        "log partition 0: the broker's clock is 61 s behind the newest log time"
+        "log partition 0: the broker's clock is 61 s behind log time. Next: fleethpa topics log-time"
     ]
     assert deciderhealth.problems(assignment, recovering=True) == ["recovering state rows or waiting for an assignment"]
 

@@ -119,7 +119,7 @@ def test_differs_no_outcome() -> None:
 
 @pytest.mark.parametrize(
     ("body", "step_ms"),
-    [pytest.param([Restart(reason="rows were lost")], SECOND, id="entry"), pytest.param([], 300_001, id="step")],
+    [pytest.param([Restart(reason="rows were lost")], SECOND, id="entry"), pytest.param([], 310_001, id="step")],
 )
 def test_differs_restart(body: list[Body], step_ms: int) -> None:
     log = world(replicas=4)

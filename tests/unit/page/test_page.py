@@ -51,6 +51,7 @@ from schemas.observed import AutoscalerList, Command
 from schemas.settings import Restart
 from streams.history.past import Past
 from streams.history.replay import NOTHING
+from streams.state.logtime import CONFIRMED_MS
 from streams.state.moves import Move
 from tests.kit.archive import ENFORCING, topics_of
 from tests.kit.cli import Cli, Fleet, hpa
@@ -665,7 +666,8 @@ def test_a_time_of_another_day_has_its_date(time: str, text: str) -> None:
 
 
 def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:
-    fleet.now_ms += 3_600_000
+    fleet.append(after_ms=3_600_000)
+    fleet.now_ms += CONFIRMED_MS
     fleet.observe(5, 300)
     made = series(fleet.decisions())
     hole = made.wanted.index(None)

@@ -186,7 +186,7 @@ def test_the_decider_counts_changes_and_shows_fights() -> None:
     log = _fight()
     metrics = Metrics()
     metrics.decided(log.decisions)
-    owned: Any = SimpleNamespace(partition=log.partition, newest_log_time_ms=log.now_ms)
+    owned: Any = SimpleNamespace(partition=log.partition, log_time_ms=log.now_ms)
     metrics.positions({0: owned}, {})
     text = metrics.exposition().decode()
     assert re.search(r'^fleethpa_replica_changes_total\{by="decision"\} [23]\.0$', text, re.MULTILINE), text
