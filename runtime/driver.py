@@ -1,5 +1,6 @@
 """The driver (aiokafka 0.14) mended: clients that leave connections open, wait without end, ask often, fetch often or
-lose a cancellation, and header names that are not UTF-8, at the first of which a consumer would stop.
+lose a cancellation, batches that unpack to any size, and header names that are not UTF-8, at the first of which a
+consumer would stop.
 
 Kafka's protocol says that a header's name is a text, but brokers take any bytes, and Java's consumer reads them with
 replacement characters. So do consumers here, after `read_any_header_names`.
@@ -25,6 +26,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from runtime import ending
+from runtime.batches import PassedOver, Pieces, bounded
 from runtime.fetchsessions import FetchPlan, SessionClient
 
 log = logging.getLogger(__name__)
@@ -40,11 +42,18 @@ def read_any_header_names() -> None:
 
 
 class FetchedBytes(MemoryRecords):  # type: ignore[misc]
-    """What a broker sent of a partition, read by the driver's compiled code; `data` are the bytes."""
+    """What a broker sent of a partition, read by the driver's compiled code, each batch unpacked with a bound
+    (`runtime.batches`); `data` are the bytes.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
         self.data = data
+        self._pieces = Pieces(data)
+
+    def next_batch(self) -> Any:
+        batch = super().next_batch()
+        return None if batch is None else bounded(batch, self._pieces.next())
 
 
 class ReadablePartition(fetcher.PartitionRecords):  # type: ignore[misc]
@@ -54,11 +63,17 @@ class ReadablePartition(fetcher.PartitionRecords):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         try:
-            return super().__next__()
+            record = super().__next__()
         except UnicodeDecodeError:
             self._records = _ReplacingRecords(self._records.data, self.next_fetch_offset)
             self._records_iterator = self._unpack_records()
-            return super().__next__()
+            record = super().__next__()
+        if isinstance(record.value, PassedOver):
+            log.warning(
+                "records were passed over",
+                extra={"partition": f"{record.topic}-{record.partition}", "error": record.value.refusal.text},
+            )
+        return record
 
 
 class _ReplacingRecords(_MemoryRecordsPy):  # type: ignore[misc]
@@ -72,10 +87,12 @@ class _ReplacingRecords(_MemoryRecordsPy):  # type: ignore[misc]
 
     def next_batch(self) -> Any:
         piece = self._next_slice
-        if piece is None or not _has_headers(piece):
-            return super().next_batch()
+        if piece is None:
+            return None
+        if not _has_headers(piece):
+            return bounded(super().next_batch(), piece)
         self._cache_next()
-        return _ReplacingBatch(piece)
+        return bounded(_ReplacingBatch(piece), piece, _ReplacingBatch)
 
 
 def _has_headers(batch: memoryview) -> bool:

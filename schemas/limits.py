@@ -266,6 +266,13 @@ SHARE_PERCENT = Limit(
 # --- records ----------------------------------------------------------------------------------------------------------
 
 PUBLIC_RECORD = Limit("value of a public record", 4 * 1024 * 1024, "bytes", "ingest", REJECTED)
+BATCH = Limit(
+    "a compressed batch of records, unpacked,",
+    16 * 1024 * 1024,
+    "bytes",
+    "every process that reads Kafka",
+    "it is passed over and logged; ingest: topic, partition and offsets in " + REJECTED,
+)
 LOG_RECORD = Limit("record of the log", MAX_LOG_RECORD_BYTES, "bytes", "ingest", "samples are split; " + REJECTED)
 LIST = Limit("chunk of a full list", MAX_LOG_RECORD_BYTES - 4 * 1024, _JSON, "ingest", REJECTED)
 REJECTED_VALUE = Limit(

@@ -122,9 +122,9 @@ TOPICS: tuple[Topic, ...] = (
 )
 """Every topic of fleethpa with the settings `fleethpa topics init` gives it."""
 
-AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime", compression_type="uncompressed")
+AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime", compression_type="producer")
 AGENT_ORDERS_CONFIG = _delete(_DAY_MS, message_timestamp_type="LogAppendTime")
 """The settings of the two topics that each agent has. Agents learn the brokers' time from the append times. Brokers
-unpack what an agent reports, so that `max.message.bytes` bounds what ingest gets, and not only what was sent: a
-megabyte of zstd may hold gigabytes.
+keep what an agent reports as compressed as it came: to write it otherwise they would unpack a megabyte of zstd, which
+may hold gigabytes, onto their heap. Ingest unpacks it with a bound (`runtime/batches.py`).
 """

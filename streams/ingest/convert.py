@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from runtime.batches import PassedOver
 from schemas import limits, topics
 from schemas.entries import PublicRecord
 from schemas.limits import MAX_TIME_MS, Refusal
@@ -58,7 +59,11 @@ def _parses(value: bytes) -> bool:
 
 
 def check_size(value: bytes | None) -> bytes:
-    """Give the value back unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`."""
+    """Give the value back unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`, or why
+    the batch of the record was passed over.
+    """
+    if isinstance(value, PassedOver):
+        raise value.refusal
     if not value:
         raise Refusal("empty", "the record has no value")
     # Unread: no accepted producer sends larger ones, and reading one costs memory.

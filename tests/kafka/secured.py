@@ -63,10 +63,10 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured_broker(folder: Path, users: Iterable[str]) -> AsyncIterator[Secured]:
-    """The broker with all topics; the users may do nothing yet."""
+async def secured_broker(folder: Path, users: Iterable[str], **more: Any) -> AsyncIterator[Secured]:
+    """The broker with all topics; the users may do nothing yet. `more`: as `KafkaBroker`."""
     passwords = {name: f"{name}-secret" for name in ("admin", *users)}
-    with broker_with(folder, scram=passwords) as (broker, authority):
+    with broker_with(folder, scram=passwords, **more) as (broker, authority):
         settings = KafkaSettings(
             bootstrap_servers=broker.bootstrap,
             security_protocol="SASL_SSL",
