@@ -13,7 +13,7 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
-from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL, bears_own_label, spec_manager, target_of
+from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL, bears_own_label, is_canary, spec_manager, target_of
 from reconciler.standin.effective import POLICY as STAND_IN_POLICY
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
@@ -43,6 +43,8 @@ def adopt_plan(
     plan: Plan[Json] = Plan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
         if bears_own_label(native):
+            if hpa not in state.hpas and not is_canary(native):
+                plan.problems.append(_labelled(hpa))
             continue
         problem = _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, whole)
         problem = problem or (_not_scaled(state, hpa) if mode == "enforce" else None)
@@ -96,6 +98,15 @@ def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dic
             ):
                 found[hpa] = entry.uid
     return dict(sorted(found.items()))
+
+
+def _labelled(hpa: HpaId) -> CommandError:
+    return CommandError(
+        f"{hpa} is not adopted: it has the label {STAND_IN_LABEL}",
+        cause="The stand-in of an agent finds its own native HPAs by it.",
+        next_step=f"kubectl --context {hpa.cluster} label hpa {hpa.name} -n {hpa.namespace} {STAND_IN_LABEL}-, "
+        "if no stand-in made it",
+    )
 
 
 def _owned(hpa: HpaId, native: Json) -> CommandError | None:
@@ -243,9 +254,10 @@ def _conflict(
     """What another native HPA has against it."""
     if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
         return CommandError(
-            f"{view.id}: the stand-in of cluster {view.id.cluster} scales it now",
-            cause="The agent deletes its native HPAs once the hub works again.",
-            next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again",
+            f"{view.id}: its native HPA has the label of the stand-in of cluster {view.id.cluster}",
+            cause="The agent deletes the native HPAs that it made once the hub works again.",
+            next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again; "
+            "if it is, remove the label, since the stand-in did not make that HPA",
         )
     others = [hpa for hpa in drivers.get((view.id.namespace, target_of(view.hpa)), []) if hpa != view.id]
     if others:

@@ -1,23 +1,28 @@
 """What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import structs
 
 from reconciler.agent.election import now_text
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
-from reconciler.core.objects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
+from reconciler.core.objects import STAND_IN_LABEL, target_of
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,
     HPAS,
     LEASE,
+    OWN_LABEL,
     SCALES,
     STORE_LABEL,
+    Record,
     closed_body,
     is_scaled_to_zero,
     lease_body,
@@ -28,8 +33,10 @@ from reconciler.standin.objects import (
     shards_of,
     store_bodies,
     stored,
+    stored_own,
     with_unreported,
 )
+from reconciler.standin.ownnatives import OwnNative, is_own_native, merged, planned
 from reconciler.standin.protocol import (
     CloseNative,
     CreateLease,
@@ -43,6 +50,7 @@ from schemas.entries import HandsChanged
 from schemas.kubernetes.shape import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
+_TOKEN_BYTES = 16
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -57,8 +65,11 @@ class ClusterStore:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
         self._maps = f"/api/v1/namespaces/{home}/configmaps"
         self._discovery, self._hpas = Discovery(client), NativeHpas(client, timeout_s=_TIMEOUT_S)
-        self.labelled: list[HpaKey] = []
-        """HPAs with the label of ours that somebody else set, as of the last list."""
+        self._own: dict[HpaKey, OwnNative] = {}
+        self._has_own = self._has_news = False
+        """Whether what was recorded was read; whether a uid is known that is not recorded yet."""
+        self.labelled: dict[HpaKey, str] = {}
+        """Uids of HPAs with the label of ours of which there is no record, as of the last list."""
 
     # --- the Lease ----------------------------------------------------------------------------------------------------
 
@@ -115,21 +126,65 @@ class ClusterStore:
 
     # --- native HPAs --------------------------------------------------------------------------------------------------
 
+    async def load_own(self) -> None:
+        """Read which native HPAs are ours, as other replicas of the agent recorded them, too."""
+        self._own = merged(self._own, stored_own((await self._store_maps(OWN_LABEL)).values()))
+        self._has_own = True
+
+    def is_own(self, hpa: JsonView) -> bool:
+        """Whether this HPA is one that the stand-in made."""
+        return is_own_native(hpa, self._own)
+
     async def natives(self) -> dict[HpaKey, Json]:
         """All native HPAs of ours, by a consistent list. What only has their label is in `labelled` afterwards."""
-        found: dict[HpaKey, Json] = {}
-        labelled: list[HpaKey] = []
+        listed: dict[HpaKey, Json] = {}
         for namespace in self._namespaces or ("",):
-            listed = await self._hpas.listed(namespace, label=STAND_IN_LABEL)
             with reading("a native HPA with the label of the stand-in cannot be read"):
-                for item in listed:
-                    seen = native_seen(item)
-                    if is_kept_by_stand_in(item):
-                        found[seen.key] = item
-                    else:
-                        labelled.append(seen.key)
+                listed |= {native_seen(each).key: each for each in await self._listed(namespace)}
+        if not self._has_own:
+            await self.load_own()
+        labelled = self._of_others(listed)
+        if labelled.items() - self.labelled.items():  # another replica may have made them since this one read
+            await self.load_own()
+            labelled = self._of_others(listed)
         self.labelled = labelled
+        found = {key: each for key, each in listed.items() if key not in labelled}
+        self._note_uids(found.values())
         return found
+
+    async def _listed(self, namespace: str) -> list[Json]:
+        return await self._hpas.listed(namespace, label=STAND_IN_LABEL)
+
+    def _of_others(self, listed: Mapping[HpaKey, Json]) -> dict[HpaKey, str]:
+        return {key: each["metadata"]["uid"] for key, each in listed.items() if not self.is_own(each)}
+
+    def _note_uids(self, natives: Collection[Json]) -> None:
+        for item in natives:
+            seen = native_seen(item)
+            known = self._own[seen.key]
+            if not known.uid:
+                self._own[seen.key], self._has_news = structs.replace(known, uid=seen.uid), True
+
+    async def plan_natives(self, keys: Collection[HpaKey], generation: int, there: Collection[HpaKey]) -> None:
+        """Record that native HPAs are about to be created. `there`: those that the last list showed."""
+        await self._record(lambda own: planned(own, keys, generation, there, lambda: secrets.token_hex(_TOKEN_BYTES)))
+
+    def _token(self, key: HpaKey) -> str:
+        """Return the token of the recorded creation; empty: none was recorded, so that the HPA will not be ours."""
+        known = self._own.get(key)
+        return "" if known is None else known.token
+
+    async def record_uids(self) -> None:
+        """Record the uids of native HPAs that were seen since."""
+        if self._has_news:
+            await self._record(lambda own: own)
+
+    async def _record(self, change: Callable[[dict[HpaKey, OwnNative]], dict[HpaKey, OwnNative]]) -> None:
+        """Change the record on condition that nobody else has, since what is stored was read."""
+        there = await self._store_maps(OWN_LABEL)
+        own = change(merged(self._own, stored_own(there.values())))
+        await self._save(own, there, OWN_LABEL)
+        self._own, self._has_own, self._has_news = own, True, False
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
         """Create the native HPA without effect, so that what refuses it is known before it is needed."""
@@ -141,14 +196,18 @@ class ClusterStore:
         """
         if not has_fence:
             await self._touch(kept, request.generation)
-        made = await self._hpas.create(native_body(kept, request.generation, now_ms))
+        token = self._token(request.key)
+        made = await self._hpas.create(native_body(kept, request.generation, now_ms, token=token))
+        if self.is_own(made):
+            self._note_uids([made])
         if kept.spec.get("minReplicas") == 0:
             await self.wake(kept, made, request.generation)
         return made
 
     async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
         """Give a native HPA its effective spec."""
-        body = native_body(kept, request.generation, now_ms, uid=request.uid, version=request.version)
+        token = self._token(request.key)
+        body = native_body(kept, request.generation, now_ms, token=token, uid=request.uid, version=request.version)
         return await self._hpas.replace(body)
 
     async def close_native(self, native: JsonView, request: CloseNative) -> Json:
@@ -223,16 +282,19 @@ class ClusterStore:
 
     async def load(self) -> dict[HpaKey, KeptSpec]:
         """What the ConfigMaps hold."""
-        return stored((await self._store_maps()).values())
+        return stored((await self._store_maps(STORE_LABEL)).values())
 
     async def save(self, kept: Mapping[HpaKey, KeptSpec]) -> None:
         """Write what has changed; a set of other size replaces the old one once it is whole."""
-        there = await self._store_maps()
-        counts = [count for each in there.values() if (count := shards_of(each)) is not None]
-        wanted = {each["metadata"]["name"]: each for each in store_bodies(kept, self._home, max(counts, default=1))}
+        await self._save(kept, await self._store_maps(STORE_LABEL), STORE_LABEL)
+
+    async def _save(self, kept: Mapping[HpaKey, Record], there: Mapping[str, Json], label: str) -> None:
+        counts = [count for each in there.values() if (count := shards_of(each, label)) is not None]
+        bodies = store_bodies(kept, self._home, max(counts, default=1), label=label)
+        wanted = {each["metadata"]["name"]: each for each in bodies}
         for name, body in wanted.items():
             old = there.get(name) or await self._new_map(name, body)
-            if old is not None and (old.get("data") != body["data"] or shards_of(old) != shards_of(body)):
+            if old is not None and (old.get("data") != body["data"] or shards_of(old, label) != shards_of(body, label)):
                 body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
                 await self._put(f"{self._maps}/{name}", body)
         for name in there.keys() - wanted.keys():
@@ -248,10 +310,11 @@ class ClusterStore:
             return await self._client.get_object(f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
         return None
 
-    async def _store_maps(self) -> dict[str, Json]:
-        listed = await self._client.get_object(f"{self._maps}?labelSelector={quote(STORE_LABEL)}", timeout_s=_TIMEOUT_S)
+    async def _store_maps(self, label: str) -> dict[str, Json]:
+        listed = await self._client.get_object(f"{self._maps}?labelSelector={quote(label)}", timeout_s=_TIMEOUT_S)
         with reading("a ConfigMap with specs for the stand-in cannot be read"):
-            return {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+            items = listed.get("items") or ()
+            return {each["metadata"]["name"]: each for each in items if label in (each["metadata"].get("labels") or {})}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

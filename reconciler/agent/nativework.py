@@ -105,15 +105,25 @@ class NativeWork:
     async def due(self, steps: Sequence[NativeStep]) -> tuple[list[NativeStep], str]:
         """The steps that are carried out before the next look, and the trouble that excludes others.
 
-        The fence is looked for before HPAs are created, as it can be removed at any time; without an answer none is.
+        The fence is looked for before HPAs are created, as it can be removed at any time, and their creation is
+        recorded, by which they are known as ours afterwards; where one of both fails, none is created.
         """
         first = sorted(steps, key=lambda step: self._refusals.get(step.key, 0))[:PER_LOOK]
-        if any(isinstance(step, CreateNative) for step in first):
+        others: list[NativeStep] = [step for step in first if not isinstance(step, CreateNative)]
+        created = [step for step in first if isinstance(step, CreateNative)]
+        if created:
             try:
                 self._has_fence = await self._store.has_fence()
             except ClusterError as error:
-                others: list[NativeStep] = [step for step in first if not isinstance(step, CreateNative)]
                 return others, f"the admission policies cannot be looked up: {error}"
+        try:
+            if created:
+                keys = {step.key for step in created}
+                await self._store.plan_natives(keys, created[0].generation, self.natives.keys())
+            else:
+                await self._store.record_uids()
+        except ClusterError as error:
+            return others, f"which native HPAs are the stand-in's cannot be recorded: {error}"
         return first, ""
 
     async def carry_out(

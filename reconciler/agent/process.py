@@ -21,6 +21,7 @@ from reconciler.agent.election import Election, boot_s
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
@@ -31,6 +32,7 @@ from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverConfig, Ob
 from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import Evidence
 from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
+from reconciler.standin.protocol import HpaKey
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
@@ -129,9 +131,11 @@ class AgentTerm:
             limits=config.limits,
             clock=self.now_ms,
             forbids=lambda cluster: self.forbids(),
+            blocks=self._blocks,
             guards=self.guards,
             status_every_ms=lambda cluster: self.in_force.status_every_ms(cluster),
         )
+        self._store = ClusterStore(client, config.home, config.namespaces, self._grace_ms)
         self.observer = self._observer(observer_metrics)
         self._stand_in = self._made_stand_in(judge) if config.stand_in else None
 
@@ -150,16 +154,17 @@ class AgentTerm:
             note=self.health.note,
             native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
             started_ms=self.now_ms(),
+            is_stand_ins=self._store.is_own,
         )
+
+    def _grace_ms(self) -> int:
+        return grace_of(self.in_force.sync_period_ms(self.client.name, self.config.sync_period_ms))
 
     def _made_stand_in(self, judge: Judge) -> StandIn:
         config, name = self.config, self.client.name
 
         async def publish(change: HandsChanged) -> None:
             await self.publisher.publish("", "", change)
-
-        def grace_ms() -> int:
-            return grace_of(self.in_force.sync_period_ms(name, config.sync_period_ms))
 
         around = Surroundings(
             cluster=name,
@@ -168,13 +173,13 @@ class AgentTerm:
             now_ms=self.now_ms,
             is_frozen=lambda: self.in_force.is_frozen(name),
             has_no_native=lambda: self.has_no_native,
-            grace_ms=grace_ms,
+            grace_ms=self._grace_ms,
             has_caught_up=lambda: self.has_caught_up,
             publish=publish,
             note=self.health.note,
         )
         judge.begin_term(stagger_ms(name))
-        return StandIn(around, ClusterStore(self.client, config.home, config.namespaces, grace_ms), judge)
+        return StandIn(around, self._store, judge)
 
     # --- what holds now -----------------------------------------------------------------------------------------------
 
@@ -192,6 +197,10 @@ class AgentTerm:
         if not self.knowledge.is_complete:
             return _NOTHING_LEARNT
         return "" if self._stand_in is None else self._stand_in.forbids()
+
+    def _blocks(self, decision: Decision) -> str:
+        key = HpaKey(decision.namespace, decision.name)
+        return "" if self._stand_in is None else self._stand_in.blocks(key)
 
     @property
     def has_no_native(self) -> bool:
@@ -227,7 +236,7 @@ class AgentTerm:
         )
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
-            work: list[Any] = [self.observer.run(), self._beat()]
+            work: list[Any] = [self._observe(), self._beat()]
             work.append(self.observer.native.run(self._native_runs))
             work.append(reader.run(self.config.kafka))
             if self._stand_in is not None:
@@ -240,6 +249,22 @@ class AgentTerm:
             if self.election.leads:
                 await self._farewell()
             writing.cancel()
+
+    async def _observe(self) -> None:
+        """Observe the cluster, once it is known which HPAs are the stand-in's: they are not reported."""
+        while True:
+            try:
+                await self._store.load_own()
+                break
+            except ApiError as error:
+                if error.status in (403, 404):  # an agent without a stand-in has no right to see any: it made none
+                    break
+                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+            except ClusterError as error:
+                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+            await asyncio.sleep(RETRY_S)
+        self.health.note("observer", None)
+        await self.observer.run()
 
     async def _farewell(self) -> None:
         try:

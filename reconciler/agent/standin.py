@@ -21,7 +21,15 @@ from reconciler.core.lease import SeenLease
 from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
-from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported
+from reconciler.standin.objects import (
+    acquired_ms,
+    lease_seen,
+    left_reason,
+    native_seen,
+    native_trouble,
+    proof_ms_of,
+    unreported,
+)
 from reconciler.standin.protocol import (
     CLOSING,
     HUB,
@@ -153,8 +161,8 @@ class StandIn:
         self._read_s: float | None = None
         self._read_lease_s = 0.0
         self._renewed_s = self._listed_s = -LIST_EVERY_S
-        self._unended = ""
-        """Which native HPAs kept the last hand-back from its end; empty: none."""
+        self._has_list = False
+        """Whether this look listed the native HPAs: else those of the last list are known, which may have changed."""
         self._remembered = 0
         self._specs = SpecStore(store, around.now_ms, clock_s)
         self._native_work = NativeWork(store, around.now_ms, clock_s)
@@ -194,9 +202,35 @@ class StandIn:
             return f"who is in charge of the cluster is not known: its Lease was not read for {LOOK_COUNTS_S:g} s"
         return hub_refusal(self._lease, hub=self._around.hub)
 
+    def blocks(self, key: HpaKey) -> str:
+        """Return why the target of this HPA must not be written although the hub is in charge; empty: it may be."""
+        native = self._native_work.natives.get(key)
+        if native is not None and not self._around.has_no_native():
+            return f"the stand-in's native HPA {key.namespace}/{key.name} is still there: {left_reason(native)}"
+        if key in self._store.labelled:
+            return (
+                f"the HPA {key.namespace}/{key.name} has the label {STAND_IN_LABEL}, and the stand-in has no record of "
+                "it: delete it, or remove the label"
+            )
+        return ""
+
     def trouble(self) -> str:
-        """What keeps the stand-in from scaling while the hub is not in charge; empty: nothing, or the hub is."""
-        return "" if self._lease is not None and self._lease.is_hub else self._trouble
+        """What keeps the stand-in from scaling while the hub is not in charge, or targets from the hub while it is;
+        empty: nothing does.
+        """
+        return self._left() if self._lease is not None and self._lease.is_hub else self._trouble
+
+    def _left(self) -> str:
+        """Which targets the hub must not write, or the stand-in does not scale, and why."""
+        is_hub = self._lease is not None and self._lease.is_hub
+        natives = self._native_work.natives.items()
+        keys = [key for key, each in natives if is_hub or each["metadata"].get("deletionTimestamp")]
+        keys += self._store.labelled.keys() & self._kept.keys()
+        reasons = [why for key in dict.fromkeys(keys) if (why := self.blocks(key))]
+        if not reasons:
+            return ""
+        more = f"; {len(reasons) - SHOWN_NATIVES} more" if len(reasons) > SHOWN_NATIVES else ""
+        return f"targets that are not scaled: {'; '.join(reasons[:SHOWN_NATIVES])}{more}"
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +274,9 @@ class StandIn:
         # Where nothing is known, no sign of life is expected either, so that its absence proves nothing.
         judged = structs.replace(seen, is_hub_proven=seen.is_hub_proven and self._around.knowledge.is_complete)
         troubles = await self._carry_out(kept, judged)
-        is_calm = self._lease is not None and self._lease.holder != CLOSING and not self._native_work.natives
+        is_calm = self._lease is not None and (
+            self._lease.is_hub or (self._lease.holder != CLOSING and not self._native_work.natives)
+        )
         troubles += await self._specs.keep(kept, is_calm=is_calm)
         self._note_trouble("; ".join(troubles[:3]))
 
@@ -264,8 +300,9 @@ class StandIn:
         if self._lease is not None:
             self._remembered = max(self._remembered, self._lease.generation)
         is_hub = self._lease is not None and self._lease.is_hub
-        if is_hub and self._clock_s() - self._listed_s < LIST_EVERY_S:
-            self._native_work.natives = {}
+        every_s = KEEP_EVERY_S if self._native_work.natives else LIST_EVERY_S
+        self._has_list = not is_hub or self._clock_s() - self._listed_s >= every_s
+        if not self._has_list:
             return
         self._native_work.natives = await self._store.natives()
         self._listed_s = self._clock_s()
@@ -293,7 +330,8 @@ class StandIn:
 
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
         """Do what the protocol says; gives the troubles."""
-        natives = tuple(native_seen(each) for each in self._native_work.natives.values())
+        listed = self._native_work.natives.values() if self._has_list else ()
+        natives = tuple(native_seen(each) for each in listed)
         steps = agent_steps(
             Seen(self._lease, natives),
             judged,
@@ -310,9 +348,13 @@ class StandIn:
         due, trouble = await self._native_work.due(rest)
         is_in_charge = is_stand_in(self._lease) and judged.is_settled and not judged.is_hub_proven
         generation = self._lease.generation if self._lease is not None and is_in_charge else None
-        self._note_unended(judged)
-        troubles = [trouble, self._unended, *[await self._hands(step, judged.reason) for step in hands]]
-        troubles += [*await self._native_work.carry_out(due, kept, generation), self._unscaled(), self._labelled()]
+        troubles = [trouble, *[await self._hands(step, judged.reason) for step in hands]]
+        troubles += [
+            *await self._native_work.carry_out(due, kept, generation),
+            self._unscaled(),
+            self._left(),
+            self._labelled(),
+        ]
         return [each for each in troubles if each]
 
     def _unscaled(self) -> str:
@@ -328,20 +370,10 @@ class StandIn:
 
     def _labelled(self) -> str:
         """Which HPAs are not ours although they have our label."""
-        names = ", ".join(f"{key.namespace}/{key.name}" for key in self._store.labelled[:SHOWN_NATIVES])
-        return names and f"native HPAs that others gave the label {STAND_IN_LABEL} are left alone: {names}"
-
-    def _note_unended(self, judged: Judgement) -> None:
-        """Say why the hub does not get the cluster back, until it has it."""
-        if self._lease is not None and self._lease.is_hub:
-            self._unended = ""
-        elif judged.is_stuck and (natives := list(self._native_work.natives)):
-            names = ", ".join(f"{key.namespace}/{key.name}" for key in natives[:SHOWN_NATIVES])
-            more = f" and {len(natives) - SHOWN_NATIVES} more" if len(natives) > SHOWN_NATIVES else ""
-            self._unended = (
-                f"the hub could not take the cluster back: the native HPA controller did not confirm the end of {names}"
-                f"{more}, or a finalizer keeps them; it is tried again after a longer time"
-            )
+        labelled = list(self._store.labelled)
+        names = ", ".join(f"{key.namespace}/{key.name}" for key in labelled[:SHOWN_NATIVES])
+        more = f" and {len(labelled) - SHOWN_NATIVES} more" if len(labelled) > SHOWN_NATIVES else ""
+        return names and f"native HPAs that others gave the label {STAND_IN_LABEL} are left alone: {names}{more}"
 
     async def _hands(self, step: CreateLease | SetHolder | Renew, reason: str) -> str:
         try:
@@ -354,7 +386,7 @@ class StandIn:
                     self._changed(change, made)
                 case SetHolder():
                     change, proof_ms = self._next_change(step), self._next_proof_ms(step)
-                    why = reason or self._unended if step.holder == STAND_IN else ""
+                    why = reason if step.holder == STAND_IN else ""
                     made = await self._store.set_holder(step, proof_ms, [*self._changes.unsent, change], why)
                     self._changed(change, made)
         except ApiError as error:
@@ -371,13 +403,9 @@ class StandIn:
             self._renewed_s = self._clock_s()
 
     def _next_proof_ms(self, step: SetHolder) -> int:
-        """How long the hub must show life before the next hand-back; decided at each take-over from the hub, and where
-        a hand-back was stuck.
-        """
+        """How long the hub must show life before the next hand-back; decided at each take-over from the hub."""
         if step.holder != STAND_IN or self._lease is None or self._raw_lease is None:
             return self._proof_ms()
-        if self._unended:
-            return next_proof_ms(self._proof_ms(), 0)
         if not self._lease.is_hub:
             return self._proof_ms()
         since_ms = acquired_ms(self._raw_lease)

@@ -295,9 +295,9 @@ class Actuator:
         metrics: ReconcilerMetrics,
         clock: Clock,
         timeout_s: float = 5.0,
-        forbids: Callable[[], str] = str,
+        forbids: Callable[[Decision], str] = lambda decision: "",
     ) -> None:
-        """`forbids`: why nothing may be written now; empty: it may."""
+        """`forbids`: why the target of a decision must not be written now; empty: it may be."""
         self._client, self._discovery, self._forbids = client, Discovery(client), forbids
         self._is_newest, self._guards, self._metrics, self._clock = is_newest, guards, metrics, clock
         self._timeout_s = timeout_s
@@ -331,7 +331,7 @@ class Actuator:
             return _SUPERSEDED
         if late_ms > LONG_STALE_MS:
             return End("stale", "its time to live passed long ago")
-        if reason := self._forbids():
+        if reason := self._forbids(decision):
             return End("refused", reason)
         since, error = self._down
         if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
@@ -378,7 +378,7 @@ class Actuator:
             return _SUPERSEDED
         if self._clock() >= (run.decision.expires or 0):
             return _TOO_LATE
-        if reason := self._forbids():
+        if reason := self._forbids(run.decision):
             return End("refused", reason)
         body = {**run.raw, "spec": {**(run.raw.get("spec") or {}), "replicas": replicas}}
         written = await self._client.put(run.path, body, timeout_s=self._timeout(run.decision))

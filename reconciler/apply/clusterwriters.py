@@ -176,6 +176,7 @@ class ClusterWriters:
     Args:
         forbids: called with the cluster before each write; returns why nothing may be written there now, or an empty
             text.
+        blocks: the same of the target of one decision, where the cluster's targets may be written.
         guards: called with the cluster before each write; returns what is known of it that forbids writes.
         status_every_ms: how often a status in which only metric values have changed is written in a cluster.
     """
@@ -188,12 +189,13 @@ class ClusterWriters:
         limits: WriterLimits,
         clock: Clock,
         forbids: Callable[[str], str] = lambda cluster: "",
+        blocks: Callable[[Decision], str] = lambda decision: "",
         guards: Callable[[str], WriteGuards],
         status_every_ms: Callable[[str], int],
     ) -> None:
         self._books, self._metrics = books, metrics
         self._to_show = metrics.frequent.of(metrics.decisions.labels("show"))
-        self._limits, self._clock, self._forbids = limits, clock, forbids
+        self._limits, self._clock, self._forbids, self._blocks = limits, clock, forbids, blocks
         self._guards, self._status_every_ms = guards, status_every_ms
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
@@ -229,7 +231,7 @@ class ClusterWriters:
             metrics=self._metrics,
             clock=self._clock,
             timeout_s=self._limits.request_timeout_s,
-            forbids=lambda: self._forbids(client.name),
+            forbids=lambda decision: self._forbids(client.name) or self._blocks(decision),
         )
         status_writer = StatusWriter(client, metrics=self._metrics, clock=self._clock)
         writes: WorkerPool[str, WantedWrite] = WorkerPool(

@@ -25,8 +25,8 @@ CANARY_LABEL = "fleethpa.io/canary"
 FIELD_MANAGER = "fleethpa"
 """Field manager of every write of fleethpa's, but for what the stand-in itself writes to `/scale`."""
 STAND_IN_LABEL = "fleethpa.io/stand-in"
-"""Label of a native HPA that the stand-in keeps while the hub is away; no observer reports it (`is_kept_by_stand_in`).
-"""
+"""Label by which the stand-in finds the native HPAs that it keeps while the hub is away. Anybody may set it: which are
+its own it knows by a record (`reconciler.standin.ownnatives`)."""
 
 
 HPA_HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
@@ -41,38 +41,22 @@ def hpa_body(hpa: JsonView) -> dict[str, Any]:
     return HPA_HEAD | {"apiVersion": version, "metadata": metadata} | rest
 
 
-def is_own(hpa: JsonView) -> bool:
-    """Whether this HPA is fleethpa's own, a canary or a stand-in's, which must not be evaluated."""
-    return CANARY_LABEL in (hpa["metadata"].get("labels") or {}) or is_kept_by_stand_in(hpa)
+def is_canary(hpa: JsonView) -> bool:
+    """Whether this HPA has the label of a canary, which proves something to its maker and must not be evaluated."""
+    return CANARY_LABEL in (hpa["metadata"].get("labels") or {})
 
 
 def bears_own_label(hpa: JsonView) -> bool:
-    """Whether this HPA has a label by which fleethpa finds its own, from any writer. `hpa`: with its managed fields."""
-    labels = hpa["metadata"].get("labels") or {}
-    return CANARY_LABEL in labels or STAND_IN_LABEL in labels
-
-
-def is_kept_by_stand_in(hpa: JsonView) -> bool:
-    """Whether the stand-in made this native HPA: it has its label, and the managed fields say that fleethpa set it.
-
-    The label alone can be a person's, copied with the rest of a manifest. The API server keeps with the object who set
-    a field, so that no agent needs to remember it, and keeps it through updates by others. Where somebody has cleared
-    the managed fields, the label counts: one of ours must not be left behind.
-    """
-    metadata = hpa["metadata"]
-    if STAND_IN_LABEL not in (metadata.get("labels") or {}):
-        return False
-    fields = [each for each in metadata.get("managedFields") or () if each.get("fieldsV1")]
-    return not fields or any(
-        each.get("manager") == FIELD_MANAGER
-        and f"f:{STAND_IN_LABEL}" in ((each["fieldsV1"].get("f:metadata") or {}).get("f:labels") or {})
-        for each in fields
-    )
+    """Whether this HPA has a label that fleethpa gives its own, from any writer: no proof of who made it."""
+    return is_canary(hpa) or STAND_IN_LABEL in (hpa["metadata"].get("labels") or {})
 
 
 def is_status_of(hpa: JsonView, manager: str) -> bool:
     """Whether this field manager made the newest write of an HPA's status; False where another one wrote it in the
     same second, which is all that the API shows.
+
+    Whoever may write an HPA can claim any manager. This is used only to leave new values of that same HPA's status out
+    of reports.
     """
     writes = [
         (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
@@ -104,7 +88,10 @@ def rival(scaled_object: JsonView) -> Rival:
 
 
 def spec_manager(metadata: JsonView) -> tuple[str, int]:
-    """(field manager that last wrote something in `spec`, when in ms); empty and 0 where the API does not show it."""
+    """(field manager that last wrote something in `spec`, when in ms); empty and 0 where the API does not show it.
+
+    A name that the writer chose: shown to people, and no evidence of who it was.
+    """
     return newest_owner(metadata, bool)
 
 

@@ -17,7 +17,7 @@ from reconciler.core.objects import (
     asking_of,
     hpa_body,
     hpa_reports_the_same,
-    is_own,
+    is_canary,
     is_status_of,
     kept_hpa,
     pod_body,
@@ -91,6 +91,7 @@ class ClusterObserver:
         native_absent_since_ms: Callable[[], int | None],
         started_ms: int | None = None,
         may_be_preceded: Callable[[], bool] = lambda: True,
+        is_stand_ins: Callable[[Json], bool] = lambda hpa: False,
     ) -> None:
         """Args:
         phases: those of all clusters that the process observes.
@@ -98,12 +99,14 @@ class ClusterObserver:
         native_absent_since_ms: since when the native controller counts as absent, or None if it does not.
         started_ms: when the session began; None: at its epoch.
         may_be_preceded: whether another session of this cluster may have been followed when this one began.
+        is_stand_ins: whether an HPA is one that the stand-in made; such HPAs are not reported.
         """
         self.name = client.name
         self.session = str(session)
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
         self._pushed, self._may_be_preceded, self._sync_period_ms = pushed, may_be_preceded, sync_period_ms
         self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
+        self._is_stand_ins = is_stand_ins
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note = ClusterState(self._troubles), note
@@ -215,7 +218,7 @@ class ClusterObserver:
 
     def _hpa_listed(self, item: Json) -> tuple[str, str, KeptHpa] | None:
         """What is kept of an item of a list; None: fleethpa's own."""
-        if is_own(item):
+        if is_canary(item) or self._is_stand_ins(item):
             return None
         self.native.wrote(native_status_write(item, self._config.clock()))
         return item["metadata"]["namespace"], item["metadata"]["name"], kept_hpa(item)
@@ -226,7 +229,7 @@ class ClusterObserver:
             await self._hpas_changed(namespace)
 
     async def _hpa_changed(self, kind: str, item: Json) -> None:
-        if is_own(item):
+        if is_canary(item) or self._is_stand_ins(item):
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         known = self._state.namespace(namespace).hpas

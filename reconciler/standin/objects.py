@@ -11,7 +11,7 @@ and the number of the ConfigMaps follows from what is kept.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -27,6 +27,7 @@ from reconciler.standin.effective import (
     spec_hash,
 )
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
+from reconciler.standin.ownnatives import TOKEN_ANNOTATION, OwnNative
 from reconciler.standin.protocol import HUB, STAND_IN, HpaKey, NativeSeen
 from schemas.codec import whole_number
 from schemas.entries import HandsChanged
@@ -47,10 +48,13 @@ lost with the agent that made it."""
 UNREPORTED_BYTES: Final = 100_000
 """All annotations of an object may have 256 kB."""
 STORE_LABEL: Final = "fleethpa.io/stand-in-specs"
+OWN_LABEL: Final = "fleethpa.io/stand-in-natives"
+"""Labels of the ConfigMaps with the specs that are kept, and with the native HPAs that were made."""
 SHARD_BYTES: Final = 700_000
 MOST_SHARDS: Final = 1_024
 STORE_NAME: Final = "fleethpa-stand-in-"
 """What the names of the ConfigMaps begin with."""
+_STORE_NAMES: Final = {STORE_LABEL: STORE_NAME, OWN_LABEL: f"{STORE_NAME}natives-"}
 NOTICED_MS: Final = 45_000
 """How long after its creation a native HPA must have been evaluated: the native controller does so every 15 s."""
 _MOST = 2_147_483_647
@@ -158,16 +162,19 @@ def with_unreported(lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
 # --- native HPAs ------------------------------------------------------------------------------------------------------
 
 
-def native_body(kept: KeptSpec, generation: int, now_ms: int, *, uid: str = "", version: str = "") -> Json:
-    """The native HPA of what is kept. Labels and annotations of the original are not copied: a tool that tracks its
-    objects by them would remove it.
+def native_body(
+    kept: KeptSpec, generation: int, now_ms: int, *, token: str = "", uid: str = "", version: str = ""
+) -> Json:
+    """The native HPA of what is kept; `token`: of its recorded creation (`ownnatives`).
+
+    Labels and annotations of the original are not copied: a tool that tracks its objects by them would remove it.
     """
     spec = effective_spec(kept, now_ms)
     metadata: dict[str, Any] = {
         "name": kept.name,
         "namespace": kept.namespace,
         "labels": {STAND_IN_LABEL: "true", GENERATION_LABEL: str(generation)},
-        "annotations": {SPEC_ANNOTATION: spec_hash(spec)},
+        "annotations": {SPEC_ANNOTATION: spec_hash(spec)} | ({TOKEN_ANNOTATION: token} if token else {}),
     }
     if uid:
         metadata |= {"uid": uid, "resourceVersion": version}
@@ -200,7 +207,18 @@ def native_seen(native: JsonView) -> NativeSeen:
         spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
         is_closed=is_closed,
         is_ended=is_closed and (observed >= (metadata.get("generation") or 0) or _has_no_target(status)),
+        is_deleting=bool(metadata.get("deletionTimestamp")),
     )
+
+
+def left_reason(native: JsonView) -> str:
+    """Return what keeps a native HPA of ours from its end, and what to do about it."""
+    metadata = native["metadata"]
+    if finalizers := metadata.get("finalizers"):
+        return f"the finalizer {finalizers[0]} keeps it: remove it from the object"
+    if not native_seen(native).is_ended:
+        return "the HPA controller has not confirmed that it is disabled: if none runs, set native-controller=absent"
+    return "it was not deleted yet"
 
 
 def _has_no_target(status: JsonView) -> bool:
@@ -251,8 +269,17 @@ def shard_of(key: HpaKey, count: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{key.namespace}/{key.name}".encode()).digest()[:8], "big") % count
 
 
-def store_bodies(kept: Mapping[HpaKey, KeptSpec], namespace: str, least: int = 1) -> list[Json]:
-    """The ConfigMaps that hold everything, as few as possible but at least `least`, none above 700 kB."""
+Record = KeptSpec | OwnNative
+_Record = TypeVar("_Record", KeptSpec, OwnNative)
+
+
+def store_bodies(
+    kept: Mapping[HpaKey, Record], namespace: str, least: int = 1, *, label: str = STORE_LABEL
+) -> list[Json]:
+    """The ConfigMaps that hold everything, as few as possible but at least `least`, none above 700 kB.
+
+    `label`: which set they are, STORE_LABEL or OWN_LABEL.
+    """
     count = least
     while True:
         shards: list[dict[str, str]] = [{} for _ in range(count)]
@@ -262,7 +289,7 @@ def store_bodies(kept: Mapping[HpaKey, KeptSpec], namespace: str, least: int = 1
         if count >= MOST_SHARDS or all(
             sum(map(len, shard.values())) + 70 * len(shard) <= SHARD_BYTES for shard in shards
         ):
-            return [_store(namespace, number, count, shard) for number, shard in enumerate(shards)]
+            return [_store(namespace, number, count, shard, label) for number, shard in enumerate(shards)]
         count *= 2
 
 
@@ -270,44 +297,61 @@ def _entry(key: HpaKey) -> str:
     return hashlib.sha256(f"{key.namespace}/{key.name}".encode()).hexdigest()[:40]
 
 
-def _store(namespace: str, number: int, count: int, data: Mapping[str, str]) -> Json:
+def _store(namespace: str, number: int, count: int, data: Mapping[str, str], label: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": f"{STORE_NAME}{count}-{number}",
+            "name": f"{_STORE_NAMES[label]}{count}-{number}",
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/name": "fleethpa", STORE_LABEL: str(count)},
+            "labels": {"app.kubernetes.io/name": "fleethpa", label: str(count)},
             "annotations": {SPEC_ANNOTATION: spec_hash(data)},
         },
         "data": dict(data),
     }
 
 
-def shards_of(config_map: JsonView) -> int | None:
+def shards_of(config_map: JsonView, label: str = STORE_LABEL) -> int | None:
     """How many ConfigMaps the set of this one has; None: its label does not say so."""
-    count = whole_number((config_map["metadata"].get("labels") or {}).get(STORE_LABEL, ""))
+    count = whole_number((config_map["metadata"].get("labels") or {}).get(label, ""))
     return count if count is not None and 1 <= count <= MOST_SHARDS else None
 
 
 def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
-    """What the newest whole set of ConfigMaps holds; where none is whole, what is left of the newest. A damaged entry
+    """The specs in the newest whole set of ConfigMaps; where none is whole, what is left of the newest. A damaged entry
     or map is passed over: the rest still counts.
     """
+    found = _stored(maps, KeptSpec, STORE_LABEL)
+    return {key: kept for key, kept in found.items() if _has_target(kept)}
+
+
+def stored_own(maps: Iterable[JsonView]) -> dict[HpaKey, OwnNative]:
+    """The native HPAs that ConfigMaps record, read in the same way."""
+    return _stored(maps, OwnNative, OWN_LABEL)
+
+
+def _has_target(kept: KeptSpec) -> bool:
+    try:
+        target_of({"spec": kept.spec})
+    except (LookupError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _stored(maps: Iterable[JsonView], kind: type[_Record], label: str) -> dict[HpaKey, _Record]:
     sets: dict[int, list[JsonView]] = {}
     for each in maps:
-        if (count := shards_of(each)) is not None:
+        if (count := shards_of(each, label)) is not None:
             sets.setdefault(count, []).append(each)
     whole = [count for count, found in sets.items() if len(found) == count]
-    found: dict[HpaKey, KeptSpec] = {}
+    found: dict[HpaKey, _Record] = {}
     for each in sets[max(whole or sets)] if sets else ():
         for text in (each.get("data") or {}).values():
             try:
-                kept = msgspec.json.decode(text, type=KeptSpec)
-                target_of({"spec": kept.spec})
-            except (msgspec.DecodeError, UnicodeError, LookupError, TypeError, AttributeError):
+                record = msgspec.json.decode(text, type=kind)
+            except (msgspec.DecodeError, UnicodeError):
                 continue
-            found[kept.key] = kept
+            found[record.key] = record
     return found
 
 

@@ -4,11 +4,12 @@ The Lease `fleethpa-hub` names who is in charge. Its holder changes by compare-a
 generation, and only along this circle:
 
     hub/REGION/INCARNATION  ->  stand-in  ->  closing  ->  hub/REGION/INCARNATION
-                                    ^------------'
+                                    ^------------'  the hub is silent again
 
-`hub/…`: the hub's decisions are written to `/scale`, and no native HPA of ours exists. `stand-in`: the cluster's own
-HPA controller scales, by HPAs that the agent keeps. `closing`: nothing is created any more; each native HPA is
-disabled, its controller confirms that, and it is deleted.
+`hub/…`: the hub's decisions are written to `/scale`, and no native HPA of ours exists, but for one that somebody or
+something keeps, whose target alone is not written meanwhile. `stand-in`: the cluster's own HPA controller scales, by
+HPAs that the agent keeps. `closing`: nothing is created any more; each native HPA is disabled, its controller confirms
+that, and it is deleted. Ours are those of which the agent has a record (`ownnatives`).
 
 Nothing here reads a clock or trusts a leader election: every request carries a version, a uid or a generation, so that
 it has no effect if it arrives late. The same functions are explored by `tests/standin_model`.
@@ -38,13 +39,14 @@ class HpaKey(NamedTuple):
 
 
 class NativeSeen(Struct, frozen=True, gc=False):
-    """A native HPA of ours, by its label, as it was listed.
+    """A native HPA of ours, by its record, as it was listed.
 
     Args:
         generation: its label; 0 where that is unreadable.
         spec: hash of the effective spec that it was created from.
         is_closed: both directions are disabled.
         is_ended: the native controller has seen that it is closed, or cannot read its target: no write is coming.
+        is_deleting: it was deleted, and finalizers keep it.
     """
 
     key: HpaKey
@@ -54,6 +56,12 @@ class NativeSeen(Struct, frozen=True, gc=False):
     spec: str = ""
     is_closed: bool = False
     is_ended: bool = False
+    is_deleting: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be done about it."""
+        return self.is_ended and self.is_deleting
 
 
 class Seen(Struct, frozen=True):
@@ -71,7 +79,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
         is_hub_proven: the hub has shown signs of life for the whole proof period, so that it may take over.
         is_settled: the Lease has had this holder and generation long enough for the fence in the API server to have
             seen it, and for every request that was admitted before to have ended.
-        is_stuck: the hand-back has waited too long for the native controller.
+        is_stuck: the hand-back has waited long enough for the native controller: the hub gets the cluster, but for the
+            targets whose native HPAs are left.
         reason: why the hub counts as silent, for users.
     """
 
@@ -168,9 +177,10 @@ def agent_steps(
     if not has_native_controller:
         natives = tuple(structs.replace(native, is_ended=native.is_closed) for native in seen.natives)
         seen, judged = Seen(seen.lease, natives), structs.replace(judged, is_hub_silent=False)
+    is_needed = bool(seen.natives) and has_native_controller
     lease = seen.lease
     if lease is None:
-        return [_created(seen.natives, remembered)]
+        return [_created(seen.natives, remembered, STAND_IN if is_needed else CLOSING)]
     if lease.protocol > PROTOCOL:
         return []
     if lease.is_hub:
@@ -178,7 +188,7 @@ def agent_steps(
     if lease.holder == CLOSING:
         return _while_closing(lease, seen.natives, judged, hub)
     if lease.holder != STAND_IN:  # somebody has edited it: nobody is in charge, as where it was deleted
-        return [_change(lease, STAND_IN if seen.natives or judged.is_hub_silent else CLOSING)]
+        return [_change(lease, STAND_IN if is_needed or judged.is_hub_silent else CLOSING)]
     return _while_stand_in(lease, seen.natives, judged, wanted)
 
 
@@ -202,14 +212,14 @@ def is_stand_in(lease: SeenLease | None) -> bool:
     return lease is not None and lease.holder == STAND_IN and lease.protocol <= PROTOCOL
 
 
-def _created(natives: Collection[NativeSeen], remembered: int) -> CreateLease:
+def _created(natives: Collection[NativeSeen], remembered: int, holder: str) -> CreateLease:
     """The Lease for a cluster that has none: its generation lies above all that are known.
 
-    Without native HPAs the first holder is `closing`, not the hub: a creation that was admitted a moment ago may still
-    be on its way, and `closing` is the state that waits for it.
+    Without native HPAs, or a controller for them, the first holder is `closing`, not the hub: a creation that was
+    admitted a moment ago may still be on its way, and `closing` is the state that waits for it.
     """
     highest = max((native.generation for native in natives), default=0)
-    return CreateLease(STAND_IN if natives else CLOSING, max(highest, remembered) + 1)
+    return CreateLease(holder, max(highest, remembered) + 1)
 
 
 def _change(lease: SeenLease, holder: str) -> SetHolder:
@@ -221,9 +231,8 @@ def _while_hub(lease: SeenLease, natives: Collection[NativeSeen], judged: Judgem
         return [_change(lease, STAND_IN)]
     if lease.holder != hub:  # of another region or incarnation: it goes round the circle as every change does
         return [_change(lease, CLOSING)] if judged.is_hub_proven else []
-    if natives:
-        return [_change(lease, CLOSING)]  # a creation came too late, and no fence refused it
-    return [Renew(lease.version, lease.uid)]
+    # What is left, or was created too late where no fence refuses that, keeps its own target from the hub alone.
+    return [Renew(lease.version, lease.uid), *(step for native in natives for step in _end(native, lease.generation))]
 
 
 def _while_stand_in(
@@ -239,6 +248,8 @@ def _while_stand_in(
         native = there.get(key)
         if native is None:
             steps.append(CreateNative(key, lease.generation))
+        elif native.is_deleting:  # it could go at any moment, without its controller having seen its end
+            steps += _end(native, lease.generation)
         elif native.is_closed or native.spec != spec or native.generation != lease.generation:
             steps.append(OpenNative(key, lease.generation, native.uid, native.version))
     for native in natives:
@@ -248,17 +259,19 @@ def _while_stand_in(
 
 
 def _while_closing(lease: SeenLease, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
-    if judged.is_hub_silent or (judged.is_stuck and natives):
+    if judged.is_hub_silent:
         return [_change(lease, STAND_IN)]
     if not judged.is_settled:
         return [Renew(lease.version, lease.uid)]
-    if not natives:
+    if judged.is_stuck or all(native.is_over for native in natives):
         return [_change(lease, hub)]
     return [Renew(lease.version, lease.uid), *(step for native in natives for step in _end(native, lease.generation))]
 
 
 def _end(native: NativeSeen, generation: int) -> list[Request]:
     """One step towards a deleted native HPA: disable it, wait until its controller confirms that, delete it."""
+    if native.is_over:
+        return []
     if not native.is_closed or native.generation != generation:
         return [CloseNative(native.key, generation, native.uid, native.version)]
     return [DeleteNative(native.key, native.uid, native.version)] if native.is_ended else []

@@ -1,6 +1,7 @@
 """The hub is gone: the cluster's own controller scales within 45 s, and gives the cluster back."""
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import Awaitable, Iterator
@@ -13,11 +14,12 @@ from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.credentials import APPLY_PATCH
+from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.standin.effective import KeptSpec
-from reconciler.standin.objects import LEASE, native_body
-from reconciler.standin.protocol import HpaKey
+from reconciler.standin.objects import GENERATION_LABEL, LEASE, native_body
+from reconciler.standin.protocol import CreateNative, HpaKey
 from tests.kubernetes.hub import HOME
-from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, Rig, standin_rig
+from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, USER, Rig, at, standin_rig
 from tests.kubernetes.workloads import NAMESPACE
 from tests.patience import PATIENCE_S
 
@@ -106,7 +108,8 @@ async def test_a_late_write_does_not_bring_a_deleted_lease_back(rig: Rig) -> Non
         await admin.close()
 
 
-async def test_the_api_server_tells_a_native_hpa_of_the_stand_in_from_a_copy_of_it(rig: Rig) -> None:
+async def test_a_native_hpa_of_the_stand_in_is_known_by_the_uid_that_it_recorded(rig: Rig) -> None:
+    """Not by anything that a tenant can write."""
     agent = ClusterClient(ClusterConfig(CLUSTER, str(rig.kubeconfig), CLUSTER))
     admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
     store = ClusterStore(agent, HOME, (NAMESPACE,), lambda: 30_000)
@@ -115,25 +118,34 @@ async def test_the_api_server_tells_a_native_hpa_of_the_stand_in_from_a_copy_of_
     rig.signal(signal.SIGSTOP, *AGENTS)  # they would hand it back
     try:
         # As an agent writes it, but for the policies, which do not hold an administrator back.
-        spec = {"scaleTargetRef": target, "maxReplicas": 3}
-        await admin.request("POST", _HPAS, body=native_body(KeptSpec(namespace=NAMESPACE, name="own", spec=spec), 1, 0))
-        made = (await store.natives())[own]
-        body = {key: made[key] for key in ("apiVersion", "kind", "spec") if key in made} | {
+        kept = KeptSpec(namespace=NAMESPACE, name="own", spec={"scaleTargetRef": target, "maxReplicas": 3})
+        await store.plan_natives({own}, 1, ())
+        as_agent = ClusterStore(admin, HOME, (NAMESPACE,), lambda: 30_000)
+        await as_agent.load_own()
+        made = await as_agent.create_native(kept, CreateNative(own, 1), 0, has_fence=True)
+        body = {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "copied", "labels": made["metadata"]["labels"]},
+            "spec": made["spec"],
+            "metadata": {part: made["metadata"][part] for part in ("labels", "annotations")} | {"name": "copied"},
         }
-        await admin.request("POST", f"{_HPAS}?fieldManager=kubectl-create", body=body)
-        assert (set(await store.natives()), store.labelled) == ({own}, [copied])
-        # Somebody replaces it whole, with the same label, and applies the label, too.
-        named = {"name": "own", "labels": made["metadata"]["labels"]}
-        edited = {**body, "metadata": named, "spec": {**spec, "maxReplicas": 4}}
-        await admin.put(f"{_HPAS}/own?fieldManager=kubectl-replace", edited)
-        applied = {**body, "metadata": named}
-        await admin.request(
-            "PATCH", f"{_HPAS}/own?fieldManager=gitops&force=true", body=applied, content_type=APPLY_PATCH
+        await admin.request("POST", f"{_HPAS}?fieldManager=fleethpa", body=body)
+        assert (set(await store.natives()), set(store.labelled)) == ({own}, {copied})
+        await store.record_uids()
+        # Somebody replaces it whole, and applies it, which changes the managed fields: it stays the same object.
+        again = {**body, "metadata": {**body["metadata"], "name": "own"}}
+        await admin.put(
+            f"{_HPAS}/own?fieldManager=kubectl-replace", {**again, "spec": {**made["spec"], "maxReplicas": 4}}
         )
-        assert (set(await store.natives()), store.labelled) == ({own}, [copied])
+        await admin.request(
+            "PATCH", f"{_HPAS}/own?fieldManager=gitops&force=true", body=again, content_type=APPLY_PATCH
+        )
+        assert (set(await store.natives()), set(store.labelled)) == ({own}, {copied})
+        # Somebody puts another in its place, with all that it had.
+        await admin.request("DELETE", f"{_HPAS}/own")
+        await admin.request("POST", f"{_HPAS}?fieldManager=fleethpa", body=again)
+        later = ClusterStore(agent, HOME, (NAMESPACE,), lambda: 30_000)
+        assert (await later.natives(), set(later.labelled)) == ({}, {own, copied})
     finally:
         for name in ("own", "copied"):
             await _refusal(admin.request("DELETE", f"{_HPAS}/{name}"))
@@ -160,3 +172,89 @@ def test_the_hub_is_killed_and_comes_back(rig: Rig) -> None:
     rig.until_at(2)
     assert rig.hub_writes_after(back)
     assert rig.conflicts() == []
+
+
+TENANT: Final = "tenant"
+"""A user who may do everything with the HPAs of one namespace, and nothing else."""
+
+
+def _as_tenant(rig: Rig, *arguments: str, stdin: str = "") -> None:
+    rig.site.plane.kubectl(*arguments, "-n", NAMESPACE, "--as", TENANT, stdin=stdin)
+
+
+def _admit_tenant(rig: Rig) -> None:
+    subject = {"kind": "User", "name": TENANT, "apiGroup": "rbac.authorization.k8s.io"}
+    rule = {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["*"]}
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": TENANT, "namespace": NAMESPACE}}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
+    role = {**head, "kind": "Role", "rules": [rule]}
+    rig.site.plane.apply([role, {**head, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]}])
+
+
+def _lists_of_natives(rig: Rig, after_s: float) -> int:
+    """How often the agent looked for native HPAs since a moment (Unix s)."""
+    return sum(
+        f"labelSelector={STAND_IN_LABEL.replace('/', '%2F')}" in event["requestURI"] and at(event) > after_s
+        for event in rig.site.plane.audit(USER)
+    )
+
+
+def test_a_tenant_does_not_take_its_cluster_from_the_hub_by_an_hpa_in_fleethpas_name(rig: Rig) -> None:
+    _admit_tenant(rig)
+    rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge", 180.0)
+    before, begun_s = rig.generation(), time.time()
+    forged = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": "forged",
+            "labels": {STAND_IN_LABEL: "true", GENERATION_LABEL: str(before)},
+            "finalizers": ["example.com/never"],
+        },
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nobody"}, "maxReplicas": 2},
+    }
+    _as_tenant(rig, "create", "--field-manager", "fleethpa", "-f", "-", stdin=json.dumps(forged))
+    try:
+        rig.until(lambda: _lists_of_natives(rig, begun_s) >= 2, "the agent has seen it", 150.0)
+        rig.demand(4)
+        rig.until_at(4)
+        assert (rig.holder().startswith("hub/"), rig.generation()) == (True, before)
+        assert "deletionTimestamp" not in rig.natives()["forged"]["metadata"]
+    finally:
+        _as_tenant(rig, "patch", "hpa", "forged", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        _as_tenant(rig, "delete", "hpa", "forged")
+
+
+@pytest.mark.parametrize("has_native", [True, False], ids=["native controller", "none"])
+def test_a_tenant_holds_up_its_own_target_alone_by_a_finalizer(rig: Rig, has_native: bool) -> None:
+    _admit_tenant(rig)
+    held, other = rig.names[0], rig.names[1]
+    rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge", 180.0)
+    rig.as_if_steady()
+    rig.kill(*HUB_PARTS)
+    rig.until(lambda: len(rig.natives()) == len(rig.names), "native HPAs", 60.0)
+    _as_tenant(rig, "patch", "hpa", held, "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/never"]}}')
+    if not has_native:
+        rig.site.plane.set_native(False)
+    begun_s = time.time()
+    rig.start_hub()
+    if not has_native:
+        rig.hub.run("settings", CLUSTER, "native-controller=absent", "--yes", "--wait", "30s")
+    rig.until(lambda: rig.holder().startswith("hub/"), "handed back", 180.0)
+    generation = rig.generation()
+    rig.demand(6)
+    rig.until(lambda: rig.counts()[other] == 6, "the other one is scaled", 120.0)
+    assert set(rig.natives()) == {held}
+    if has_native:
+        rig.until(lambda: f"{NAMESPACE}/{held}" in rig.hub.run("get", "clusters", "-o", "json", codes=(0, 1)), "shown")
+    else:
+        rig.until_at(6)
+    assert rig.hub_writes_after(begun_s)
+    _as_tenant(rig, "patch", "hpa", held, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    rig.until(lambda: not rig.natives(), "it is gone")
+    rig.demand(2)
+    rig.until_at(2, 180.0)
+    assert (rig.holder().startswith("hub/"), rig.generation()) == (True, generation)
+    if not has_native:
+        rig.hub.run("settings", CLUSTER, "native-controller=present", "--yes", "--wait", "30s")
+        rig.site.plane.set_native(True)

@@ -28,7 +28,7 @@ def world(faults: int, rules: Rules | None, begin: Callable[[int], State]) -> Wo
     recovers = _Recovery(rules)
 
     def holds(state: State) -> None:
-        check(state)
+        check(state, rules)
         recovers.check(state)
 
     return World(

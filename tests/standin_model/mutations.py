@@ -43,6 +43,19 @@ def _without_disabling(seen: Seen, judged: Judgement, remembered: int) -> list[R
     return real_agent(structs.replace(seen, natives=natives), judged, remembered)
 
 
+def _without_leaving(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """A hand-back waits for a native HPA until it is gone, whatever keeps it."""
+    is_closing = seen.lease is not None and seen.lease.holder == CLOSING
+    steps = real_agent(seen, judged, remembered)
+    return [] if is_closing and seen.natives and any(isinstance(step, SetHolder) for step in steps) else steps
+
+
+def _without_blocking(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """The hub gets the cluster beside a native HPA that can still scale."""
+    natives = tuple(structs.replace(native, is_ended=True, is_deleting=True) for native in seen.natives)
+    return real_agent(structs.replace(seen, natives=natives), judged, remembered)
+
+
 def _without_rescue(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
     return []
 
@@ -59,6 +72,8 @@ MUTATIONS = {
     "closing": Mutation(Rules(agent=_without_closing), 1, stood_in),
     "confirmation": Mutation(Rules(agent=_without_confirmation), 0, stood_in),
     "disabling": Mutation(Rules(agent=_without_disabling), 0, stood_in),
+    "leaving-what-is-held": Mutation(Rules(agent=_without_leaving), 1, stood_in),
+    "the-end-of-what-is-left": Mutation(Rules(agent=_without_blocking), 0, stood_in),
     "fence": Mutation(Rules(has_fence=False)),
     "rescue": Mutation(Rules(rescue=_without_rescue), 2, stood_in),
     "compare-and-set": Mutation(Rules(compares=False), 2),

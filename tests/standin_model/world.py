@@ -5,7 +5,10 @@ a request may arrive at any later moment, or never (not to act is the same). Wha
 two places: `_may_settle` (a change of hands was seen long enough ago) and `_judged` (silence and proof of life).
 
 A fault is: a crash of the hub or of an agent, a cut of the hub's signs of life, a request that arrives late, a deleted
-Lease, a hub that holds a living agent for silent, writes that begin to fail. Everything else costs nothing.
+Lease, a hub that holds a living agent for silent, writes that begin to fail, a hand-back that is stuck, a finalizer
+that somebody gives the native HPA (it may be taken away at any time). Everything else costs nothing.
+
+That a hand-back is stuck takes a minute, so that what was seen before it, and what the hub wrote then, is long over.
 
 Failing writes are of two sorts, and end at any time. `rights`: the API server refuses `/scale` to the hub's account,
 which alone has no right to write it. `everyone`: an admission policy, a quota or an API server in trouble refuses
@@ -64,7 +67,11 @@ class Lease(NamedTuple):
 
 
 class Native(NamedTuple):
-    """The native HPA. `version` changes with every write of it; `spec`: the version at which its spec changed last."""
+    """The native HPA. `version` changes with every write of it; `spec`: the version at which its spec changed last.
+
+    `is_held`: it has a finalizer; `is_deleting`: it was deleted, and is held; `is_left`: the hub got the cluster back
+    without waiting for it any longer.
+    """
 
     uid: int
     version: int
@@ -72,6 +79,9 @@ class Native(NamedTuple):
     generation: int
     is_closed: bool
     is_ended: bool
+    is_held: bool = False
+    is_deleting: bool = False
+    is_left: bool = False
 
 
 class Actor(NamedTuple):
@@ -163,6 +173,7 @@ class Rules(NamedTuple):
         counts: which errors of writes count against the hub.
         forgets: failed writes no longer count once writes succeed again, after a while, or under another holder.
         shows: an agent reports which writes fail, and `get clusters` shows that.
+        may_hold: somebody may give the native HPA a finalizer.
     """
 
     agent: Steps = real_agent
@@ -177,6 +188,7 @@ class Rules(NamedTuple):
     counts: Counts = is_for_want_of_rights
     forgets: bool = True
     shows: bool = True
+    may_hold: bool = True
 
     @property
     def is_whole(self) -> bool:
@@ -247,9 +259,9 @@ def _without_dead(state: State, actor: Actor) -> Actor:
     if lease is None:
         return actor
     if _is_hub(lease):
-        if actor.is_settled or (native is not None and lease != state.lease):
-            return actor._replace(is_settled=False, native=None if lease != state.lease else native)
-        return actor
+        if native is None or lease == state.lease or _can_act(state, lease, native):
+            return actor._replace(is_settled=False) if actor.is_settled else actor
+        return Actor(is_alive=actor.is_alive, remembered=actor.remembered)
     if lease == state.lease:
         # Before the change of hands has settled, only the Lease counts.
         return actor if actor.is_settled or native is None else actor._replace(native=None)
@@ -392,8 +404,10 @@ def _seen(actor: Actor) -> Seen:
     lease = _lease_seen(actor.lease)
     if actor.native is None:
         return Seen(lease)
-    uid, version, _, generation, is_closed, is_ended = actor.native
-    native = NativeSeen(KEY, str(uid), str(version), generation, SPEC, is_closed=is_closed, is_ended=is_ended)
+    uid, version, _, generation, is_closed, is_ended, _, is_deleting, _ = actor.native
+    native = NativeSeen(
+        KEY, str(uid), str(version), generation, SPEC, is_closed=is_closed, is_ended=is_ended, is_deleting=is_deleting
+    )
     return Seen(lease, (native,))
 
 
@@ -465,8 +479,13 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         yield "signs back", state._replace(has_signs=True)
     if state.failing in ERRORS:
         yield "writes succeed again", state._replace(failing="" if rules.forgets else "remembered")
+    if state.native is not None and state.native.is_held:
+        yield "finalizer removed", state._replace(native=_released(state.native))
     if state.faults:
         rest = state._replace(faults=state.faults - 1)
+        if state.native is not None and not state.native.is_held and rules.may_hold:
+            held = state.native._replace(is_held=True, version=state.native.version + 1)
+            yield "finalizer added", rest._replace(native=held)
         if state.has_signs:
             yield "signs cut", rest._replace(has_signs=False)
         if state.lease is not None:
@@ -487,7 +506,8 @@ def _controller_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]
     if state.is_writing and state.failing == "everyone":
         yield "native write refused", state._replace(is_writing=False)
     elif state.is_writing:
-        if _is_hub(state.lease):
+        # What is left keeps its target from the hub, which then writes all others.
+        if _is_hub(state.lease) and (native is None or not native.is_left):
             raise ViolationError("a native write is applied while the hub is in charge")
         yield "native write", state._replace(is_writing=False, scale=_moved(state))
     elif known is not None and not known[2]:
@@ -519,7 +539,27 @@ def _agent_moves(state: State, rules: Rules, number: int) -> Iterator[tuple[str,
         if agent.has_looked and agent.lease is not None:
             for sent in _requests(rules.agent, agent, _judged(state, rules, agent, is_stuck=True)):
                 if sent.kind == "holder" and sent not in _requests(rules.agent, agent, judged):
-                    yield f"{name} is stuck, {sent.kind}", _arrive(rest, rules, sent)
+                    yield f"{name} is stuck, {sent.kind}", _after_a_minute(_arrive(rest, rules, sent))
+
+
+def _after_a_minute(state: State) -> State:
+    """What a hand-back that was stuck leaves: looks and writes of an earlier time are over by then."""
+    if not _is_hub(state.lease):
+        return state
+
+    def seen(actor: Actor) -> Actor:
+        return Actor(is_alive=actor.is_alive, remembered=actor.remembered) if _is_hub(actor.lease) else actor
+
+    return state._replace(
+        native=state.native and state.native._replace(is_left=True),
+        hub=seen(state.hub),
+        agents=(seen(state.agents[0]), seen(state.agents[1])),
+        late=tuple(each for each in state.late if each.kind != "write"),
+    )
+
+
+def _released(native: Native) -> Native | None:
+    return None if native.is_deleting else native._replace(is_held=False, version=native.version + 1)
 
 
 def _hub_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
@@ -609,7 +649,7 @@ def _judgement(is_silent: bool, is_proven: bool, is_settled: bool, is_stuck: boo
 
 def _writes(state: State, rules: Rules, actor: Actor, name: str) -> Iterator[tuple[str, State]]:
     """A decision of the hub is written, by the hub itself or by an agent, who saw that the hub is in charge."""
-    if _is_hub(actor.lease):
+    if _is_hub(actor.lease) and (actor.native is None or not rules.has_controller):  # `StandIn.blocks`
         yield from _sendings(state, rules, Sent("write", version=actor.scale), name)
 
 
@@ -659,6 +699,8 @@ def _carry_out(state: State, rules: Rules, sent: Sent) -> State:
     is_version = native is not None and (native.version == sent.version)
     if native is None or native.uid != sent.uid or not is_version:
         return state
+    if sent.kind == "delete" and native.is_held:
+        return state._replace(native=native._replace(is_deleting=True, version=native.version + 1))
     if sent.kind == "delete":
         return state._replace(native=None)
     version = native.version + 1
@@ -703,20 +745,31 @@ def _write(state: State, rules: Rules, sent: Sent) -> State:
     """
     if rules.touches and state.scale != sent.version:
         return state
-    if state.native is not None:
+    native = state.native
+    is_harmless = native is None or _is_over(native, rules) or (native.is_left and not rules.has_controller)
+    if not is_harmless:
         raise ViolationError("a write of the hub is applied while a native HPA of ours exists")
     if state.is_writing or (state.known is not None and not state.known[2]):
         raise ViolationError("a write of the hub is applied while a native write can still come")
     return state._replace(scale=_moved(state))
 
 
-def check(state: State) -> None:
+def _is_over(native: Native, rules: Rules) -> bool:
+    """Whether no write can come from a native HPA that is held."""
+    return native.is_closed and native.is_deleting and (native.is_ended or not rules.has_controller)
+
+
+def check(state: State, rules: Rules) -> None:
     """What must hold in every state.
 
     Raises:
         ViolationError: it does not.
     """
-    if state.native is not None and _is_hub(state.lease):
+    if (
+        state.native is not None
+        and _is_hub(state.lease)
+        and not (_is_over(state.native, rules) or state.native.is_left)
+    ):
         raise ViolationError("the hub holds the Lease while a native HPA of ours exists")
 
 
@@ -737,7 +790,8 @@ def is_in_charge(state: State, rules: Rules) -> bool:
     is_heard = state.has_signs and state.hub.is_alive
     is_stand_in_due = rules.has_controller and (not is_heard or state.failing == "rights")
     if not is_stand_in_due or not any(agent.is_alive for agent in state.agents):
-        if not _is_hub(state.lease) or state.fence != state.lease or state.native is not None:
+        is_left = state.native is not None and not state.native.is_held  # of one that is held, `StandIn.trouble` tells
+        if not _is_hub(state.lease) or state.fence != state.lease or is_left:
             return False
         # A hub that is away wants no writes, and is itself what is shown.
         return state.failing not in ERRORS or not is_heard or _is_shown(state.lease, state.failing, rules.shows)
@@ -745,7 +799,7 @@ def is_in_charge(state: State, rules: Rules) -> bool:
         return False
     if state.failing == "everyone":
         return _is_shown(state.lease, state.failing, rules.shows)
-    return state.native is not None and not state.native.is_closed
+    return state.native is not None and (not state.native.is_closed or state.native.is_deleting)  # which is shown, too
 
 
 @cache

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from reconciler.core.metricanswers import APART_MS, next_poll_ms, phase_ms
 from reconciler.core.objects import (
+    CANARY_LABEL,
     STAND_IN_LABEL,
     bears_own_label,
     hpa_body,
     hpa_reports_the_same,
-    is_kept_by_stand_in,
-    is_own,
+    is_canary,
     is_status_of,
     kept_hpa,
     pod_body,
@@ -33,33 +33,18 @@ from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target
 
-_LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
-_OURS = {"manager": "fleethpa", "operation": "Update", "fieldsV1": _LABEL}
-_THEIRS = {"manager": "kubectl-client-side-apply", "operation": "Update", "fieldsV1": _LABEL}
-
 
 @pytest.mark.parametrize(
-    ("labels", "fields", "ours"),
+    ("labels", "canary", "bears"),
     [
-        pytest.param({STAND_IN_LABEL: "true"}, [_OURS], True, id="the agent set the label"),
-        pytest.param({STAND_IN_LABEL: "true"}, [_THEIRS], False, id="a person set it"),
-        pytest.param({STAND_IN_LABEL: "true"}, [_THEIRS, _OURS], True, id="set by both, with the same value"),
-        pytest.param(
-            {STAND_IN_LABEL: "true"},
-            [_THEIRS, {**_OURS, "subresource": "status", "fieldsV1": {"f:status": {}}}],
-            False,
-            id="a person's, whose status fleethpa writes",
-        ),
-        pytest.param({STAND_IN_LABEL: "true"}, [], True, id="somebody cleared who set what"),
-        pytest.param({STAND_IN_LABEL: "true"}, [{}], True, id="cleared by an empty entry"),
-        pytest.param({}, [_OURS], False, id="without the label"),
+        pytest.param({STAND_IN_LABEL: "true"}, False, True, id="the stand-in's, or anybody's with its label"),
+        pytest.param({CANARY_LABEL: "true"}, True, True, id="a canary"),
+        pytest.param({}, False, False, id="another"),
     ],
 )
-def test_whether_a_native_hpa_is_the_stand_ins(labels: dict[str, str], fields: list[Any], ours: bool) -> None:
-    hpa = {"metadata": {"name": "web", "labels": labels, "managedFields": fields}}
-    assert is_kept_by_stand_in(hpa) is ours
-    assert is_own(hpa) is ours
-    assert bears_own_label(hpa) is bool(labels)
+def test_which_labels_of_fleethpas_own_an_hpa_has(labels: dict[str, str], canary: bool, bears: bool) -> None:
+    hpa = {"metadata": {"name": "web", "labels": labels}}
+    assert (is_canary(hpa), bears_own_label(hpa)) == (canary, bears)
 
 
 DEPLOYMENT = Target(group="apps", kind="Deployment", name="web")

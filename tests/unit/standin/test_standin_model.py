@@ -19,7 +19,7 @@ _LONG = {"closing", "compare-and-set"}
         pytest.param(1, first, ALONE, 300, id="no native controller runs"),
         pytest.param(0, switched_off, ALONE, 100, id="the native controller was switched off meanwhile"),
         pytest.param(1, stood_in, Rules(), 15_000, marks=pytest.mark.slow),
-        pytest.param(1, switched_off, ALONE, 5_000, marks=pytest.mark.slow),
+        pytest.param(1, switched_off, ALONE, 4_000, marks=pytest.mark.slow),
         pytest.param(2, first, Rules(), 50_000, marks=pytest.mark.slow),
     ],
 )

@@ -39,6 +39,7 @@ def lease(holder: str, generation: int = 7) -> SeenLease:
 OPEN = NativeSeen(WEB, "n1", "r1", 7, "spec")
 CLOSED = structs.replace(OPEN, is_closed=True)
 ENDED = structs.replace(CLOSED, is_ended=True)
+HELD = structs.replace(ENDED, is_deleting=True)
 RENEW = Renew("v1", "u1")
 
 
@@ -54,7 +55,12 @@ def _steps(seen: Seen, judged: Judgement, remembered: int = 0) -> list[Request]:
         pytest.param(Seen(lease("hub/us/k2")), CALM, [], id="another hub, and ours shows no life yet"),
         pytest.param(Seen(lease("hub/us/k2")), PROVEN, [SetHolder(CLOSING, 8, "v1", "u1")], id="another hub before"),
         pytest.param(Seen(lease(HUB)), SILENT, [SetHolder(STAND_IN, 8, "v1", "u1")], id="take-over"),
-        pytest.param(Seen(lease(HUB), (OPEN,)), CALM, [SetHolder(CLOSING, 8, "v1", "u1")], id="a late creation"),
+        pytest.param(
+            Seen(lease(HUB), (OPEN,)), CALM, [RENEW, CloseNative(WEB, 7, "n1", "r1")], id="a late creation ends alone"
+        ),
+        pytest.param(Seen(lease(HUB), (CLOSED,)), CALM, [RENEW], id="one that is left is waited for"),
+        pytest.param(Seen(lease(HUB), (ENDED,)), CALM, [RENEW, DeleteNative(WEB, "n1", "r1")], id="and deleted"),
+        pytest.param(Seen(lease(HUB), (HELD,)), CALM, [RENEW], id="a finalizer keeps it"),
         pytest.param(Seen(lease(STAND_IN)), FRESH, [RENEW], id="nothing is created before the fence has followed"),
         pytest.param(
             Seen(lease(STAND_IN)), SILENT, [RENEW, CreateNative(API, 7), CreateNative(WEB, 7)], id="created in order"
@@ -71,6 +77,12 @@ def _steps(seen: Seen, judged: Judgement, remembered: int = 0) -> list[Request]:
             SILENT,
             [RENEW, CreateNative(API, 7), OpenNative(WEB, 7, "n1", "r1")],
             id="another spec",
+        ),
+        pytest.param(
+            Seen(lease(STAND_IN), (HELD,)),
+            SILENT,
+            [RENEW, CreateNative(API, 7)],
+            id="one that ends is not enabled again",
         ),
         pytest.param(Seen(lease(STAND_IN)), PROVEN, [SetHolder(CLOSING, 8, "v1", "u1")], id="hand-back"),
         pytest.param(Seen(lease(CLOSING), (OPEN,)), FRESH, [RENEW], id="creations may still come"),
@@ -95,8 +107,26 @@ def _steps(seen: Seen, judged: Judgement, remembered: int = 0) -> list[Request]:
         pytest.param(
             Seen(lease(CLOSING), (CLOSED,)),
             Judgement(is_settled=True, is_stuck=True),
-            [SetHolder(STAND_IN, 8, "v1", "u1")],
+            [SetHolder(HUB, 8, "v1", "u1")],
             id="the native controller does not answer",
+        ),
+        pytest.param(
+            Seen(lease(CLOSING), (HELD,)),
+            CALM,
+            [SetHolder(HUB, 8, "v1", "u1")],
+            id="what a finalizer keeps is not waited for",
+        ),
+        pytest.param(
+            Seen(lease(CLOSING), (HELD, structs.replace(OPEN, key=API))),
+            CALM,
+            [RENEW, CloseNative(API, 7, "n1", "r1")],
+            id="the others are waited for",
+        ),
+        pytest.param(
+            Seen(lease(CLOSING), (structs.replace(HELD, is_closed=False, is_ended=False),)),
+            CALM,
+            [RENEW, CloseNative(WEB, 7, "n1", "r1")],
+            id="one that was enabled again is disabled again",
         ),
         pytest.param(Seen(lease("")), CALM, [SetHolder(CLOSING, 8, "v1", "u1")], id="a holder that was removed"),
         pytest.param(Seen(lease("ada")), SILENT, [SetHolder(STAND_IN, 8, "v1", "u1")], id="an unknown one, hub silent"),
@@ -162,6 +192,14 @@ def test_only_the_stand_in_is_the_stand_in() -> None:
         pytest.param(
             Seen(lease(CLOSING), (CLOSED,)), CALM, [RENEW, DeleteNative(WEB, "n1", "r1")], id="nobody has to confirm"
         ),
+        pytest.param(
+            Seen(lease(CLOSING), (OPEN,)),
+            Judgement(is_settled=True, is_stuck=True, is_hub_silent=True),
+            [SetHolder(HUB, 8, "v1", "u1")],
+            id="never back to a stand-in that nobody evaluates",
+        ),
+        pytest.param(Seen(None, (OPEN,)), CALM, [CreateLease(CLOSING, 8)], id="nor with a new Lease"),
+        pytest.param(Seen(lease("ada"), (OPEN,)), CALM, [SetHolder(CLOSING, 8, "v1", "u1")], id="nor after an edit"),
     ],
 )
 def test_without_a_native_controller_the_hub_stays_in_charge(

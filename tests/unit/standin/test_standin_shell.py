@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import given, settings
@@ -68,8 +69,11 @@ class FakeCluster:
     objects: dict[str, Json] = field(default_factory=dict)
     late: list[Request] = field(default_factory=list)
     fence: list[tuple[float, Json | None]] = field(default_factory=list)
-    native_writing: bool = False
+    native_writing: str = ""
+    """The HPA whose target the native controller is about to write; empty: none."""
     hub_writes: int = 0
+    hub_wrote: dict[str, float] = field(default_factory=dict)
+    """When the hub last wrote each target."""
     cut: set[str] = field(default_factory=set)
     has_fence: bool = True
     touched: list[str] = field(default_factory=list)
@@ -91,8 +95,12 @@ class FakeCluster:
         """It notices its HPAs after a while, and ends a write before it looks again."""
         if self.native_writing:
             if self.random.random() < 0.5:
-                assert not self.lease_holder().startswith("hub/"), "a native write while the hub is in charge"
-                self.native_writing = False
+                # What is left when the hub has the cluster again keeps its own target from it.
+                is_left = self.native_writing in self.objects
+                assert is_left or not self.lease_holder().startswith("hub/"), (
+                    "a native write while the hub is in charge"
+                )
+                self.native_writing = ""
             return
         for hpa in self.hpas():
             if self.random.random() < 0.7:
@@ -101,7 +109,7 @@ class FakeCluster:
                 hpa.setdefault("status", {})["observedGeneration"] = hpa["metadata"]["generation"]
                 self.stamp(hpa)
             else:
-                self.native_writing = True
+                self.native_writing = hpa["metadata"]["name"]
                 return
 
     def lease_holder(self) -> str:
@@ -116,8 +124,18 @@ class FakeCluster:
             if each["kind"] == "HorizontalPodAutoscaler" and each["metadata"]["name"] != COPIED
         ]
 
-    def add_copy(self) -> None:
-        """A person's HPA with everything that the stand-in writes into its own, but written by the person."""
+    def can_scale(self, name: str) -> bool:
+        """Whether an HPA of the stand-in may still scale its target: not once its controller has seen its end."""
+        hpa = self.objects.get(name)
+        if hpa is None:
+            return False
+        is_seen = hpa["status"].get("observedGeneration") == hpa["metadata"]["generation"]
+        return not (frozen_or_paused(hpa["spec"]) and is_seen and "deletionTimestamp" in hpa["metadata"])
+
+    def add_copy(self, **changes: Any) -> None:
+        """A tenant's HPA with everything that the stand-in writes into its own, in fleethpa's name, which no DELETE
+        removes.
+        """
         fields: Json = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}, f"f:{GENERATION_LABEL}": {}}}}
         metadata = {
             "name": COPIED,
@@ -126,9 +144,15 @@ class FakeCluster:
             "resourceVersion": "0",
             "generation": 1,
             "labels": {STAND_IN_LABEL: "true", GENERATION_LABEL: "1"},
-            "managedFields": [{"manager": "kubectl-create", "operation": "Update", "fieldsV1": fields}],
+            "finalizers": ["example.com/never"],
+            "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update", "fieldsV1": fields}],
         }
-        self.objects[COPIED] = {"kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": SPEC, "status": {}}
+        self.objects[COPIED] = {
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata | changes,
+            "spec": SPEC,
+            "status": {},
+        }
 
     def stamp(self, item: Json) -> None:
         self.version += 1
@@ -188,6 +212,9 @@ class FakeCluster:
         if name in ("horizontalpodautoscalers", "configmaps"):
             kind = {"horizontalpodautoscalers": "HorizontalPodAutoscaler", "configmaps": "ConfigMap"}[name]
             items = [each for each in self.objects.values() if each["kind"] == kind]
+            if label := parse_qs(path.partition("?")[2]).get("labelSelector"):
+                wanted = label[0].partition("=")[0]
+                items = [each for each in items if wanted in (each["metadata"].get("labels") or {})]
             return {"metadata": {"resourceVersion": str(self.version)}, "items": copy.deepcopy(items)}
         if path.endswith("/scale"):
             return {"metadata": {"name": "web", "resourceVersion": "1"}, "spec": {"replicas": 2}}
@@ -199,9 +226,11 @@ class FakeCluster:
 
     def write(self, request: Request, name: str) -> Json:
         if request.path == "scale":
-            assert not self.hpas(), "a write of the hub beside a native HPA"
-            assert not self.native_writing, "a write of the hub while a native one is coming"
+            target = request.body["metadata"]["name"]
+            assert not self.can_scale(target), "a write of the hub beside a native HPA"
+            assert self.native_writing != target, "a write of the hub while a native one is coming"
             self.hub_writes += 1
+            self.hub_wrote[target] = self.now_s
             return {}
         if request.method == "PATCH":
             self.touched.append(request.path.partition("?")[0])
@@ -211,21 +240,18 @@ class FakeCluster:
         if request.method == "POST":
             if known is not None:
                 raise ApiError(409, "there is one", reason="AlreadyExists")
-            if key in NAMES:
-                labels: Json = {f"f:{name}": {} for name in request.body["metadata"]["labels"]}
-                entry = {"manager": FIELD_MANAGER, "fieldsV1": {"f:metadata": {"f:labels": labels}}}
-                request.body["metadata"]["managedFields"] = [entry]
             return self.put(key, request.body, None)
         if known is None:
             raise ApiError(404, "not found", reason="NotFound")
-        if key in NAMES and request.method == "PUT" and "managedFields" not in request.body["metadata"]:
-            # Who leaves them out does not clear them.
-            request.body["metadata"]["managedFields"] = known["metadata"]["managedFields"]
         asked = request.body.get("preconditions") or request.body.get("metadata") or {}
         for part in ("uid", "resourceVersion"):
             if part in asked and asked[part] != known["metadata"][part]:
                 raise ApiError(409, f"another {part}", reason="Conflict")
         if request.method == "DELETE":
+            if known["metadata"].get("finalizers"):
+                known["metadata"]["deletionTimestamp"] = "2026-09-21T00:00:00Z"
+                self.stamp(known)
+                return copy.deepcopy(known)
             return self.remove(key)
         return self.put(key, request.body, known)
 
@@ -345,12 +371,13 @@ class World:
                 await self.hub_writes(name, agent)
 
     async def hub_writes(self, name: str, agent: StandIn) -> None:
-        if agent.forbids():
-            return
-        try:
-            await self.cluster.request(name, "PUT", "scale", {})
-        except (ApiError, UnreachableError):
-            return
+        for target in NAMES:
+            if agent.forbids() or agent.blocks(HpaKey("shop", target)):
+                continue
+            try:
+                await self.cluster.request(name, "PUT", "scale", {"metadata": {"name": target}})
+            except (ApiError, UnreachableError):
+                continue
 
     @property
     def holder(self) -> str:
@@ -713,14 +740,16 @@ def test_a_hand_back_ends_though_the_native_controller_was_switched_off_meanwhil
         world.is_hub_alive = False
         await world.run(60)
         assert world.cluster.hpas()
-        world.cluster.native_writing = False
+        world.cluster.native_writing = ""
         world.cluster.native_controller = lambda: None  # type: ignore[method-assign]
         world.is_hub_alive = True
         await world.run(150)
-        assert world.cluster.hpas()  # nobody knows that none runs: a write of it may still come
+        # Nobody knows that none runs, and a write of it may still come: the hub has the cluster, but for these targets.
+        assert (world.holder, len(world.cluster.hpas())) == (HUB, len(NAMES))
+        assert "the HPA controller has not confirmed" in world.agents["a"].trouble()
         world.has_no_native = True
-        await world.run(200)
-        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+        await world.run(60)
+        assert (world.holder, world.cluster.hpas(), world.agents["a"].trouble()) == (HUB, [], "")
 
     asyncio.run(story())
 
@@ -743,8 +772,46 @@ def test_a_hub_that_flaps_must_show_life_for_longer() -> None:
     asyncio.run(story())
 
 
-def test_a_hand_back_that_is_stuck_leaves_the_stand_in_in_charge_for_longer_each_time() -> None:
-    """One native HPA cannot be deleted, as somebody gave it a finalizer: it must scale, and so must all others."""
+def _hold(world: World, name: str) -> None:
+    """A tenant gives a native HPA of the stand-in a finalizer."""
+    native = world.cluster.objects[name]
+    native["metadata"]["finalizers"] = ["example.com/never"]
+    world.cluster.stamp(native)
+
+
+@pytest.mark.parametrize("has_no_native", [False, True], ids=["native controller", "none"])
+def test_a_native_hpa_that_a_finalizer_keeps_keeps_its_own_target_from_the_hub_alone(has_no_native: bool) -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+    web = HpaKey("shop", "web")
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        _hold(world, "web")
+        world.has_no_native, world.is_hub_alive = has_no_native, True
+        await world.run(PROOF_MS // 1000 + 30)
+        begun_s, generation = world.cluster.now_s, world.cluster.objects[LEASE]["spec"]["leaseTransitions"]
+        assert (world.holder, [each["metadata"]["name"] for each in world.cluster.hpas()]) == (HUB, ["web"])
+        await world.run(900)
+        assert (world.holder, world.cluster.objects[LEASE]["spec"]["leaseTransitions"]) == (HUB, generation)
+        written = {name for name, at_s in world.cluster.hub_wrote.items() if at_s > begun_s + 800}
+        assert written == (set(NAMES) if has_no_native else {"api", "db"})
+        if not has_no_native:
+            assert "shop/web is still there: the finalizer example.com/never keeps it" in world.agents["a"].blocks(web)
+            assert "shop/web" in world.agents["a"].trouble()
+            assert not world.agents["a"].blocks(HpaKey("shop", "api"))
+        del world.cluster.objects["web"]
+        await world.run(10)
+        assert (world.agents["a"].blocks(web), world.agents["a"].trouble()) == ("", "")
+        await world.run(60)
+        assert world.troubles["stand-in"] is None
+
+    asyncio.run(story())
+
+
+def test_a_native_hpa_that_is_enabled_again_and_again_keeps_its_own_target_from_the_hub_alone() -> None:
     world = World(6, 0.0)
     del world.agents["b"]
 
@@ -752,18 +819,107 @@ def test_a_hand_back_that_is_stuck_leaves_the_stand_in_in_charge_for_longer_each
         await world.run(20)
         world.is_hub_alive = False
         await world.run(60)
-        world.cluster.remove = lambda key: {}  # type: ignore[method-assign]
         world.is_hub_alive = True
-        held = []
+        begun_s = 0.0
+        for _ in range(PROOF_MS // 1000 + 300):
+            native = world.cluster.objects.get("web")
+            assert native is not None
+            if world.holder != "stand-in":
+                world.cluster.put("web", {**native, "spec": SPEC}, native)
+            await world.run(1)
+            begun_s = begun_s or (world.cluster.now_s if world.holder == HUB else 0.0)
+        assert world.holder == HUB
+        written = {name for name, at_s in world.cluster.hub_wrote.items() if at_s > begun_s}
+        assert (written, [each["metadata"]["name"] for each in world.cluster.hpas()]) == ({"api", "db"}, ["web"])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("has_no_native", [False, True], ids=["native controller", "none"])
+@pytest.mark.parametrize("is_at_a_loss", [False, True], ids=["while the hub is in charge", "in a hand-back"])
+def test_an_hpa_of_a_tenant_in_fleethpas_name_takes_the_cluster_from_nobody(
+    has_no_native: bool, is_at_a_loss: bool
+) -> None:
+    """It has the label and fleethpa's field manager, and what the stand-in wrote into one of its own, and cannot be
+    deleted.
+    """
+    world = World(6, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        if is_at_a_loss:
+            world.is_hub_alive = False
+            await world.run(60)
+        shown = world.cluster.objects.get("web", {"metadata": {}})["metadata"]
+        world.cluster.add_copy(**{part: shown[part] for part in ("annotations", "labels") if part in shown})
+        world.is_hub_alive, world.has_no_native = True, has_no_native
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+        before, begun_s = copy.deepcopy(world.cluster.objects[COPIED]), world.cluster.now_s
+        holders = set()
         for _ in range(900):
             await world.run(1)
-            is_open = not any(frozen_or_paused(each["spec"]) for each in world.cluster.hpas())
-            held.append(world.holder == "stand-in" and is_open)
-        assert held[-300:].count(True) > 200
-        assert "did not confirm the end of shop/api, shop/db, shop/web" in str(world.troubles["stand-in"])
-        del world.cluster.remove
-        await world.run(600)
-        assert (world.holder, world.cluster.hpas(), world.troubles["stand-in"]) == (HUB, [], None)
+            holders.add(world.holder)
+        assert (holders, world.cluster.objects[COPIED]) == ({HUB}, before)
+        assert min(world.cluster.hub_wrote.values()) > begun_s + 890
+        assert "shop/copied" in str(world.troubles["stand-in"])
+
+    asyncio.run(story())
+
+
+def test_an_hpa_that_a_tenant_puts_in_place_of_the_stand_ins_is_not_taken_for_it() -> None:
+    """Also one with all that the API shows of the other, but for its uid. It keeps its own target from the hub."""
+    world = World(6, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        own = world.cluster.objects["web"]
+        world.cluster.objects["web"] = {**own, "metadata": own["metadata"] | {"uid": "p2", "finalizers": ["x/y"]}}
+        world.agents["a"] = world._agent("a")
+        world.is_hub_alive = True
+        for name in NAMES:
+            world.agents["a"].received(world.decision(name), is_past=False)
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, [each["metadata"]["uid"] for each in world.cluster.hpas()]) == (HUB, ["p2"])
+        assert not frozen_or_paused(world.cluster.objects["web"]["spec"])
+        assert "the stand-in has no record of it" in world.agents["a"].blocks(HpaKey("shop", "web"))
+        assert not world.agents["a"].blocks(HpaKey("shop", "api"))
+        assert "shop/web" in world.agents["a"].trouble()
+
+    asyncio.run(story())
+
+
+def test_a_native_hpa_whose_creation_had_no_answer_is_known_as_the_stand_ins() -> None:
+    """Also by the replica that leads next, which knows of it what was recorded before the request was sent."""
+    world = World(6, 0.0)
+    del world.agents["b"]
+    request = world.cluster.request
+
+    async def unanswered(who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        found = await request(who, method, path, body)
+        if method == "POST" and path.endswith("horizontalpodautoscalers"):
+            world.cluster.cut = {"a"}
+            raise UnreachableError("no answer")
+        return found
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive, world.cluster.request = False, unanswered  # type: ignore[method-assign]
+        await world.run(GRACE_MS // 1000 + 15)
+        assert len(world.cluster.hpas()) == 1
+        world.cluster.request = request  # type: ignore[method-assign]
+        world.cluster.cut = set()
+        world.agents["a"] = world._agent("a")
+        await world.run(60)
+        assert len(world.cluster.hpas()) == len(NAMES)
+        assert not world.agents["a"]._store.labelled
+        world.is_hub_alive = True
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
 
     asyncio.run(story())
 
@@ -785,9 +941,17 @@ def test_what_an_agent_that_starts_does_not_know_of_it_neither_removes_nor_gives
         assert world.holder == "stand-in"
         assert {each["metadata"]["name"] for each in world.cluster.hpas()} == set(NAMES)
         assert not any(frozen_or_paused(each["spec"]) for each in world.cluster.hpas())
+        written = dict(world.cluster.hub_wrote)
         world.agents["a"]._around.knowledge.is_complete = world.is_hub_alive = True
         await world.run(PROOF_MS // 1000 + 60)
-        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+        # The record of those that it made was lost, too: they are left to a person, and keep their targets until then.
+        assert (world.holder, len(world.cluster.hpas()), world.cluster.hub_wrote) == (HUB, len(NAMES), written)
+        assert "shop/api has the label" in world.agents["a"].trouble()
+        world.cluster.native_writing = ""
+        for name in NAMES:
+            del world.cluster.objects[name]
+        await world.run(60)
+        assert min(world.cluster.hub_wrote.values()) > max(written.values())
 
     asyncio.run(story())
 
