@@ -73,6 +73,8 @@ def _row(view: HpaView, own: list[Problem]) -> str:
     # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
     if len(own) < len(view.problems):
         return _texts(own)
+    if view.is_content_at_max:
+        texts = "; ".join(filter(None, (f"at max {view.spec['maxReplicas']}, has enough", texts)))
     return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
 
 

@@ -194,7 +194,7 @@ def visible(view: HpaView) -> tuple[str, ...]:
 
 
 def _style(view: HpaView) -> str:
-    if view.at_max:
+    if view.is_saturated:
         return "red"
     if view.problems:
         return "yellow"
@@ -221,6 +221,7 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>")), dispensable=2),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0)), dispensable=1),
         Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
+        Column("WANTS", lambda v: "?" if v.wants is None else str(v.wants)),
         Column("MODE", _mode_text),
         Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),
         Column("LAST SCALE", lambda v: _since(v.status.get("lastScaleTime"), now_ms), wide=True),
@@ -263,6 +264,8 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         "paused": view.paused,
         "refused": view.refused,
         "override": "" if view.override is None else view.override.text,
+        "wants": view.wants,
+        "saturated": view.is_saturated,
         "problems": [problem.text for problem in view.problems],
         "lastDecision": view.last_decision,
         "moves": [

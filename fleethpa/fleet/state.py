@@ -30,6 +30,7 @@ from streams.state.inputs import override_in_force
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
+from streams.state.needs import Blocked, wants_of
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
 from streams.state.rows import DirectoryKey, HpaRow, Pause
@@ -287,6 +288,8 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         author=row.author,
         reason=row.change_reason,
         moves=tuple(Move(*move) for move in row.moves),
+        wants=wants_of(row),
+        blocked=Blocked(*row.blocked) if row.blocked else None,
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
         revision=row.revision,

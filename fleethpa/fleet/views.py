@@ -22,6 +22,7 @@ from streams.state.clustersettings import effective
 from streams.state.inputs import Override
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
+from streams.state.needs import Blocked, Flapping, flapping, is_disabled, is_saturated
 from streams.state.partitionrow import GroupRow, PartitionRow
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class HpaView:
     reason: str = ""
     moves: tuple[Move, ...] = ()
     """The last changes of spec.replicas and who made them."""
+    wants: int | None = None
+    """The replicas that its metrics asked for at the last evaluation, before any limit; None: they gave no answer."""
+    blocked: Blocked | None = None
+    """The metric that pods without metrics keep from changing the count."""
     clock_ms: int = 0
     is_writing: bool = False
     """Whether the outcome of a wanted write is not known yet."""
@@ -136,15 +141,31 @@ class HpaView:
         return fight_now(self.moves, self.clock_ms)
 
     @property
-    def at_max(self) -> bool:
-        """Whether it has all the replicas that it may have, where it may have more than its least.
+    def has(self) -> int | None:
+        """The replicas that it has; None: not known."""
+        found = self.status.get("currentReplicas")
+        return found if isinstance(found, int) else None
 
-        Where the metrics are known to ask for fewer, something else keeps it there.
-        """
-        most, least = self.spec.get("maxReplicas", 0), self.spec.get("minReplicas", 1)
-        asked = self.decision.decision.raw_desired_replicas if self.decision else None
-        asks_for_fewer = asked is not None and asked < most
-        return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most and not asks_for_fewer
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it has all that maxReplicas allows, and its metrics ask for more."""
+        return self.override is None and is_saturated(self.wants, self.has, self.spec.get("maxReplicas") or 0)
+
+    @property
+    def is_content_at_max(self) -> bool:
+        """Whether it has all that maxReplicas allows, and its metrics do not ask for more."""
+        most = self.spec.get("maxReplicas") or 0
+        return self.wants is not None and self.has is not None and self.has >= most >= self.wants
+
+    @property
+    def need(self) -> float:
+        """How much it lacks, as the part of what it has by which its metrics ask for more; 0: nothing."""
+        return (self.wants or 0) / max(1, self.has or 0) if self.is_saturated else 0.0
+
+    @property
+    def flapping(self) -> Flapping | None:
+        """How it goes up and down; None: it does not, or because two writers undo each other."""
+        return flapping(self.moves, self.clock_ms) if self.fight is None else None
 
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
@@ -202,15 +223,27 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _held(view):
         yield Problem("held", held, waits=False)
-    if view.at_max:
-        asked = words.asked_for(view.decision.decision) if view.decision else ""
-        yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{asked}", waits=False)
+    yield from _of_needs(view)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))
     # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
     if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
         text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
         yield Problem("another hub", text)
+
+
+def _of_needs(view: HpaView) -> Iterator[Problem]:
+    """What its metrics ask for and it does not get, and what it gets too often."""
+    most = view.spec.get("maxReplicas")
+    if view.is_saturated:
+        yield Problem("saturated", f"saturated: at max {most}, asks for {view.wants}")
+    if view.blocked is not None:
+        yield Problem("blocked", words.blocked(view.blocked, view.spec), waits=view.blocked.percent > 100)
+    if direction := is_disabled(view.spec, view.wants, view.has):
+        field, text = words.disabled_direction(direction)
+        yield Problem(f"{field} disabled", f"{text}; metrics ask for {view.wants}", waits=direction == "scaleUp")
+    if view.flapping is not None:
+        yield Problem("flapping", words.flapping(view.flapping), waits=False)
 
 
 def _held(view: HpaView) -> str:
@@ -315,8 +348,10 @@ class FleetState:
 
     @cached_property
     def ordered(self) -> Sequence[HpaView]:
-        """All HPAs, those with problems first. It is sorted once: ask when the state is complete."""
-        return sorted(self.hpas.values(), key=lambda view: (-view.weight, view.id))
+        """All HPAs: those that wait for something first, of these the ones that lack most, then those with another
+        problem. It is sorted once: ask when the state is complete.
+        """
+        return sorted(self.hpas.values(), key=lambda view: (-view.weight, -view.need, view.id))
 
     @property
     def newest_ms(self) -> int:

@@ -26,7 +26,7 @@ from streams.state.moves import KEPT_MOVES, Move
 
 MOST_ROWS: Final = 200
 """Members that the view shows; the others need least."""
-_BOUND: Final = ("held", "paused", "off", "refused", "ignored", "at max")
+_BOUND: Final = ("held", "paused", "off", "refused", "ignored", "saturated")
 """Labels of problems that say why an HPA has not what it wants, for a reason beside its metrics."""
 
 
@@ -146,7 +146,7 @@ MARKS: Final = frozenset({"bad", "kept"})
 """Classes of what is drawn over a cell."""
 NO_TROUBLE: Final = HELD | {"off"}
 """Labels of problems that somebody or a brake wants."""
-SHAPES: Final = {"held": "held", "paused": "held", "off": "held", "at max": "up"}
+SHAPES: Final = {"held": "held", "paused": "held", "off": "held", "flapping": "held", "scale-down disabled": "held"}
 """Label of a problem -> the class of its colour and shape, where it is not trouble."""
 
 
@@ -223,8 +223,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     yield Tile("HPAs", f"{len(views):,}", others)
     yield _replicas(views)
     yield _changes(state, views)
-    at_max = sum(view.at_max for view in views)
-    yield Tile("At max", f"{at_max:,}", "they may need more" if at_max else "none", "", 'problem:"at max"')
+    yield _saturated(views)
     yield _held([{problem.label for problem in view.problems} for view in views])
     waiting = sum(any(problem.waits for problem in view.problems) for view in views)
     about = f"in {counted(causes, 'cause')}" if waiting else "none"
@@ -244,6 +243,14 @@ def _replicas(views: Sequence[HpaView]) -> Tile:
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
     asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
     return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+
+
+def _saturated(views: Sequence[HpaView]) -> Tile:
+    """The HPAs that ask for more than maxReplicas, beside those that are there and have enough."""
+    saturated = sum(view.is_saturated for view in views)
+    content = sum(view.is_content_at_max for view in views)
+    about = f"{content:,} at max with enough" if content else "none" if not saturated else "ask for more than max"
+    return Tile("Saturated", f"{saturated:,}", about, "trouble" if saturated else "", "problem:saturated")
 
 
 def _clusters(state: FleetState) -> Tile:

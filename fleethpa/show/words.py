@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.text import rfc3339
 from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
+from schemas.kubernetes.hpa import metric_name
 
 if TYPE_CHECKING:
     from streams.state.moves import Fight
+    from streams.state.needs import Blocked, Flapping
 
 
 _TENTHS: Final = 100
@@ -405,6 +407,29 @@ def fight(found: Fight) -> str:
     return (
         f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
         f"between {found.lowest} and {found.highest} replicas"
+    )
+
+
+def blocked(found: Blocked, spec: Mapping[str, Any]) -> str:
+    """A metric outside its tolerance that pods without metrics keep from changing the count."""
+    metrics = spec.get("metrics") or []
+    name = metric_name(metrics[found.metric]) if found.metric < len(metrics) else "a metric"
+    pods = f"{counted(found.missing, 'pod')} without metrics"
+    return f"blocked: {name} at {found.percent} % of its target changes nothing, because of {pods}"
+
+
+def disabled_direction(direction: str) -> tuple[str, str]:
+    """A direction that the spec forbids (`scaleUp`, `scaleDown`): its name, and the sentence with the field."""
+    name = "scale-up" if direction == "scaleUp" else "scale-down"
+    return name, f"{name} is disabled by the spec (behavior.{direction}.selectPolicy: Disabled)"
+
+
+def flapping(found: Flapping) -> str:
+    """An HPA that goes up and down, in words."""
+    span_text = f"{max(1, round(found.span_ms / 60_000))} min"
+    return (
+        f"flapping: {found.changes} changes in {span_text} ({found.per_hour}/h), {found.turns} of them take back the "
+        "one before"
     )
 
 

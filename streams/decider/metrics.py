@@ -33,6 +33,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import FIGHT_TURNS, fight_now
 from streams.state.namespace import Namespace
+from streams.state.needs import flapping, is_disabled, is_saturated, wants_of
 from streams.state.partition import Partition
 from streams.state.steps import own_status
 
@@ -270,6 +271,11 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "info": ("Always 1: what the HPA scales, and where it lives", ("target_kind", "target_name", "origin")),
     "mode": ("Always 1, with the mode of the last evaluation", ("mode",)),
     "paused": ("Whether a pause held the last evaluation", ()),
+    "wants_replicas": ("Replicas that the metrics asked for at the last evaluation, before any limit", ()),
+    "saturated": ("1 while it has maxReplicas and its metrics ask for more", ()),
+    "blocked": ("1 while a metric outside its tolerance changes nothing, because of pods without metrics", ()),
+    "disabled": ("1 while the spec forbids the change that the metrics ask for", ()),
+    "flapping": ("1 while its last changes take each other back, all within an hour", ()),
     "refused": ("Whether enforcing was refused at the last evaluation", ()),
     "spec_min_replicas": ("Lower bound", ()),
     "spec_max_replicas": ("Upper bound", ()),
@@ -329,6 +335,13 @@ def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
     yield "mode", (row.mode,), 1
     yield "paused", (), int(bool(row.paused))
     yield "refused", (), int(bool(row.refused))
+    wants, has = wants_of(row), status.get("currentReplicas")
+    if wants is not None:
+        yield "wants_replicas", (), wants
+    yield "saturated", (), int(is_saturated(wants, has, spec["maxReplicas"]))
+    yield "blocked", (), int(bool(row.blocked))
+    yield "disabled", (), int(bool(is_disabled(spec, wants, has)))
+    yield "flapping", (), int(flapping(row.moves, row.last_decision_ms) is not None)
     yield "spec_min_replicas", (), spec.get("minReplicas", 1)
     yield "spec_max_replicas", (), spec["maxReplicas"]
     yield from _status(status)

@@ -53,6 +53,7 @@ from streams.state.inputs import (
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
+from streams.state.needs import blocked
 from streams.state.partitionstate import State
 from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
 from streams.state.steps import (
@@ -126,6 +127,9 @@ def _repeat(
     if row.annotations:
         row.failures = 0
     _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
+    row.blocked = blocked(
+        repeated.metrics, memo.scale.spec_replicas, hpa.compiled_for(settings.controller.rules), settings.controller
+    )
     row.status = memo.status = repeated.status
     if state.row.groups or row.claims:
         state.messages += capacity.report(state, namespace, hpa, settings, memo.pods, memo.scale.spec_replicas)
@@ -358,8 +362,10 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
     row.failures, row.moves = decided.failures, observed.moves
+    row.blocked = ()
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
+        row.blocked = blocked(evaluation.metrics, observed.replicas, subject.autoscaler, subject.settings.controller)
     row.mode, row.refused = subject.standing.mode, subject.standing.refused
     reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held

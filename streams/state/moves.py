@@ -76,8 +76,10 @@ def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
 KEPT_MOVES = 8
 FIGHT_WINDOW_MS = 600_000
 """Two writers that undo each other within this time fight; a fight is over after this time without a change."""
-FIGHT_TURNS = 2
-"""How often one writer must have undone what the other set."""
+FIGHT_TURNS = 3
+"""How many times what one writer set must have been undone by the other. With two turns it could still be one act of
+another hand, which the autoscaler answers.
+"""
 FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
 ANOTHER = "another fleethpa"
 """Wrote as field manager `fleethpa` what no decision of this log did: a hub with another log, or a write of which the

@@ -216,6 +216,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Of a FleetHPA."""
     claims: Mapping[str, ClaimRow] = field(default_factory=lambda: NOTHING)
     """CapacityGroup -> what the HPA has of it."""
+    blocked: tuple[int, ...] = ()
+    """The metric that pods without metrics kept from changing the count at the last evaluation
+    (`streams.state.needs.Blocked`); no decision reads it: it is what read verbs show.
+    """
 
     def __post_init__(self) -> None:
         # What was decoded lies in the bytes of the whole row.

@@ -81,8 +81,10 @@ class Fleet:
         self.append(AutoscalerList(list_id="a", hpas=[hpa()], session="s"))
         self.observe(replicas, usage_milli)
 
-    def observe(self, replicas: int, usage_milli: int, *, error: str | None = None) -> None:
-        """What an observer sends: pods, scale, metrics, a heartbeat."""
+    def observe(
+        self, replicas: int, usage_milli: int, *, error: str | None = None, unmeasured: Sequence[Pod] = ()
+    ) -> None:
+        """What an observer sends: pods, scale, metrics, a heartbeat. `unmeasured`: further pods, without metrics."""
         pods = [self._pod(number) for number in range(replicas)]
         usages = [
             PodUsage(pod.name, self.now_ms, 15_000, [("main", {"cpu": usage_milli, "memory": 1_000})]) for pod in pods
@@ -96,9 +98,8 @@ class Fleet:
             resource_version="7",
             session="s",
         )
-        self.append(
-            PodList(list_id=f"p{self.now_ms}", pods=pods, session="s"), scale, Answers(items=[answer], session="s")
-        )
+        listed = PodList(list_id=f"p{self.now_ms}", pods=[*pods, *unmeasured], session="s")
+        self.append(listed, scale, Answers(items=[answer], session="s"))
         self.append(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]))
 
     def _pod(self, number: int) -> Pod:

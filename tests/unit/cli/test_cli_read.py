@@ -31,11 +31,12 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
 from streams.archive.layout import LOG, archived_record
 from streams.history.recorded import Expander, Recorded
+from streams.state.moves import KEPT_MOVES
 from tests.kit.cli import START_MS, Cli, Fleet, FleetPast, hpa
 from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
 
-HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE  PROBLEM"
+HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  WANTS  MODE  AGE  PROBLEM"
 CHECKOUT = HpaId("east", "shop", "checkout")
 
 
@@ -66,7 +67,7 @@ def test_get_shows_kubectls_columns_cluster_and_mode(run: Cli, fleet: Fleet, che
     assert "  ".join(lines[0].split()) == HEADER
     cells = [cell for cell in lines[1].split("  ") if cell]
     assert [cell.strip() for cell in cells[:5]] == ["shop", "checkout", "east", "Deployment/checkout", "cpu: 100%/60%"]
-    assert [cell.strip() for cell in cells[5:9]] == ["2", "20", "3", "enforce"]
+    assert [cell.strip() for cell in cells[5:9]] == ["2", "20", "3", "5"]
 
 
 def test_get_json_yaml_and_jsonl_agree_and_fit_the_schema(run: Cli) -> None:
@@ -220,14 +221,82 @@ def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None
     assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
 
 
-def test_an_hpa_at_max_whose_metrics_ask_for_fewer_is_not_among_those_with_a_problem(run: Cli, fleet: Fleet) -> None:
+@pytest.mark.parametrize(
+    ("usage_milli", "wants", "status"),
+    [
+        pytest.param(400, "7", "saturated: at max 5, asks for 7", id="saturated"),
+        pytest.param(300, "5", "ok (at max 5, has enough)", id="within tolerance"),
+        pytest.param(100, "2", "ok (at max 5, has enough)", id="asks for fewer, and the window holds"),
+    ],
+)
+def test_an_hpa_at_max_is_saturated_only_if_its_metrics_ask_for_more(
+    run: Cli, fleet: Fleet, usage_milli: int, wants: str, status: str
+) -> None:
     fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=5)), after_ms=16_000)
-    fleet.observe(5, 400)
-    assert "at maxReplicas 5" in run("get", "hpa", "-A", "--problem").stdout
+    fleet.observe(5, 600)
     fleet.append(after_ms=16_000)
-    fleet.observe(5, 100)
+    fleet.observe(5, usage_milli)
+    is_saturated = "saturated" in status
+    row = run("get", "hpa", "-A", "--no-headers").stdout.split()
+    assert row[-4] == wants, row
+    assert row[-1] == ("saturated" if is_saturated else "-")
     shown = run("get", "hpa", "-A", "--problem")
-    assert (shown.stdout, shown.stderr) == ("", "No HPA has a problem.\n")
+    assert ("saturated: at max 5, asks for 7" in shown.stdout) == is_saturated
+    assert ("No HPA has a problem." in shown.stderr) != is_saturated
+    made = run("status", "-A")
+    assert status in made.stdout
+    assert made.exit_code == is_saturated
+    (item,) = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)["items"]
+    assert (item["wants"], item["saturated"]) == (int(wants), is_saturated)
+
+
+def test_what_an_hpa_wants_is_a_question_mark_while_its_metrics_give_no_answer(run: Cli, fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="no answer")
+    assert " ?      enforce" in run("get", "hpa", "-A").stdout
+
+
+def test_pods_without_metrics_that_hold_an_overloaded_hpa_are_a_problem(run: Cli, fleet: Fleet) -> None:
+    finished = [structs.replace(fleet._pod(number), name=f"migrate-{number}", phase="Succeeded") for number in range(6)]
+    fleet.append(after_ms=16_000)
+    fleet.observe(2, 820, unmeasured=finished)
+    assert "blocked: cpu at 273 % of its target changes nothing, because of 6 pods without metrics" in (
+        run("get", "hpa", "-A", "--problem").stdout
+    )
+    assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith("  blocked")
+    assert run("status", "-A").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("usage_milli", "direction", "exit_code"), [(900, "scale-up", 1), (60, "scale-down", 0), (300, "", 0)]
+)
+def test_a_direction_that_the_spec_disables_is_named(
+    run: Cli, fleet: Fleet, usage_milli: int, direction: str, exit_code: int
+) -> None:
+    behavior = {name: {"selectPolicy": "Disabled"} for name in ("scaleUp", "scaleDown")}
+    fleet.append(AutoscalerSet(hpa=hpa(behavior=behavior)), after_ms=16_000)
+    fleet.observe(5, usage_milli)
+    found = run("get", "hpa", "-A", "--problem").stdout
+    field = {"scale-up": "scaleUp", "scale-down": "scaleDown"}.get(direction, "")
+    text = f"{direction} is disabled by the spec (behavior.{field}.selectPolicy: Disabled)"
+    assert (text in found) == bool(direction), found
+    assert "disabled" in found or not direction
+    assert run("status", "-A").exit_code == exit_code
+
+
+def test_an_hpa_that_goes_up_and_down_is_flapping_and_one_that_only_grows_is_not(run: Cli, fleet: Fleet) -> None:
+    any_step = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+    at_once = any_step | {"stabilizationWindowSeconds": 0}
+    replicas, behavior = 3, {"scaleUp": at_once, "scaleDown": at_once}
+    fleet.append(AutoscalerSet(hpa=hpa(behavior=behavior)), after_ms=16_000)
+    for number in range(KEPT_MOVES + 1):
+        fleet.append(after_ms=16_000)
+        fleet.observe(replicas, 600 if number % 2 else 20)
+        if (wanted := fleet.decisions()[-1].decision.wants) is not None:
+            fleet.applied(wanted)
+            replicas = wanted
+    found = run("get", "hpa", "-A", "--problem").stdout
+    assert re.search(r"flapping: 8 changes in \d+ min \(\d+/h\), 7 of them take back the one before", found), found
 
 
 def test_problem_lists_each_problem_with_its_cause(run: Cli, fleet: Fleet) -> None:

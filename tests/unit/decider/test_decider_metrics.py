@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from copy import copy
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from streams.decider.owned import OwnedPartition
 from streams.history.recorded import expanded
 from streams.state import memo
 from streams.state.ledger import DecisionRecord
+from streams.state.moves import Move
 from streams.state.partition import Partition
 from tests.kit.generated_log import START_MS, Fleet, partition_log
 
@@ -72,6 +74,26 @@ def test_every_hpa_is_exposed_with_its_bounds_status_and_conditions(
     assert found[f"fleethpa_hpa_last_decision_timestamp_seconds{{{WEB}}}"] * 1000 == row.last_decision_ms
     active = f'fleethpa_hpa_status_condition{{{WEB},condition="ScalingActive",reason="ValidMetricFound",status="true"}}'
     assert found[_sorted(active)] == 1
+
+
+def test_what_an_hpa_needs_is_exposed(
+    folded: tuple[Partition, list[DecisionRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, _ = folded
+    hpa = partition.state.hpas[HpaId("c0", "ns0", "app0")]
+    row, now_ms = hpa.row, hpa.row.evaluated_ms
+    assert row.own_status is not None
+    monkeypatch.setattr(hpa, "row", row := copy(row))
+    row.keep_status((row.own_status or {}) | {"currentReplicas": 12})
+    row.history = row.history.with_recommendations([(2, now_ms - 15_000), (30, now_ms)])
+    row.blocked = (0, 164, 6, 0)
+    row.moves = tuple(Move(now_ms - 9_000 * at, 2 + at % 2, 3 - at % 2, "fleethpa") for at in range(8, 0, -1))
+    found = of_hpas(partition)
+    names = ("wants_replicas", "saturated", "blocked", "flapping", "disabled")
+    assert [found[f"fleethpa_hpa_{name}{{{WEB}}}"] for name in names] == [30, 1, 1, 1, 0]
+    row.history = row.history.with_recommendations([(30, now_ms - 15_000), (12, now_ms)])
+    row.blocked, row.moves = (), row.moves[1:]
+    assert [of_hpas(partition)[f"fleethpa_hpa_{name}{{{WEB}}}"] for name in names] == [12, 0, 0, 0, 0]
 
 
 def test_every_metric_is_exposed_with_target_value_and_newest_sample(

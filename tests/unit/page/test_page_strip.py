@@ -101,20 +101,22 @@ def test_each_hpa_has_a_cell_with_its_place_and_a_mark_for_what_is_wrong() -> No
 
 
 def test_the_tiles_count_the_fleet() -> None:
-    views = [one("east/a", 4, [(120, 9, 8), (30, 8, 6), (10, 6, 4)]), one("east/b", 10), one("east/c", 3, failing="x")]
+    views = [one("east/a", 4, [(120, 9, 8), (30, 8, 6), (10, 6, 4)]), one("east/b", 10, wants=32)]
+    views += [one("east/c", 3, failing="x"), one("east/e", 10, wants=7)]
     views += [one("east/d", 2, [(minute, 1, 2) for minute in range(KEPT_MOVES, 0, -1)], paused="by anna: INC-1")]
     tiles = {tile.name: tile for tile in strip_view(fleet_of(views), 12.34)["tiles"]}
     assert {name: tile.value for name, tile in tiles.items()} == {
-        "HPAs": "4",
-        "Replicas": "19",
+        "HPAs": "5",
+        "Replicas": "29",
         "Changes in 1 h": "10+",
-        "At max": "1",
+        "Saturated": "1",
         "Held": "1",
-        "Problems": "2",
+        "Problems": "3",
         "Clusters": "1",
         "Decisions": "12",
     }
     assert tiles["Changes in 1 h"].about == "▲ 8 ▼ 2"
+    assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("1 at max with enough", "trouble")
     assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None)["tiles"]}
 
 
@@ -144,13 +146,13 @@ def test_what_the_replicas_cost_is_a_tile_where_a_price_is_set() -> None:
 
 def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
     views = [one(f"north/n{number}", failing="the server is away") for number in range(3)]
-    views += [one(f"east/m{number}", 10) for number in range(5)]
+    views += [one(f"east/m{number}", 10, wants=12) for number in range(5)]
     views += [one("west/alone", failing="no such metric")]
     found = strip_view(fleet_of(views), None)
     assert [(each.problem.label, each.hpas, each.cluster) for each in found["causes"]] == [
         ("cluster", 0, "east, north, west"),
         ("no metrics", 3, "north"),
-        ("at max", 5, ""),
+        ("saturated", 5, ""),
         ("no metrics", 1, "west"),
     ]
     assert [str(each.hpa) for each in found["causes"] if each.hpa] == ["west/shop/alone"]

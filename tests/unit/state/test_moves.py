@@ -35,8 +35,11 @@ def moves(*steps: tuple[int, int, str], every_ms: int = 15_000) -> list[Move]:
         pytest.param(moves((2, 4, US), (4, 6, US), (6, 3, US)), [], id="one writer changes its mind"),
         pytest.param(moves((2, 4, US), (4, 2, THEM)), [], id="one correction is no fight"),
         pytest.param(moves((2, 4, US), (4, 6, THEM), (6, 8, US)), [], id="two writers of one mind"),
+        pytest.param(moves((2, 4, US), (4, 2, THEM), (2, 4, US)), [], id="one act of another hand, which is answered"),
         pytest.param(
-            moves((2, 4, US), (4, 2, THEM), (2, 4, US)), [(("fleethpa", THEM), 2)], id="undone and done again"
+            moves((2, 4, US), (4, 2, THEM), (2, 4, US), (4, 2, THEM)),
+            [(("fleethpa", THEM), 3)],
+            id="undone again and again",
         ),
         pytest.param(
             moves((2, 4, NATIVE), (4, 2, THEM), (2, 4, NATIVE), (4, 2, THEM)), [((THEM, NATIVE), 3)], id="not only ours"
@@ -50,7 +53,9 @@ def moves(*steps: tuple[int, int, str], every_ms: int = 15_000) -> list[Move]:
             id="a third writer begins another",
         ),
         pytest.param(
-            moves((2, 4, US), (4, 2, THEM), (2, 4, US), (4, 5, US)), [(("fleethpa", THEM), 2)], id="and then peace"
+            moves((2, 4, US), (4, 2, THEM), (2, 4, US), (4, 2, THEM), (2, 1, THEM)),
+            [(("fleethpa", THEM), 3)],
+            id="and then peace",
         ),
     ],
 )
@@ -59,11 +64,11 @@ def test_fights(known: list[Move], expected: list[tuple[tuple[str, str], int]]) 
 
 
 def test_a_fight_is_over_after_a_while() -> None:
-    known = moves((2, 4, US), (4, 2, THEM), (2, 4, US))
-    fight = fight_now(known, 40_000)
+    known = moves((2, 4, US), (4, 2, THEM), (2, 4, US), (4, 2, THEM))
+    fight = fight_now(known, 50_000)
     assert fight is not None
     assert (fight.lowest, fight.highest) == (2, 4)
-    assert fight_now(known, 30_000 + FIGHT_WINDOW_MS + 1) is None
+    assert fight_now(known, 45_000 + FIGHT_WINDOW_MS + 1) is None
 
 
 def _fight() -> LogBuilder:
