@@ -21,6 +21,7 @@ from runtime.driver import (
     start_driver,
     stop_soon,
 )
+from runtime.tls import EncryptedKeyError, client_context, identify, is_pem_text
 from runtime.tokens import token_provider
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -54,18 +55,33 @@ ANSWERED_MS = 10_000
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     """The SSL context that the settings ask for; None without TLS.
 
-    Raises connection.SettingsError: a certificate or key file cannot be read.
+    Raises connection.SettingsError: a certificate or key cannot be read, or the key is encrypted with another password.
     """
     if not settings.uses_tls:
         return None
     try:
-        context = ssl.create_default_context(cafile=settings.cafile or None)
+        context = client_context(settings.cafile)
+    except (OSError, ValueError) as error:
+        raise _unusable("ssl.truststore.location", settings.cafile, error) from error
+    context.check_hostname = settings.checks_hostname
+    try:
         if settings.certfile:
-            context.load_cert_chain(settings.certfile, settings.keyfile or None)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (settings.cafile, settings.certfile, settings.keyfile)))
-        raise connection.SettingsError(f"cannot load the certificates {files}: {error}") from error
+            identify(context, settings.certfile, settings.keyfile, settings.key_password)
+    except EncryptedKeyError as error:
+        raise connection.SettingsError(f"{error}: set ssl.key.password (key_password)") from error
+    except (OSError, ValueError) as error:
+        raise _unusable("ssl.keystore.location", settings.certfile, error) from error
     return context
+
+
+def _unusable(key: str, value: str, error: Exception) -> connection.SettingsError:
+    """An error that names a certificate's file, and never a key's, as that may be the key itself."""
+    where = "its PEM text" if is_pem_text(value) else f"file {value}"
+    why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
+    beside = ", with its key (ssl.keystore.key)" if key.startswith("ssl.keystore") else ""
+    return connection.SettingsError(
+        f"cannot load the certificates of {key}, {where}{beside}: {why}; {connection.PEM_HINT}"
+    )
 
 
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 
+from runtime.tls import trust
 from schemas.connection import KafkaSettings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -122,12 +123,12 @@ async def _ask(settings: KafkaSettings) -> tuple[str, float]:
     try:
         answer = msgspec.json.decode(data, type=TokenAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TokenError(f"{settings.token_endpoint} answered {status}, and not what an issuer answers") from error
+        raise TokenError(f"{settings.shown_endpoint} answered {status}, and not what an issuer answers") from error
     if status != 200 or not answer.access_token:
         reason = f"{answer.error} {answer.error_description}".strip()[:200] or "without a reason"
-        raise TokenError(f"{settings.token_endpoint} answered {status}: {reason}")
+        raise TokenError(f"{settings.shown_endpoint} answered {status}: {reason}")
     if not (answer.access_token.isascii() and answer.access_token.isprintable()):
-        raise TokenError(f"{settings.token_endpoint} gave a token with characters that no token has")
+        raise TokenError(f"{settings.shown_endpoint} gave a token with characters that no token has")
     lifetime_s = DEFAULT_LIFETIME_S if answer.expires_in is None else answer.expires_in
     return answer.access_token, max(0.0, lifetime_s)
 
@@ -140,24 +141,24 @@ async def _post(settings: KafkaSettings) -> tuple[int, bytes]:
     pair = f"{quote(settings.username, safe='')}:{quote(settings.password, safe='')}".encode()
     headers = {"Authorization": f"Basic {base64.b64encode(pair).decode()}", "Accept": "application/json"}
     try:
-        trust = ssl.create_default_context()
+        authorities = ssl.create_default_context()
         if settings.cafile:
-            trust.load_verify_locations(settings.cafile)  # beside the system's: issuer and brokers may differ
+            trust(authorities, settings.cafile)  # beside the system's: issuer and brokers may differ
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN_S), trust_env=True) as session,
             # A redirect would take the secret to another place.
             session.post(
-                settings.token_endpoint, data=form, headers=headers, ssl=trust, allow_redirects=False
+                settings.token_endpoint, data=form, headers=headers, ssl=authorities, allow_redirects=False
             ) as answer,
         ):
             data = bytearray()
             async for chunk in answer.content.iter_any():
                 data += chunk
                 if len(data) > MAX_ANSWER_BYTES:
-                    raise TokenError(f"{settings.token_endpoint} answered more than {MAX_ANSWER_BYTES} bytes")
+                    raise TokenError(f"{settings.shown_endpoint} answered more than {MAX_ANSWER_BYTES} bytes")
             return answer.status, bytes(data)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise TokenError(f"{settings.token_endpoint} does not answer: {error!r}") from error
+        raise TokenError(f"{settings.shown_endpoint} does not answer: {error!r}") from error
 
 
 def _sign(region: str) -> tuple[str, float]:

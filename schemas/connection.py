@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
+
+from schemas.clientkeys import EXTENSION_PREFIXES, LOGIN_OPTIONS, USED, option_refusal, refusal
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
@@ -25,7 +27,9 @@ DEFAULT_BROKERS = "127.0.0.1:9092"
 MASK = "********"
 """What is shown in place of a password."""
 _SERVER = re.compile(r"(?:\[(?P<address>[^\]]*)\]|[^\s:/@\[\]]+)(?::(?P<port>[^:\s]*))?")
-_PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
+_SECRETS = frozenset({"password", "key_password", "keyfile", "extensions"})
+"""Fields that are never shown; `keyfile` may be the key itself."""
+PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
 
 
 class SettingsError(ValueError):
@@ -37,7 +41,9 @@ class KafkaSettings:
     """Where Kafka is and who we are to it.
 
     `cafile`: PEM of the authorities to trust (empty: the system's). `certfile`, `keyfile`: PEM of the client's own
-    certificate and key, for mutual TLS; `keyfile` empty: the key is in `certfile`. The password never shows in `repr`.
+    certificate and key, for mutual TLS; `keyfile` empty: the key is in `certfile`. Each names a file or is the PEM text
+    itself. `key_password`: of an encrypted key. `verify_hostname`: `false` where a broker's certificate need not have
+    its name. What may be secret never shows in `repr`.
 
     With OAUTHBEARER `username` and `password` are the client's id and secret at `token_endpoint` (the URL of an OAuth
     2 issuer); `scope` is sent there, and `extensions` (`name=value,…`) to the brokers. `client_rack`: consumers fetch
@@ -59,10 +65,13 @@ class KafkaSettings:
     scope: str = ""
     extensions: str = ""
     client_rack: str = ""
+    key_password: str = ""
+    verify_hostname: str = "true"
 
     def __post_init__(self) -> None:
         _check_one_of("security.protocol", self.security_protocol, get_args(SecurityProtocol))
         _check_one_of("sasl.mechanism", self.sasl_mechanism, get_args(SaslMechanism))
+        _check_one_of("verify_hostname", self.verify_hostname, ("true", "false"))
         if not self.servers:
             raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
         for server in self.servers:
@@ -86,10 +95,10 @@ class KafkaSettings:
         if not url.hostname or url.scheme not in ("https", "http"):
             raise SettingsError(
                 "sasl.mechanism OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url (token_endpoint), an https URL"
-                f", got {self.token_endpoint!r}"
+                f", got {self.shown_endpoint!r}"
             )
         if url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
-            raise SettingsError(f"token_endpoint {self.token_endpoint!r} would send the secret in the clear: use https")
+            raise SettingsError(f"token_endpoint {self.shown_endpoint!r} would send the secret in the clear: use https")
         _ = self.extension_values
 
     @property
@@ -99,7 +108,7 @@ class KafkaSettings:
         for part in filter(None, self.extensions.split(",")):
             name, separator, value = (each.strip() for each in part.partition("="))
             if not (separator and name.isascii() and name.isalpha() and value.isascii() and value.isprintable()):
-                raise SettingsError(f"extensions must be name=value,…, got {part!r}")
+                raise SettingsError("extensions must be name=value,…, each name of letters, each value printable ASCII")
             found[name] = value
         return found
 
@@ -123,9 +132,26 @@ class KafkaSettings:
         """Whether the connection is encrypted, so that the caller has to make an SSL context."""
         return self.security_protocol.endswith("SSL")
 
+    @property
+    def checks_hostname(self) -> bool:
+        """Whether a broker's certificate must have its name."""
+        return self.verify_hostname == "true"
+
+    @property
+    def shown_endpoint(self) -> str:
+        """The issuer's URL without what may be secret in it."""
+        url = urlsplit(self.token_endpoint)
+        return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path, "", ""))
+
+    def shown(self) -> dict[str, str]:
+        """Every field as people may see it: what is not known to be harmless is masked."""
+        values: dict[str, str] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["token_endpoint"] = self.shown_endpoint
+        masked = {*_SECRETS, *(name for name in ("cafile", "certfile") if "-----BEGIN " in values[name])}
+        return {name: MASK if name in masked and value else value for name, value in values.items()}
+
     def __repr__(self) -> str:
-        shown = ((f.name, getattr(self, f.name)) for f in fields(self))
-        texts = (f"{name}={MASK if name == 'password' and value else value!r}" for name, value in shown)
+        texts = (f"{name}={value if value == MASK else repr(value)}" for name, value in self.shown().items())
         return f"KafkaSettings({', '.join(texts)})"
 
 
@@ -173,38 +199,57 @@ def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
 def properties_given(text: str) -> dict[str, str]:
     """The fields of `KafkaSettings` that the text of a Java `client.properties` sets, and their values.
 
-    Read are `bootstrap.servers`, `client.id`, `client.rack`, `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`
-    (user name and password, or the client's id, secret, scope and extensions), `sasl.oauthbearer.token.endpoint.url`,
-    `sasl.oauthbearer.scope`, `sasl.oauthbearer.client.credentials.client.id` and `….client.secret`,
-    `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for other
-    clients and are passed over.
+    What becomes of each documented key is the table of `schemas.clientkeys`. Certificates and keys may be files or the
+    PEM text itself.
 
-    Raises SettingsError: a line that is not a property, or a store that is not PEM.
+    Raises SettingsError: a line is not a property, a key is refused (named, without its value), or two keys contradict.
     """
     given = dict(_properties(text))
-    for store in ("ssl.truststore", "ssl.keystore"):
-        if given.get(f"{store}.location") and given.get(f"{store}.type", "PEM").upper() != "PEM":
-            raise SettingsError(f"{store}.type is {given[f'{store}.type']}; {_PEM_HINT}")
-    changes = {field: given[name] for name, field in _PROPERTY_FIELDS.items() if name in given}
+    for key, value in given.items():
+        if reason := refusal(key, value):
+            raise SettingsError(f"{reason}{_pem_hint(key)}")
+        _check_store(key, value)
+    found: dict[str, tuple[str, str]] = {}
+    for key in filter(USED.__contains__, given):
+        _add(found, USED[key], key, given[key])
     if jaas := given.get("sasl.jaas.config"):
-        changes |= _jaas_options(jaas)
-    return changes
+        for field, value in _jaas_options(jaas).items():
+            _add(found, field, "sasl.jaas.config", value)
+    identification = given.get("ssl.endpoint.identification.algorithm")
+    if identification is not None and identification.lower() != "https":
+        found["verify_hostname"] = "ssl.endpoint.identification.algorithm", "false"
+    return {field: value for field, (_, value) in found.items()}
 
 
-_PROPERTY_FIELDS = {
-    "bootstrap.servers": "bootstrap_servers",
-    "client.id": "client_id",
-    "client.rack": "client_rack",
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.oauthbearer.token.endpoint.url": "token_endpoint",
-    "sasl.oauthbearer.scope": "scope",
-    "sasl.oauthbearer.client.credentials.client.id": "username",
-    "sasl.oauthbearer.client.credentials.client.secret": "password",
-    "ssl.truststore.location": "cafile",
-    "ssl.keystore.location": "certfile",
-    "ssl.keystore.key": "keyfile",
-}
+def _add(found: dict[str, tuple[str, str]], field: str, key: str, value: str) -> None:
+    """Set a field by a key. Raises SettingsError: another key has given it another value."""
+    other, known = found.get(field, (key, value))
+    if known != value:
+        raise SettingsError(f"{other} and {key} contradict each other: leave one out")
+    found[field] = key, value
+
+
+_TEXTS = (
+    "ssl.truststore.certificates",
+    "ssl.keystore.certificate.chain",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.key.pem",
+)
+"""Keys whose value is PEM text in any case."""
+_JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore", ".bcfks")
+
+
+def _check_store(key: str, value: str) -> None:
+    """Check the form of a certificate or key. Raises SettingsError: it is a store of Java, or no PEM text."""
+    if key in _TEXTS and "-----BEGIN " not in value:
+        raise SettingsError(f"{key} must be PEM text, with its BEGIN and END")
+    if USED.get(key) in ("cafile", "certfile", "keyfile") and value.lower().endswith(_JAVA_STORES):
+        raise SettingsError(f"{key} names a store of Java; {PEM_HINT}")
+
+
+def _pem_hint(key: str) -> str:
+    return f"; {PEM_HINT}" if key in ("ssl.truststore.type", "ssl.keystore.type") else ""
 
 
 def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -246,7 +291,7 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
         if not separator:
             name, separator, value = stripped.partition(":")
         if not separator:
-            raise SettingsError(f"client.properties, property {number}: expected name=value, got {name.strip()!r}")
+            raise SettingsError(f"client.properties, property {number}: expected name=value")  # it may be a secret
         yield name.strip(), value.strip()
 
 
@@ -275,6 +320,9 @@ def _jaas_options(jaas: str) -> dict[str, str]:
         raise SettingsError("sasl.jaas.config: a value has no closing quote") from error
     options = {name: value for name, equals, value in (word.partition("=") for word in rest) if equals}
     module = module.rpartition(".")[2]
+    for option in options:
+        if reason := option_refusal(module, option):
+            raise SettingsError(reason)
     if module == "IAMLoginModule":
         return {}
     if module == "OAuthBearerLoginModule":
@@ -287,8 +335,15 @@ def _jaas_options(jaas: str) -> dict[str, str]:
 
 
 def _oauth_options(options: Mapping[str, str]) -> dict[str, str]:
-    names = {"clientId": "username", "clientSecret": "password", "scope": "scope"}
-    given = {field: options[name] for name, field in names.items() if name in options}
-    prefix = "extension_"
-    extensions = [f"{name.removeprefix(prefix)}={value}" for name, value in options.items() if name.startswith(prefix)]
+    names = LOGIN_OPTIONS["OAuthBearerLoginModule"]
+    found: dict[str, tuple[str, str]] = {}
+    for name in filter(names.__contains__, options):
+        _add(found, names[name], f"sasl.jaas.config: {name}", options[name])
+    extensions = [
+        f"{name.removeprefix(prefix)}={value}"
+        for name, value in options.items()
+        for prefix in EXTENSION_PREFIXES
+        if name.startswith(prefix)
+    ]
+    given = {field: value for field, (_, value) in found.items()}
     return given | ({"extensions": ",".join(extensions)} if extensions else {})

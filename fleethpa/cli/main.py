@@ -35,7 +35,6 @@ from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one
 from fleethpa.show.text import Column
-from schemas.connection import MASK
 from schemas.decisions import ENGINE
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -340,8 +339,7 @@ def _settings(session: Session) -> list[Setting]:
     if not (found.brokers or found.kafka_config):
         return [Setting("kafka.bootstrapServers", "", "default"), *shown]
     origins = found.kafka_origins()
-    kafka: dict[str, Any] = asdict(found.kafka())
-    kafka["password"] = MASK if kafka["password"] else ""
+    kafka = found.kafka().shown()
     return [*(Setting(f"kafka.{_camel(name)}", value, origins[name]) for name, value in kafka.items()), *shown]
 
 
