@@ -247,8 +247,9 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
         count = sum(view.id.cluster == cluster.name for view in views)
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
-            session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
             code = PARTIAL if trouble.hides_the_present else code
+            if trouble.kind != "apiServerAway" or not trouble.hides_the_present:  # else a remark on the state names it
+                session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 
 
@@ -267,7 +268,9 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
     if not views and output in ("table", "wide"):
         session.note("No observer has reported a cluster yet. Next: fleethpa run observer --kubeconfig FILE")
     if views or output not in ("table", "wide"):
-        session.listing(cluster_listing(views), output, headers=not no_headers)
+        # The reader's clock goes on while the log stands still; in the past, the log's is the only one.
+        now_ms = session.now_ms() if session.at_ms is None else state.clock_ms
+        session.listing(cluster_listing(views, now_ms), output, headers=not no_headers)
     if output in ("table", "wide"):
         for view in views:
             for trouble in view.troubles:

@@ -109,6 +109,11 @@ class Explanation:
         return words.short(self.decision.selected_metric)
 
     @property
+    def count(self) -> str:
+        """The replicas that were decided; `?` where the scale could not be read."""
+        return str(self.decision.final_desired_replicas) if words.scale_is_known(self.decision) else "?"
+
+    @property
     def failed(self) -> bool:
         """Whether there was no answer, or none that may be written."""
         return bool(self.decision.error or self.decision.refused)

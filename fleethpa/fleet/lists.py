@@ -25,23 +25,34 @@ from streams.state.clustersettings import effective
 from streams.state.moves import Fight
 
 
-def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
-    """Clusters for every format."""
+def cluster_listing(views: list[ClusterView], now_ms: int) -> Listing[ClusterView]:
+    """Clusters for every format. `now_ms`: what ages refer to, the reader's clock: it goes on when the log does not."""
     return Listing(
         kind="Cluster",
         items=views,
-        columns=_columns(),
+        columns=_columns(now_ms),
         document=_document,
         name=lambda view: f"cluster/{view.name}",
-        style=lambda view: "red" if view.hidden else "yellow" if _problem_text(view) != "-" or view.problems else "",
+        style=_cluster_style,
     )
 
 
-def _columns() -> list[Column[ClusterView]]:
+def _cluster_style(view: ClusterView) -> str:
+    if view.hidden:
+        return "red"
+    return "yellow" if _problem_text(view) != "-" or view.problems or not is_known_up(view) else ""
+
+
+def is_known_up(view: ClusterView) -> bool:
+    """Whether the cluster is known to be observed now: nothing is said of one that is not."""
+    return cluster_state(view) not in ("unknown", "silent", "away", "gone")
+
+
+def _columns(now_ms: int) -> list[Column[ClusterView]]:
     return [
         Column("NAME", lambda c: c.name),
-        Column("STATE", _state),
-        Column("REPORTED", lambda c: "never" if c.reported_ms is None else age(max(0, c.clock_ms - c.reported_ms))),
+        Column("STATE", cluster_state),
+        Column("REPORTED", lambda c: "never" if c.reported_ms is None else age(max(0, now_ms - c.reported_ms))),
         Column("NAMESPACES", lambda c: str(c.namespaces)),
         Column("HPAS", lambda c: str(c.hpas)),
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
@@ -55,7 +66,7 @@ def _columns() -> list[Column[ClusterView]]:
     ]
 
 
-def _state(cluster: ClusterView) -> str:
+def cluster_state(cluster: ClusterView) -> str:
     """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `stand-in` (not in the hub's
     hands), `frozen`, `paused` or `unknown` (never observed, or nothing comes into the log).
     """
@@ -113,7 +124,7 @@ def _problem_text(cluster: ClusterView) -> str:
 def _document(cluster: ClusterView) -> dict[str, Any]:
     return {
         "name": cluster.name,
-        "state": _state(cluster),
+        "state": cluster_state(cluster),
         "reported": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
         "kubernetes": cluster.kubernetes.partition(" ")[0],
         "gates": known_gates(cluster.kubernetes.partition(" ")[2]) or None,

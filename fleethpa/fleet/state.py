@@ -14,7 +14,7 @@ from fleethpa.fleet.views import FleetState, HpaView, MemberView, resume_command
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.text import clock, rfc3339, span
-from fleethpa.show.words import listed
+from fleethpa.show.words import counted, listed
 from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
@@ -127,6 +127,9 @@ async def _find_hung(state: FleetState, past: Past) -> None:
     signs = SignsOfLife(state.ingested_ms, state.decided_ms, await past.signs_of_life() if is_present else {})
     now_ms = now_ms if is_present else state.end_ms
     state.hung = tuple(hung_processes(now_ms, signs, state.clusters.values(), state.quiet_ms))
+    if state.is_last_known:
+        for cluster in state.clusters.values():
+            cluster.is_cut_off = True
     for each in state.hung if is_present else ():
         if each.process == "ingest":
             why = f"ingest hangs{since(each.since_ms, now_ms)}"
@@ -186,6 +189,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             "Next: fleethpa topics check"
         )
     yield from (each.text for each in state.hung)
+    yield from _away(state)
     if state.paused:
         yield f"all clusters are paused ({state.paused}): replicas are not written. Next: fleethpa resume --all"
     processes = {each.process for each in state.hung}
@@ -201,6 +205,21 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         )
     if state.slowed:
         yield f"the decider was behind: {state.slowed}. Next: fleethpa doctor"
+
+
+def _away(state: FleetState) -> Iterator[str]:
+    """The clusters whose API server does not answer: what is shown of them is the last that was known."""
+    found = {
+        name: trouble
+        for name, cluster in state.clusters.items()
+        for trouble in cluster.troubles
+        if trouble.kind == "apiServerAway" and trouble.hides_the_present
+    }
+    if found:
+        name, first = next(iter(found.items()))
+        others = f" (and {listed(list(found)[1:], 3)})" if len(found) > 1 else ""
+        hpas = counted(sum(hpa.cluster in found for hpa in state.hpas), "HPA")
+        yield f"cluster {name}{others}: {first.text}; {hpas} shown as last known. Next: {first.next_step}"
 
 
 async def _too_late(past: Past, state: FleetState) -> list[str]:

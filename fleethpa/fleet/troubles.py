@@ -87,6 +87,16 @@ class HungProcess:
         """A sentence with the next command."""
         return f"{self.what}. Next: {self.next_step}"
 
+    @property
+    def brief(self) -> str:
+        """A few words for a title."""
+        return f"{self.process} hangs or does not run"
+
+    @property
+    def hides_the_present(self) -> bool:
+        """Whether what is shown of HPAs is only the last that was known, because of it."""
+        return self.process in ("ingest", "decider", "observer", "agent")
+
 
 _CUT_OFF: Final[Mapping[Kind, str]] = {
     "observerSilent": "cluster {} not observed",

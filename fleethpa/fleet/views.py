@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
 from fleethpa.show.text import clock
 from fleethpa.show.words import cause, listed
@@ -343,6 +343,8 @@ class FleetState:
     """What a person paused in all clusters at once."""
     hung: tuple[HungProcess, ...] = ()
     """Processes that hang or do not run."""
+    unread: str = ""
+    """Why the source cannot be read any more, so that this is the last that was known of it; empty: it can."""
     remarks: tuple[str, ...] = ()
     """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
 
@@ -352,6 +354,23 @@ class FleetState:
         problem. It is sorted once: ask when the state is complete.
         """
         return sorted(self.hpas.values(), key=lambda view: (-view.weight, -view.need, view.id))
+
+    @property
+    def ills(self) -> tuple[str, ...]:
+        """What is wrong with fleethpa itself, or keeps a cluster from being seen, in few words and the gravest first;
+        empty: nothing that is known.
+        """
+        away = [name for name, cluster in self.clusters.items() if any(map(_is_away, cluster.troubles))]
+        processes = sorted(self.hung, key=lambda each: not each.hides_the_present)
+        stalled = ["the source cannot be read"] if self.unread else []
+        stalled += ["nothing comes into the log"] if self.is_cut_off and not self.hung else []
+        seen = [f"{'cluster' if len(away) == 1 else 'clusters'} {listed(away, 3)} away"] if away else []
+        return tuple(dict.fromkeys([*stalled, *(each.brief for each in processes), *seen]))
+
+    @property
+    def is_last_known(self) -> bool:
+        """Whether all that is shown is only the last that was known."""
+        return bool(self.unread) or self.is_cut_off or any(each.process in ("ingest", "decider") for each in self.hung)
 
     @property
     def newest_ms(self) -> int:
@@ -378,6 +397,10 @@ class FleetState:
         return quiet_limit_ms(
             min(effective(self.settings, name).sync_period_ms for name in (EVERY_CLUSTER, *self.settings))
         )
+
+
+def _is_away(trouble: ClusterTrouble) -> bool:
+    return trouble.kind == "apiServerAway" and trouble.hides_the_present
 
 
 class Shared(NamedTuple):

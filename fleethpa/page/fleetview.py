@@ -200,10 +200,18 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
 
 def verdict(state: FleetState) -> str:
     """The fleet in one sentence."""
+    ills = "; ".join(state.ills)
+    if state.is_last_known:
+        return f"{ills[:1].upper()}{ills[1:]}: {words.counted(len(state.hpas), 'HPA')} shown as last known."
+    if not state.hpas:
+        return f"{ills[:1].upper()}{ills[1:]}; no HPA is known yet." if ills else "No HPA is known yet."
+    said = _of_hpas(state)
+    return f"{ills[:1].upper()}{ills[1:]}. {said}" if ills else said
+
+
+def _of_hpas(state: FleetState) -> str:
     troubled = sum(1 for _ in takewhile(lambda view: view.weight, state.ordered))
     silent = [cluster.name for cluster in state.clusters.values() if cluster.hidden is not None]
-    if not state.hpas:
-        return "No HPA is known yet."
     text = (
         f"{words.counted(troubled, 'HPA')} of {len(state.hpas):,} need a look" if troubled else "No HPA has a problem"
     )
@@ -220,9 +228,9 @@ def filter_of(query: str, known: Sequence[str]) -> tuple[RowFilter, str]:
         return RowFilter(), str(error)
 
 
-def cluster_rows(state: FleetState) -> list[dict[str, Any]]:
+def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
     """The clusters as `get clusters` has them, each with its style and every column's text."""
-    listing = cluster_listing(list(state.clusters.values()))
+    listing = cluster_listing(list(state.clusters.values()), now_ms)
     return [
         {
             "name": view.name,
@@ -236,6 +244,8 @@ def cluster_rows(state: FleetState) -> list[dict[str, Any]]:
 def clusters_verdict(state: FleetState) -> str:
     """Whether all clusters are there, in one sentence."""
     views = state.clusters.values()
+    if state.is_last_known:
+        return f"{words.counted(len(views), 'cluster')}, none of them known now: {'; '.join(state.ills)}"
     away = [view.name for view in views if view.hidden is not None]
     troubled = sum(view.hidden is None and bool(view.troubles or view.problems) for view in views)
     wrong = [f"{', '.join(away)} away"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)

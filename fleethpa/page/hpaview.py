@@ -20,6 +20,7 @@ from fleethpa.page.decisionview import waterfall
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
+from fleethpa.show.text import age
 from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -67,10 +68,30 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "note": read.note,
         "next_step": read.next_step,
         "explained": found,
+        "last_known": last_known(state, view, read, now_ms),
         "waterfall": waterfall(found) if found is not None and found.decision.kind == "evaluation" else None,
         "charts": 1 + len(found.decision.metrics) if found is not None else 1,
         "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
+
+
+def last_known(state: FleetState, view: HpaView | None, read: HpaPast, now_ms: int) -> tuple[str, str] | None:
+    """The replicas that were known last, and how long ago; `?` where none are. None: they are known now.
+
+    They are not known while the scale cannot be read, or while nothing new of the HPA can come.
+    """
+    if view is None or read.again is None:
+        return None
+    newest = read.again.recorded
+    hidden = state.clusters.get(view.id.cluster)
+    is_hidden = state.is_last_known or (hidden is not None and hidden.hidden is not None)
+    if words.scale_is_known(newest.decision) and not is_hidden:
+        return None
+    for each in (newest, *reversed(read.decisions)):
+        if each.decision.kind == "evaluation" and words.scale_is_known(each.decision):
+            ago = age(max(0, now_ms - each.time_ms))
+            return str(each.decision.final_desired_replicas), f"last known {ago} ago"
+    return ("?", "not known") if view.has is None else (str(view.has), "last known")
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------

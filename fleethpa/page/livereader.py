@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from fleethpa.fleet.state import read_state
@@ -76,6 +77,12 @@ STALE_S: Final = 15.0
 """A state that is older is read again before it is shown. Browsers get a notice when a younger one is out of date."""
 STALL_S: Final = 60.0
 """A reading of the topics that takes longer has failed: the brokers are away."""
+LATE_S: Final = 6.0
+"""A reading that takes longer, and three times as long as the one before, is called late: what is shown meanwhile is
+the last that was known.
+"""
+PATIENT_S: Final = 1.5
+"""How long a view waits for a younger state, where there is one that it can show."""
 KEPT: Final = 4
 """States of earlier moments that are kept, for who reloads."""
 
@@ -97,6 +104,9 @@ class LiveReader:
         self.watchers = 0
         """Browsers that wait for changes."""
         self._changed = asyncio.Condition()
+        self._lost = asyncio.Event()
+        """Set while the source cannot be read."""
+        self._refreshes: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._refreshing = asyncio.Lock()
         self._read_at = self._took_s = 0.0
@@ -150,7 +160,7 @@ class LiveReader:
     async def _read(self) -> None:
         try:
             async with asyncio.timeout(STALL_S):
-                state = await self._aside.run(self._newest())
+                state = await self._late_or_not(self._aside.run(self._newest()))
         except UNREADABLE as error:
             await self._failed(error)
             return
@@ -166,6 +176,7 @@ class LiveReader:
             moved = known is None or (known.clock_ms, known.remarks) != (state.clock_ms, state.remarks)
             moved = moved or bool(self.problem)
             self.state, self.problem = state, ""
+            self._lost.clear()
             if moved:
                 self.version += 1
                 self._changed.notify_all()
@@ -174,14 +185,50 @@ class LiveReader:
         async with self._followed.at(None) as past:
             return await read_state(past)
 
+    async def _late_or_not(self, reading: Coroutine[Any, Any, FleetState]) -> FleetState:
+        """Wait for a state, and say so if it is late: a broker that hangs gives no error for a long time."""
+        task = asyncio.ensure_future(reading)
+        late_s = max(LATE_S, 3 * self._took_s)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=late_s)
+            if not done:
+                await self._lose(f"It has not answered for {late_s:.0f}s.")
+            return await task
+        finally:
+            task.cancel()
+
     async def _failed(self, error: Exception) -> None:
+        text = error.sentence() if isinstance(error, CommandError) else str(error) or type(error).__name__
+        await self._lose(text)
         await self._close()
+
+    async def _lose(self, problem: str) -> None:
+        """Say that the source cannot be read: the state is the last that was known."""
         async with self._changed:
             if not self.problem:
                 self.since_ms = wall_clock_ms()
-            self.problem = error.sentence() if isinstance(error, CommandError) else str(error) or type(error).__name__
+            self.problem = problem
+            if self.state is not None and not self.state.unread:
+                self.state = replace(self.state, unread=problem)
+            self._lost.set()
             self.version += 1
             self._changed.notify_all()
+
+    async def answer_or_lost(self, answer: Coroutine[Any, Any, T]) -> T | None:
+        """Return an answer from the past; None: the source cannot be read, or turns out so before there is an answer.
+
+        Raises what the answer raises while the source can be read.
+        """
+        if self._lost.is_set():
+            answer.close()
+            return None
+        asked, lost = asyncio.ensure_future(answer), asyncio.ensure_future(self._lost.wait())
+        try:
+            await asyncio.wait({asked, lost}, return_when=asyncio.FIRST_COMPLETED)
+            return await asked if asked.done() else None
+        finally:
+            asked.cancel()
+            lost.cancel()
 
     async def changed(self, version: int, timeout_s: float) -> int:
         """Wait until the state is newer than `version`, and return its version; the same one after the time limit."""
@@ -204,8 +251,10 @@ class LiveReader:
         if at_ms is None:
             # That of a large fleet is never younger while browsers look.
             stale_s = max(STALE_S, 2 * (1 + SHARE) * self._took_s)
-            if self.state is None or (self._age_s() > stale_s and self.is_live):
+            if self.state is None:
                 await self._refresh(stale_s)
+            elif self._age_s() > stale_s and self.is_live:
+                await self._refresh_soon(stale_s)
             if self.state is None:
                 raise unreachable(self.problem, next_step="fleethpa doctor")
             return self.state
@@ -213,6 +262,16 @@ class LiveReader:
             return self._earlier.keep(at_ms, self._earlier[at_ms])
         async with self.past(at_ms) as past:
             return self._earlier.keep(at_ms, await read_state(past))
+
+    async def _refresh_soon(self, older_than_s: float) -> None:
+        """Read the state again, and go on without it where that takes long: there is one that can be shown."""
+        task = asyncio.create_task(self._refresh(older_than_s))
+        self._refreshes.add(task)
+        task.add_done_callback(self._refreshes.discard)
+        patient_s = max(PATIENT_S, 2 * self._took_s)
+        done, _ = await asyncio.wait({task}, timeout=patient_s)
+        if not done:
+            await self._lose(f"It has not answered for {patient_s:.1f}s.")
 
     def past(self, at_ms: int | None = None) -> AbstractAsyncContextManager[Past]:
         """Open the past as of a moment, for one question at a time; entering it raises as `SharedPast.at`."""
@@ -224,6 +283,8 @@ class LiveReader:
 
     async def close(self) -> None:
         """End the connections."""
+        for task in self._refreshes:
+            task.cancel()
         await self._close()
         await self._aside.close()
         self._followed = SharedPast(self.source, self._config)

@@ -48,7 +48,19 @@ from fleethpa.page.fleetview import (
     rollouts_view,
 )
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import CHARTS_KEPT, QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
+from fleethpa.page.hpapast import (
+    CHARTS_KEPT,
+    HPAS_KEPT,
+    QUICK,
+    WHOLE,
+    Depth,
+    HpaPast,
+    KeptCharts,
+    KeptPasts,
+    LastUsed,
+    read_decisions,
+    read_hpa,
+)
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
@@ -87,7 +99,9 @@ class PageServer:
         self._run_views = RunViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
         self._charts, self._pasts = KeptCharts(CHARTS_KEPT), KeptPasts()
-        self._drawn: tuple[FleetState, float | None, dict[str, Any]] | None = None
+        self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
+        """What was shown last of an HPA, for when the source cannot be read."""
+        self._drawn: tuple[FleetState, tuple[float | None, int], dict[str, Any]] | None = None
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -142,14 +156,16 @@ class PageServer:
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
         found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
-        found |= self._strip_of(state, self.reader.rate if at_ms is None else None)
+        rate = self.reader.rate if at_ms is None and not state.is_last_known else None
+        found |= self._strip_of(state, rate, self._now_ms(None) if at_ms is None else state.clock_ms)
         command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
         return self._html(request, "fleet.html", state, found, command=command)
 
-    def _strip_of(self, state: FleetState, rate: float | None) -> dict[str, Any]:
-        """The picture of a state, which is drawn once for all browsers."""
-        if self._drawn is None or self._drawn[0] is not state or self._drawn[1] != rate:
-            self._drawn = state, rate, strip_view(state, rate)
+    def _strip_of(self, state: FleetState, rate: float | None, now_ms: int) -> dict[str, Any]:
+        """The picture of a state, which is drawn once for all browsers and every second."""
+        drawn = (rate, now_ms // 1000)
+        if self._drawn is None or self._drawn[0] is not state or self._drawn[1] != drawn:
+            self._drawn = state, drawn, strip_view(state, rate, now_ms)
         return self._drawn[2]
 
     async def replay(self, request: web.Request) -> web.Response:
@@ -172,8 +188,7 @@ class PageServer:
         state = await self.reader.state_at(at_ms)
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
-        async with self.reader.past(at_ms) as past:
-            read = await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts, self._depth(request, hpa, span_ms))
+        read = await self._read_hpa(hpa, at_ms, now_ms, span_ms, self._depth(request, hpa, span_ms))
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
         moment_ms = now_ms if at_ms is not None else state.clock_ms
         link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
@@ -181,6 +196,20 @@ class PageServer:
             f"{found['explained'].verdict if found['explained'] else ''}\n{hpa} at {rfc3339(moment_ms)}\n{link}"
         )
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
+
+    async def _read_hpa(self, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, depth: Depth) -> HpaPast:
+        """Read the past of an HPA; while the source cannot be read, return what was read of it last."""
+
+        async def asked() -> HpaPast:
+            async with self.reader.past(at_ms) as past:
+                return await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts, depth)
+
+        if at_ms is not None:
+            return await asked()
+        if (read := await self.reader.answer_or_lost(asked())) is not None:
+            return self._last_read.keep(hpa, read)
+        note = "The past of this HPA cannot be read now."
+        return self._last_read.get(hpa) or HpaPast((), (), is_whole=False, note=note, next_step="fleethpa doctor")
 
     def _depth(self, request: web.Request, hpa: HpaId, span_ms: int) -> Depth:
         """How much is read of an HPA: everything where it is asked for, or where most of it was read before."""
@@ -275,7 +304,9 @@ class PageServer:
         at_ms = self._at(request)
         state = await self.reader.state_at(at_ms)
         views = list(state.clusters.values())
-        found = {"clusters": cluster_rows(state), "headers": [c.header for c in cluster_listing(views).columns]}
+        now_ms = self._now_ms(None) if at_ms is None else state.clock_ms
+        headers = [column.header for column in cluster_listing(views, now_ms).columns]
+        found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers}
         found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
         found["verdict"] = clusters_verdict(state)
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
@@ -372,6 +403,8 @@ class PageServer:
             "source": self.reader.source,
             "clock_ms": state.clock_ms,
             "remarks": [hinted(each, self._options) for each in state.remarks],
+            "ills": state.ills,
+            "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
             "problem_since": rfc3339(self.reader.since_ms),
             "command": self._completed(f"fleethpa {command}"),
@@ -385,7 +418,7 @@ class PageServer:
     def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
         """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
-        found |= {"at": "", "path": "", "section": "", "live": False, "problem": "", "remarks": []}
+        found |= {"at": "", "path": "", "section": "", "live": False, "problem": "", "remarks": [], "ills": ()}
         return rendered(self._templates, "message.html", found, status)
 
     @web.middleware

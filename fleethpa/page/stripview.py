@@ -13,6 +13,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fleethpa.fleet.capacity import GroupView, groups_of
+from fleethpa.fleet.lists import is_known_up
 from fleethpa.fleet.troubles import ClusterView
 from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause, cost_per_hour
 from fleethpa.page.fleetview import cluster_rows
@@ -195,14 +196,16 @@ def level(count: int, least: int, most: int) -> int:
     return 1 + (count - least) * (TOP_LEVEL - 1) // (most - least)
 
 
-def strip_view(state: FleetState, rate: float | None) -> dict[str, Any]:
-    """What the template shows beside the list. `rate`: decisions per second; None: not known."""
+def strip_view(state: FleetState, rate: float | None, now_ms: int) -> dict[str, Any]:
+    """What the template shows beside the list. `rate`: decisions per second; None: not known. `now_ms`: what ages
+    refer to.
+    """
     views = list(state.hpas.values())
     causes = [*_of_clusters(state.clusters.values()), *_causes(views)]
     density = next(each for each in DENSITIES if len(views) <= each.most)
     return {
         "tiles": list(_tiles(state, views, sum(each.problem.waits and each.hpas > 0 for each in causes), rate)),
-        "strip": _rows(state, density),
+        "strip": _rows(state, density, now_ms),
         "groups": [group_row(group) for group in groups_of(state).values()],
         "density": density,
         "causes": causes[:CAUSES],
@@ -255,11 +258,13 @@ def _saturated(views: Sequence[HpaView]) -> Tile:
 
 def _clusters(state: FleetState) -> Tile:
     known = len(state.clusters)
-    away = [name for name, cluster in state.clusters.items() if cluster.hidden is not None]
+    if state.is_last_known:
+        return Tile("Clusters", f"?/{known}", "not known now", "trouble")
+    away = [name for name, cluster in state.clusters.items() if not is_known_up(cluster)]
     if not away:
         return Tile("Clusters", str(known), "up")
     names = f"{', '.join(away[:2])}{' …' if len(away) > 2 else ''}"
-    return Tile("Clusters", f"{known - len(away)}/{known}", f"{names} away", "trouble")
+    return Tile("Clusters", f"{known - len(away)}/{known}", f"{names} not seen", "trouble")
 
 
 def _held(labels: Sequence[set[str]]) -> Tile:
@@ -283,10 +288,10 @@ def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
 # --- the strip --------------------------------------------------------------------------------------------------------
 
 
-def _rows(state: FleetState, density: Density) -> list[dict[str, Any]]:
+def _rows(state: FleetState, density: Density, now_ms: int) -> list[dict[str, Any]]:
     """The clusters as `cluster_rows` gives them. `label`: what the cells of one say in words; `picture`: the cells."""
     by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
-    return [row | _drawn(by_cluster.get(row["name"], []), density) for row in cluster_rows(state)]
+    return [row | _drawn(by_cluster.get(row["name"], []), density) for row in cluster_rows(state, now_ms)]
 
 
 def _drawn(views: Sequence[HpaView], density: Density) -> dict[str, Any]:

@@ -7,10 +7,16 @@
   // --- frozen view: while it is on, what comes in changes nothing -----------------------------------------------------------
   let paused = false;
   const pause = document.getElementById("pause");
+  // Nothing is called live while a part of fleethpa hangs or a cluster is away.
+  const named = () => {
+    const isIll = document.querySelector("#state[data-ill]");
+    if (pause) pause.textContent = paused ? "Frozen view" : isIll ? "Last known" : "Live";
+  };
+  document.addEventListener("htmx:afterSettle", () => named());
   pause?.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Frozen view" : "Live";
+    named();
     if (!paused) document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
   });
   // What is being read is not moved: neither under the pause button, nor while something inside has the focus or is selected.

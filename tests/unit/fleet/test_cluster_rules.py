@@ -26,7 +26,7 @@ from schemas.settings import ClusterSettings
 )
 def test_the_gates_of_a_cluster(version: str, gates: str, document: dict[str, bool] | None) -> None:
     view = ClusterView("eu", kubernetes=version)
-    listing = cluster_listing([view])
+    listing = cluster_listing([view], 0)
 
     (column,) = [each for each in listing.columns if each.header == "GATES"]
     assert column.cell(view) == gates
@@ -54,7 +54,7 @@ def test_the_gates_of_a_cluster(version: str, gates: str, document: dict[str, bo
 )
 def test_the_version_and_the_rules_of_a_cluster(version: str, settings: dict[str, Any], shown: str, rules: str) -> None:
     view = ClusterView("eu", kubernetes=version, settings=ClusterSettings(**settings))
-    listing = cluster_listing([view])
+    listing = cluster_listing([view], 0)
 
     (column,) = [each for each in listing.columns if each.header == "KUBERNETES"]
     document = listing.document(view)

@@ -776,6 +776,52 @@ async def test_a_view_does_not_wait_for_the_state_that_is_being_read(
         await refreshing
 
 
+async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_was_known(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that hangs gives no error for most of a minute."""
+    monkeypatch.setattr("fleethpa.page.livereader.STALE_S", 0.0)
+    monkeypatch.setattr("fleethpa.page.livereader.PATIENT_S", 0.01)
+
+    async def hangs(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with browsing() as client:
+        before = await (await client.get("/hpa/east/shop/checkout")).text()
+        assert '<b class="past">' not in before
+        monkeypatch.setattr("fleethpa.page.livereader.read_state", hangs)
+        monkeypatch.setattr("fleethpa.page.server.read_hpa", hangs)
+        assert client.app is not None
+        client.app[READER]._took_s = 0.0  # a state that was read quickly is soon old
+        for address in ("/", "/clusters", "/rollouts", "/hpa/east/shop/checkout"):
+            answer = await client.get(address)
+            text = await answer.text()
+            assert answer.status == 200, address
+            assert "<title>the source cannot be read · " in text, address
+            assert "cannot be read since" in text, address
+            assert ">Live<" not in text, address
+        known = Shown(text)
+        assert '<b class="past">5<small>last known' in text
+        assert "at target" in known.text or "cpu" in known.text
+        fleet_page = await (await client.get("/")).text()
+        assert "The source cannot be read: 1 HPA shown as last known." in fleet_page
+        assert "not known now" in fleet_page
+
+
+async def test_an_hpa_whose_scale_cannot_be_read_shows_the_last_known_replicas_and_never_0(
+    fleet: Fleet, run: Cli
+) -> None:
+    fleet.append(after_ms=60_000)  # its observer is silent for too long
+    assert fleet.decisions()[-1].decision.reason == "FailedGetScale"
+    newest = fleet.decisions()[-1].decision.id
+    async with browsing() as client:
+        text = await (await client.get("/hpa/east/shop/checkout")).text()
+        assert re.search(r'<b class="past">5<small>last known</small></b>', text), text
+        fleet_then = f"/hpa/east/shop/checkout?at={rfc3339(fleet.now_ms)}"
+        assert '<b class="past">5<small>last known 60s ago</small></b>' in await (await client.get(fleet_then)).text()
+        assert '<b class="past">?</b>' in await (await client.get(f"/decision/{newest}")).text()
+
+
 async def test_a_reading_that_failed_after_a_minute_is_no_reason_to_show_an_old_state(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -794,7 +840,8 @@ async def test_a_reading_that_failed_after_a_minute_is_no_reason_to_show_an_old_
     clock_s += STALE_S + 1
     with monkeypatch.context() as patched:
         patched.setattr("fleethpa.page.livereader.read_state", stalled)
-        assert await reader.state_at(None) is old
+        known = await reader.state_at(None)
+        assert (known.clock_ms, known.is_last_known, old.is_last_known) == (old.clock_ms, True, False)
         assert reader.problem
     fleet.observe(5, 300)
     clock_s += STALE_S + 1

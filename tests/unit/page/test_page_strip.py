@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.troubles import ClusterView, HungProcess
 from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.page.fleetview import clusters_verdict, verdict
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -46,7 +47,10 @@ def one(
 def fleet_of(views: Sequence[HpaView]) -> FleetState:
     names = sorted({view.id.cluster for view in views})
     clusters = {
-        name: ClusterView(name, hpas=sum(view.id.cluster == name for view in views), clock_ms=NOON_MS) for name in names
+        name: ClusterView(
+            name, hpas=sum(view.id.cluster == name for view in views), clock_ms=NOON_MS, reported_ms=NOON_MS - 5_000
+        )
+        for name in names
     }
     return FleetState({view.id: view for view in sorted(views, key=lambda each: each.id)}, clusters, clock_ms=NOON_MS)
 
@@ -86,7 +90,9 @@ def cells_of(picture: str, cell: int = 22, step: int = 25) -> list[set[str]]:
 
 def test_many_cells_are_a_few_pictures_in_the_order_of_their_hpas() -> None:
     counts = [2 + number % 9 for number in range(120)]
-    (row,) = strip_view(fleet_of([one(f"east/a{at:03}", count) for at, count in enumerate(counts)]), None)["strip"]
+    (row,) = strip_view(fleet_of([one(f"east/a{at:03}", count) for at, count in enumerate(counts)]), None, NOON_MS)[
+        "strip"
+    ]
     assert (row["rows"], str(row["picture"]).count("<svg")) == (2, 6)
     assert cells_of(row["picture"], 13, 16) == [{f"l{level(count, 2, 10)}"} for count in counts]
 
@@ -94,7 +100,7 @@ def test_many_cells_are_a_few_pictures_in_the_order_of_their_hpas() -> None:
 def test_each_hpa_has_a_cell_with_its_place_and_a_mark_for_what_is_wrong() -> None:
     views = [one("east/a", 2), one("east/b", 10), one("east/c", None), one("east/d", 6, paused="by anna: INC-1")]
     views += [one("west/e", 6, failing="unreachable")]
-    east, west = strip_view(fleet_of(views), None)["strip"]
+    east, west = strip_view(fleet_of(views), None, NOON_MS)["strip"]
     assert cells_of(east["picture"]) == [{"l0"}, {"l4"}, {"none"}, {"l2", "kept"}]
     assert cells_of(west["picture"]) == [{"l2", "bad"}]
     assert east["label"] == "4 HPAs: 1 at max, 1 at min, 0 in trouble"
@@ -104,7 +110,7 @@ def test_the_tiles_count_the_fleet() -> None:
     views = [one("east/a", 4, [(120, 9, 8), (30, 8, 6), (10, 6, 4)]), one("east/b", 10, wants=32)]
     views += [one("east/c", 3, failing="x"), one("east/e", 10, wants=7)]
     views += [one("east/d", 2, [(minute, 1, 2) for minute in range(KEPT_MOVES, 0, -1)], paused="by anna: INC-1")]
-    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), 12.34)["tiles"]}
+    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), 12.34, NOON_MS)["tiles"]}
     assert {name: tile.value for name, tile in tiles.items()} == {
         "HPAs": "5",
         "Replicas": "29",
@@ -117,7 +123,7 @@ def test_the_tiles_count_the_fleet() -> None:
     }
     assert tiles["Changes in 1 h"].about == "▲ 8 ▼ 2"
     assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("1 at max with enough", "trouble")
-    assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None)["tiles"]}
+    assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None, NOON_MS)["tiles"]}
 
 
 @pytest.mark.parametrize(
@@ -133,14 +139,14 @@ def test_what_pauses_and_brakes_hold(paused: int, braked: int, value: str, about
     text = "held: the removal budget of cluster east (30%/10m) allows 3, and 3 were removed"
     views = [one(f"east/p{number}", paused="by anna: INC-1") for number in range(paused)]
     views += [one(f"east/b{number}", held=text) for number in range(braked)] + [one("east/free")]
-    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), None)["tiles"]}
+    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), None, NOON_MS)["tiles"]}
     assert (tiles["Held"].value, tiles["Held"].about, tiles["Held"].query) == (value, about, query)
 
 
 def test_what_the_replicas_cost_is_a_tile_where_a_price_is_set() -> None:
     state = fleet_of([one("east/a", 4), one("east/b", 6)])
     state.settings["*"] = ClusterSettings(price="0.04")
-    tiles = {tile.name: tile.value for tile in strip_view(state, None)["tiles"]}
+    tiles = {tile.name: tile.value for tile in strip_view(state, None, NOON_MS)["tiles"]}
     assert tiles["Cost"] == "0.40"
 
 
@@ -148,9 +154,8 @@ def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
     views = [one(f"north/n{number}", failing="the server is away") for number in range(3)]
     views += [one(f"east/m{number}", 10, wants=12) for number in range(5)]
     views += [one("west/alone", failing="no such metric")]
-    found = strip_view(fleet_of(views), None)
+    found = strip_view(fleet_of(views), None, NOON_MS)
     assert [(each.problem.label, each.hpas, each.cluster) for each in found["causes"]] == [
-        ("cluster", 0, "east, north, west"),
         ("no metrics", 3, "north"),
         ("saturated", 5, ""),
         ("no metrics", 1, "west"),
@@ -164,12 +169,12 @@ def test_what_waits_comes_before_pauses_and_pauses_of_many_clusters_are_one_line
     views += [one(f"e/broken{number}", failing="unreachable") for number in range(5)]
     found = [
         (each.problem.label, each.hpas, each.cluster, each.problem.text)
-        for each in strip_view(fleet_of(views), None)["causes"]
+        for each in strip_view(fleet_of(views), None, NOON_MS)["causes"]
         if each.hpas
     ]
     assert [each[:3] for each in found] == [("no metrics", 5, "e"), ("paused", 20, "")]
     assert found[1][3] == "paused"
-    few = strip_view(fleet_of([view for view in views if view.id.cluster in ("a", "b")]), None)["causes"]
+    few = strip_view(fleet_of([view for view in views if view.id.cluster in ("a", "b")]), None, NOON_MS)["causes"]
     assert [(each.hpas, each.cluster) for each in few if each.hpas] == [(4, "a"), (4, "b")]
 
 
@@ -181,7 +186,7 @@ def test_the_last_day_is_replayed_from_the_newest_moves() -> None:
     assert (a.name, a.least, a.most, a.count, a.is_whole) == ("shop/a", 2, 10, 4, True)
     assert a.moves == [(NOON_MS // 1000 - 5_400, 3, 8), (NOON_MS // 1000 - 600, 8, 4)]
     assert (b.count, b.moves) == (None, [])
-    moved = strip_view(fleet_of(views), None)["moved"]
+    moved = strip_view(fleet_of(views), None, NOON_MS)["moved"]
     assert moved == f"M{BUCKETS - 7} 20h.8v-20.0h-.8zM{BUCKETS - 1} 20h.8v-20.0h-.8z"
 
 
@@ -194,3 +199,25 @@ async def test_the_replay_is_read_as_json(monkeypatch: pytest.MonkeyPatch) -> No
         found = await answer.json()
     assert answer.content_type == "application/json"
     assert [hpa[0] for hpa in found["clusters"]["east"]] == ["shop/checkout"]
+
+
+def test_while_ingest_hangs_nothing_is_up_and_the_hung_process_is_the_verdict() -> None:
+    state = fleet_of([one("east/a", 4), one("west/b", 4)])
+    found = strip_view(state, None, NOON_MS)
+    assert {tile.name: (tile.value, tile.about) for tile in found["tiles"]}["Clusters"] == ("2", "up")
+    assert verdict(state) == "No HPA has a problem."
+    state.hung = (HungProcess("ingest", NOON_MS, "ingest hangs or does not run", "fleethpa run ingest"),)
+    for cluster in state.clusters.values():
+        cluster.is_cut_off = True
+    found = strip_view(state, None, NOON_MS + 94_000)
+    assert {tile.name: (tile.value, tile.about) for tile in found["tiles"]}["Clusters"] == ("?/2", "not known now")
+    assert {(row["cells"]["STATE"], row["cells"]["REPORTED"]) for row in found["strip"]} == {("unknown", "99s")}
+    assert "green" not in {row["style"] for row in found["strip"]}
+    assert verdict(state) == "Ingest hangs or does not run: 2 HPAs shown as last known."
+    assert clusters_verdict(state) == "2 clusters, none of them known now: ingest hangs or does not run"
+
+
+def test_a_process_that_hides_nothing_is_named_before_what_hpas_need() -> None:
+    state = fleet_of([one("east/a", 4)])
+    state.hung = (HungProcess("router", NOON_MS, "the router hangs", "fleethpa run router"),)
+    assert verdict(state) == "Router hangs or does not run. No HPA has a problem."
