@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
 
 import msgspec
 from aiokafka.abc import AbstractTokenProvider
@@ -18,6 +19,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from runtime.tls import trust
 from schemas.connection import KafkaSettings, SettingsError
+from schemas.proxies import proxy_refusal
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +142,9 @@ async def _post(settings: KafkaSettings) -> tuple[int, bytes]:
     form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
     pair = f"{quote(settings.username, safe='')}:{quote(settings.password, safe='')}".encode()
     headers = {"Authorization": f"Basic {base64.b64encode(pair).decode()}", "Accept": "application/json"}
+    scheme = urlsplit(settings.token_endpoint).scheme
+    if reason := proxy_refusal(getproxies().get(scheme, ""), f"the environment's {scheme}_proxy"):
+        raise TokenError(f"{settings.shown_endpoint} cannot be reached: {reason}")
     try:
         authorities = ssl.create_default_context()
         if settings.cafile:

@@ -290,7 +290,8 @@ class ClusterClient:
         content_type: ContentType,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        headers = {**session.headers, "Content-Type": content_type}
+        headers = session.headers.copy()  # several may have one name
+        headers["Content-Type"] = content_type
         url = session.url(method, path)
         try:
             return await session.http.request(method, url, headers=headers, data=data, timeout=timeout, **session.route)

@@ -24,14 +24,18 @@ from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.dateutil import parse_rfc3339
 from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
+from multidict import CIMultiDict
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.transfers import Transfers, transfers_of
+from reconciler.core.clusterkeys import CONTEXT, KUBECONFIG, cluster_refusal, impersonation, unknown_key, user_refusal
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
+from runtime.tls import without_prompt
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
+from schemas.proxies import proxy_refusal
 
 TIMEOUT_S = 30.0
 """How long requests wait for the credentials of this cluster."""
@@ -51,6 +55,37 @@ _PASSED_ON: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "p
 
 class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
     """The client's loader, with plugins that are run here."""
+
+    def check(self) -> None:
+        """Refuse a kubeconfig that says what is not supported. Raises ConfigException: names the field."""
+        context = self._current_context["context"].value
+        if self._user is None and context.get("user"):
+            raise ConfigException(f"users: {context['user']!r}, which the context names, is not there")
+        user = {} if self._user is None else self._user.value
+        top = self._config.value
+        reason = unknown_key(KUBECONFIG, top) or unknown_key(CONTEXT, context, "context.")
+        if reason := reason or cluster_refusal(self._cluster.value) or user_refusal(user):
+            raise ConfigException(reason)
+
+    def _load_user_token(self) -> bool:
+        """Use the token of the file, else the other one. Source: client-go transport/token_source.go: it is trimmed."""
+        name, token = self._user.safe_get("tokenFile"), self._user.safe_get("token")
+        if name:
+            try:
+                token = Path(self._get_base_path(self._user.path), name).read_text(encoding="utf-8").strip() or token
+            except OSError:
+                if not token:
+                    raise
+            if not token:
+                raise ConfigException(f"tokenFile {name} is empty")
+        if token:
+            self.token = f"Bearer {token}"
+        return bool(token)
+
+    @property
+    def impersonation(self) -> list[tuple[str, str]]:
+        """The headers that say as whom requests are made."""
+        return impersonation({} if self._user is None else self._user.value)
 
     async def load_from_exec_plugin(self) -> bool:
         """Run the plugin and use the credentials that it prints.
@@ -230,6 +265,7 @@ class Credentials:
         Raises ConfigError: a certificate or key cannot be used.
         """
         try:
+            without_prompt(configuration.cert_file, configuration.key_file)
             return ApiClient(configuration=configuration), transfers_of(configuration, proxy_of(configuration))
         except _FAULTS as error:
             raise self._failed(str(error) or type(error).__name__) from error
@@ -247,11 +283,14 @@ class Credentials:
         lasts_s = TOKEN_PERIOD_S
         if self._config.context == IN_CLUSTER:
             load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            configuration.api_key = {name: each.strip() for name, each in configuration.api_key.items()}
         else:
             document = self._config.document
             known = _merged(self._config.kubeconfig) if document is None else document
             loader = PluginLoader(known, active_context=self._config.context)
+            loader.check()
             await loader.load_and_set(configuration)
+            configuration.impersonation = loader.impersonation
             lasts_s = _lifetime_s(loader)
         if not all(each.isascii() and each.isprintable() for each in configuration.api_key.values()):
             raise ValueError("a token has characters that cannot be in a header")
@@ -279,13 +318,22 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
 
 
 def proxy_of(configuration: Configuration) -> str | None:
-    """The proxy that requests go through: that of the kubeconfig, else that of the environment, else None."""
+    """The proxy that requests go through: that of the kubeconfig, else that of the environment, else None.
+
+    Raises ValueError: it is of a kind that is not supported.
+    """
     if configuration.proxy:
-        return str(configuration.proxy)
+        return _supported(str(configuration.proxy), "cluster.proxy-url")
     parts = urlsplit(configuration.host)
     if _is_loopback(configuration.host) or proxy_bypass(parts.hostname or ""):
         return None
-    return getproxies().get(parts.scheme)
+    return _supported(getproxies().get(parts.scheme), f"the environment's {parts.scheme}_proxy")
+
+
+def _supported(proxy: str | None, where: str) -> str | None:
+    if reason := proxy_refusal(proxy or "", where):
+        raise ValueError(reason)
+    return proxy
 
 
 def _lifetime_s(loader: Any) -> float:
@@ -337,7 +385,7 @@ class ServerSession:
             "proxy_headers": configuration.proxy_headers,
         }
         """How a request of aiohttp reaches the server: its name in the certificate, and the proxy."""
-        self.headers: dict[str, str] = {}
+        self.headers: CIMultiDict[str] = CIMultiDict()
         self.lines: dict[str, list[str]] = {}
         """Content type → the same for libcurl, which takes a list that it knows without reading it."""
 
@@ -346,8 +394,8 @@ class ServerSession:
         self._api.configuration.api_key = configuration.api_key
         headers = dict(_HEADERS)
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
-        self.headers = headers
-        lines = [f"{name}: {value}" for name, value in headers.items()]
+        self.headers = CIMultiDict([*headers.items(), *getattr(configuration, "impersonation", ())])
+        lines = [f"{name}: {value}" for name, value in self.headers.items()]
         lines.append("Expect:")  # a server is not asked before a body is sent
         self.lines = {kind: [f"Content-Type: {kind}", *lines] for kind in get_args(ContentType)}
 

@@ -17,7 +17,9 @@ import aiohttp
 
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
 from reconciler.core.prometheus import PromConnection, PromResult, read_names, read_result, stated_error
+from runtime.tls import without_prompt
 from schemas.limits import PROM_BYTES
+from schemas.proxies import proxy_refusal
 
 CONNECT_TIMEOUT_S: Final = 3.0
 RELOAD_S: Final = 60.0
@@ -52,8 +54,8 @@ class PromClient:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
         self._headers: dict[str, str] = {}
+        self._proxy: str | None = None
         self._ssl: ssl.SSLContext | bool = True
-        self._proxy = _proxy_of(connection.url)
         self._read_at = -RELOAD_S
 
     async def query(self, text: str) -> PromResult:
@@ -131,8 +133,9 @@ class PromClient:
             raise NoAnswerError(f"{url}: {why or type(error).__name__}", was_connected=was_connected) from error
 
     def _read_files(self) -> None:
-        """Read token, password and certificates. Raises ConfigError: one cannot be read."""
+        """Read token, password, certificates and the proxy. Raises ConfigError: one cannot be read or used."""
         connection = self._connection
+        self._proxy = _proxy_of(connection.url)
         headers = {"Accept": "application/json", "User-Agent": "fleethpa", **connection.headers}
         try:
             if connection.bearer_token_file:
@@ -152,14 +155,18 @@ class PromClient:
         if tls.insecure_skip_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if tls.cert_file:
+            without_prompt(tls.cert_file, tls.key_file)
             context.load_cert_chain(tls.cert_file, tls.key_file)
         return context
 
 
 def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address; None: none."""
+    """The proxy that the environment names for an address; None: none. Raises ConfigError: it is not supported."""
     parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    if reason := proxy_refusal(proxy or "", f"the environment's {parts.scheme}_proxy"):
+        raise ConfigError(f"{url} cannot be reached: {reason}")
+    return proxy
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

@@ -13,6 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from reconciler.core.clusterkeys import (
+    ACCESS_PROVIDER,
+    ARGOCD_AWS,
+    ARGOCD_CONFIG,
+    ARGOCD_DATA,
+    ARGOCD_EXEC,
+    ARGOCD_TLS,
+    CONTEXT,
+    KUBECONFIG,
+    cluster_refusal,
+    unknown_key,
+    user_refusal,
+)
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 
@@ -32,17 +45,6 @@ _FILES: Final = (
     ("user", "client-key", "client-key-data"),
 )
 """Fields that name a file, and those that take its content, by the part of a kubeconfig."""
-_CLUSTER: Final = (
-    "server",
-    "certificate-authority-data",
-    "tls-server-name",
-    "insecure-skip-tls-verify",
-    "proxy-url",
-    "disable-compression",
-    "extensions",
-)
-_USER: Final = ("token", "client-certificate-data", "client-key-data", "username", "password", "exec")
-
 _EXEC_API: Final = "client.authentication.k8s.io"
 _EXEC_CONFIG: Final = f"{_EXEC_API}/exec"
 _MORE_ARGS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args"
@@ -179,6 +181,8 @@ def from_kubeconfig_secret(secret: JsonView) -> list[Member]:
 def _only(document: Json, context: Json, name: str, origin: str) -> Json:
     """A kubeconfig with this context alone."""
     inner = _get(context, "context", origin)
+    if reason := unknown_key(KUBECONFIG, document) or unknown_key(CONTEXT, inner, "context."):
+        raise FindingError(f"{origin}: {reason}")
     cluster = _named(document, "clusters", _get(inner, "cluster", origin), origin)
     user_name = inner.get("user") or ""
     user = _named(document, "users", user_name, origin) if user_name else {}
@@ -202,7 +206,7 @@ def _get(mapping: Any, key: str, origin: str) -> Any:
 
 
 def vetted(found: Member, allowed: Allowed) -> Member:
-    """The cluster with those fields of its kubeconfig that are known and harmless; one with another is refused.
+    """The cluster, refused if its kubeconfig has a field that is not known, not supported or not harmless.
 
     The refusal names the object, the field and the next step.
     """
@@ -211,9 +215,9 @@ def vetted(found: Member, allowed: Allowed) -> Member:
         return found
     cluster, user = config.document["clusters"][0]["cluster"], config.document["users"][0]["user"]
     refusal = _refusal(cluster, user, allowed)
-    kept = ({key: each[key] for key in keys if key in each} for each, keys in ((cluster, _CLUSTER), (user, _USER)))
     refused = f"{found.origin}: {refusal}" if refusal else ""
-    return replace(found, config=replace(config, document=_kubeconfig(config.name, *kept), refused=refused))
+    document = _kubeconfig(config.name, _given(cluster), _given(user))
+    return replace(found, config=replace(config, document=document, refused=refused))
 
 
 def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
@@ -233,7 +237,7 @@ def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
         )
     if user.get("auth-provider"):
         return "user.auth-provider is not supported for found clusters: use a token, a certificate or exec"
-    return _plugin_refusal(user.get("exec") or {}, allowed)
+    return cluster_refusal(cluster) or user_refusal(user) or _plugin_refusal(user.get("exec") or {}, allowed)
 
 
 def _plugin_refusal(plugin: JsonView, allowed: Allowed) -> str:
@@ -275,10 +279,16 @@ def from_argocd_secret(secret: JsonView) -> list[Member]:
         raise FindingError(f"{origin}: data.config: not JSON: {error}") from error
     if not isinstance(config, dict):
         raise FindingError(f"{origin}: data.config: must be a JSON object")
+    if reason := unknown_key(ARGOCD_DATA, data, "data."):
+        raise FindingError(f"{origin}: {reason}")
+    tls = _part(config, "tlsClientConfig", ARGOCD_TLS, origin) or {}
+    aws = _part(config, "awsAuthConfig", ARGOCD_AWS, origin)
+    plugin = _part(config, "execProviderConfig", ARGOCD_EXEC, origin)
+    if reason := unknown_key(ARGOCD_CONFIG, config, "data.config: "):
+        raise FindingError(f"{origin}: {reason}")
     name = name or secret["metadata"]["name"]
     if server.rstrip("/") == _IN_CLUSTER_SERVER and not config.get("bearerToken"):
         return [_member(name, origin, None)]
-    tls = config.get("tlsClientConfig") or {}
     cluster = _given(
         {
             "server": server,
@@ -289,15 +299,31 @@ def from_argocd_secret(secret: JsonView) -> list[Member]:
         }
     )
     user = _given({"client-certificate-data": tls.get("certData"), "client-key-data": tls.get("keyData")})
-    return [_member(name, origin, _kubeconfig(name, cluster, user | _argocd_user(config, origin)))]
+    return [_member(name, origin, _kubeconfig(name, cluster, user | _argocd_user(config, aws, plugin, origin)))]
 
 
-def _argocd_user(config: JsonView, origin: str) -> Json:
-    if (aws := config.get("awsAuthConfig")) is not None:
-        role = ["--role-arn", aws["roleARN"]] if aws.get("roleARN") else []
-        args = ["aws", "--cluster-name", str(aws.get("clusterName") or ""), *role]
+def _part(config: JsonView, name: str, table: Mapping[str, str], origin: str) -> Json | None:
+    """An object in Argo CD's configuration; None: it has none. Raises FindingError: a key of it is not known."""
+    part = config.get(name)
+    if part is None:
+        return None
+    where = f"data.config: {name}"
+    if not isinstance(part, dict):
+        raise FindingError(f"{origin}: {where}: must be a JSON object")
+    if reason := unknown_key(table, part, f"{where}."):
+        raise FindingError(f"{origin}: {reason}")
+    return part
+
+
+def _argocd_user(config: JsonView, aws: JsonView | None, plugin: JsonView | None, origin: str) -> Json:
+    if aws is not None:
+        if not aws.get("clusterName"):
+            raise FindingError(f"{origin}: data.config: awsAuthConfig.clusterName: Required value")
+        args = ["aws", "--cluster-name", str(aws["clusterName"])]
+        for option, key in (("--role-arn", "roleARN"), ("--profile", "profile")):
+            args += [option, str(aws[key])] if aws.get(key) else []
         return {"exec": {"apiVersion": f"{_EXEC_API}/v1beta1", "command": "argocd-k8s-auth", "args": args}}
-    if (plugin := config.get("execProviderConfig")) is not None:
+    if plugin is not None:
         if not plugin.get("command"):
             raise FindingError(f"{origin}: data.config: execProviderConfig.command: Required value")
         given = {"command": plugin["command"], "apiVersion": plugin.get("apiVersion") or f"{_EXEC_API}/v1"}
@@ -347,8 +373,7 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     provider, cluster = _offer(status, providers, origin)
     extensions = {each["name"]: each.get("extension") for each in cluster.get("extensions") or ()}
     plugin = _plugin(provider, extensions, origin)
-    kept = ("server", "certificate-authority-data", "proxy-url", "tls-server-name")
-    reached = _given({key: cluster.get(key) for key in kept})
+    reached = _given({key: value for key, value in cluster.items() if key != "extensions"})
     if (settings := extensions.get(_EXEC_CONFIG)) is not None:
         reached["extensions"] = [{"name": _EXEC_CONFIG, "extension": settings}]
     return [_member(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
@@ -363,6 +388,8 @@ def _offer(status: JsonView, providers: Sequence[AccessProvider], origin: str) -
     if provider is None:
         known, has = (", ".join(sorted(names)) or "none" for names in ({each.name for each in providers}, offered))
         raise FindingError(f"{origin}: status.accessProviders: has {has}; the provider file has {known}")
+    if reason := unknown_key(ACCESS_PROVIDER, offered[provider.name], f"status.accessProviders: {provider.name}: "):
+        raise FindingError(f"{origin}: {reason}")
     cluster = offered[provider.name].get("cluster") or {}
     if not cluster.get("server"):
         raise FindingError(f"{origin}: status.accessProviders: {provider.name}: cluster.server: Required value")

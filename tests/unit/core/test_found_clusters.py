@@ -353,7 +353,7 @@ def test_a_found_kubeconfig_is_used_as_far_as_it_is_allowed_and_known() -> None:
     text = kubeconfig("east", user={"exec": plugin, "tokenFile": "", "as": "system:admin"})
     [found] = foundclusters.from_kubeconfig_file(text, "east")
     used = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"})))
-    assert (used.config.refused, user_of([used])) == ("", {"exec": plugin})
+    assert (used.config.refused, user_of([used])) == ("", {"exec": plugin, "as": "system:admin"})
 
 
 def test_a_plugin_gets_no_variable_of_this_process_that_it_does_not_need() -> None:

@@ -1,0 +1,184 @@
+"""The documented keys of kubeconfigs, Argo CD's cluster Secrets and ClusterProfiles: what becomes of each. Pure.
+
+A key is used, has no effect on how a cluster is reached (HARMLESS), or is refused by name with what to write instead;
+one that is not in the table is refused, too. So no field that says who we are, whom we trust or what we connect to is
+dropped in silence.
+
+Source: client-go tools/clientcmd/api/v1 types.go; argo-cd pkg/apis/application/v1alpha1 types.go `ClusterConfig`;
+cluster-inventory-api apis/v1alpha1 `AccessProvider`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from schemas.kubernetes.shape import JsonView
+from schemas.proxies import proxy_refusal
+
+USED: Final = "used"
+HARMLESS: Final = "harmless"
+
+CLUSTER: Final[Mapping[str, str]] = {
+    "server": USED,
+    "tls-server-name": USED,
+    "insecure-skip-tls-verify": USED,
+    "certificate-authority": USED,
+    "certificate-authority-data": USED,
+    "proxy-url": USED,
+    "disable-compression": HARMLESS,
+    "extensions": USED,
+}
+USER: Final[Mapping[str, str]] = {
+    "client-certificate": USED,
+    "client-certificate-data": USED,
+    "client-key": USED,
+    "client-key-data": USED,
+    "token": USED,
+    "tokenFile": USED,
+    "as": USED,
+    "as-uid": USED,
+    "as-groups": USED,
+    "as-user-extra": USED,
+    "username": USED,
+    "password": USED,
+    "auth-provider": USED,
+    "exec": USED,
+    "extensions": HARMLESS,
+}
+EXEC: Final[Mapping[str, str]] = {
+    "command": USED,
+    "args": USED,
+    "env": USED,
+    "apiVersion": USED,
+    "installHint": HARMLESS,
+    "provideClusterInfo": USED,
+    "interactiveMode": USED,
+}
+CONTEXT: Final[Mapping[str, str]] = {"cluster": USED, "user": USED, "namespace": HARMLESS, "extensions": HARMLESS}
+KUBECONFIG: Final[Mapping[str, str]] = {
+    "apiVersion": HARMLESS,
+    "kind": USED,
+    "clusters": USED,
+    "users": USED,
+    "contexts": USED,
+    "current-context": HARMLESS,
+    "preferences": HARMLESS,
+    "extensions": HARMLESS,
+}
+ARGOCD_DATA: Final[Mapping[str, str]] = {
+    "name": USED,
+    "server": USED,
+    "config": USED,
+    "namespaces": HARMLESS,
+    "clusterResources": HARMLESS,
+    "project": HARMLESS,
+    "shard": HARMLESS,
+}
+ARGOCD_CONFIG: Final[Mapping[str, str]] = {
+    "username": USED,
+    "password": USED,
+    "bearerToken": USED,
+    "tlsClientConfig": USED,
+    "awsAuthConfig": USED,
+    "execProviderConfig": USED,
+    "disableCompression": HARMLESS,
+    "proxyUrl": USED,
+}
+ARGOCD_TLS: Final[Mapping[str, str]] = {
+    "insecure": USED,
+    "serverName": USED,
+    "certData": USED,
+    "keyData": USED,
+    "caData": USED,
+}
+ARGOCD_AWS: Final[Mapping[str, str]] = {"clusterName": USED, "roleARN": USED, "profile": USED}
+ARGOCD_EXEC: Final[Mapping[str, str]] = {
+    "command": USED,
+    "args": USED,
+    "env": USED,
+    "apiVersion": USED,
+    "installHint": HARMLESS,
+}
+ACCESS_PROVIDER: Final[Mapping[str, str]] = {"name": USED, "cluster": USED}
+
+AUTH_PROVIDERS: Final = ("gcp", "oidc")
+_TOKEN: Final = "use a token, a certificate or exec"
+
+
+def unknown_key(table: Mapping[str, str], given: JsonView, where: str = "") -> str:
+    """Return why a mapping with a key that is not in the table is refused; empty: it has none with a value."""
+    for key, value in given.items():
+        if key not in table and value not in (None, "", [], {}, False):
+            return f"{where}{key} is not a field that fleethpa knows: correct it, or leave it out"
+    return ""
+
+
+def user_refusal(user: JsonView) -> str:
+    """Return why this user of a kubeconfig is not used: the field, and what to write instead; empty: it is used."""
+    plugin = user.get("exec") or {}
+    if reason := unknown_key(USER, user, "user.") or unknown_key(EXEC, plugin, "user.exec."):
+        return reason
+    if plugin.get("interactiveMode") == "Always":
+        return "user.exec.interactiveMode Always: there is no terminal on which the plugin could ask: use another one"
+    provider = (user.get("auth-provider") or {}).get("name")
+    if provider is not None and provider not in AUTH_PROVIDERS:
+        return f"user.auth-provider {provider!r} is not supported: {_TOKEN}"
+    for one, other in (("username", "password"), ("password", "username"), ("client-certificate", "client-key")):
+        has_one, has_other = (bool(user.get(each) or user.get(f"{each}-data")) for each in (one, other))
+        if has_one and not has_other:
+            return f"user.{one} needs user.{other}: add it, or leave both out"
+    return _impersonation_refusal(user)
+
+
+def cluster_refusal(cluster: JsonView) -> str:
+    """Return why this cluster of a kubeconfig is not used; empty: it is used."""
+    return unknown_key(CLUSTER, cluster, "cluster.") or proxy_refusal(
+        str(cluster.get("proxy-url") or ""), "cluster.proxy-url"
+    )
+
+
+# --- impersonation ----------------------------------------------------------------------------------------------------
+
+
+def impersonation(user: JsonView) -> list[tuple[str, str]]:
+    """Return the headers by which requests are made as somebody else, as a kubeconfig's user asks; none: as itself.
+
+    Source: client-go transport/round_trippers.go `impersonatingRoundTripper`.
+    """
+    if not user.get("as"):
+        return []
+    found = [("Impersonate-User", user["as"])]
+    if user.get("as-uid"):
+        found.append(("Impersonate-Uid", user["as-uid"]))
+    found += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        found += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+    return found
+
+
+def _impersonation_refusal(user: JsonView) -> str:
+    groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
+    for key in ("as", "as-uid"):
+        if not _is_header(user.get(key) or ""):
+            return f"user.{key} must be a text that can be in a header"
+    if not isinstance(groups, list) or not all(map(_is_header, groups)):
+        return "user.as-groups must be a list of texts that can be in a header"
+    is_extra = isinstance(extra, dict) and all(
+        isinstance(key, str) and key and isinstance(values, list) and all(map(_is_header, values))
+        for key, values in extra.items()
+    )
+    if not is_extra:
+        return "user.as-user-extra must map names to lists of texts that can be in a header"
+    others = [key for key in ("as-uid", "as-groups", "as-user-extra") if user.get(key)]
+    if others and not user.get("as"):
+        return f"user.{others[0]} needs user.as: nobody is impersonated without it"
+    return ""
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, str) and value.isascii() and (not value or value.isprintable()) and value == value.strip()
+
+
+def _escaped(key: str) -> str:
+    """Source: client-go transport/round_trippers.go `headerKeyEscape`."""
+    return re.sub(rb"[^A-Za-z0-9!#$&'*+.^_`|~-]", lambda match: b"%%%02X" % match[0][0], key.encode()).decode()

@@ -1,0 +1,162 @@
+"""What a kubeconfig says about who asks: every request is made so, or the file is refused by the field's name."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from cryptography.hazmat.primitives import serialization
+
+from reconciler.clusters.answers import ConfigError
+from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.prometheus import PromClient
+from reconciler.core.prometheus import PromConnection
+from reconciler.core.promrules import PromRules
+from tests.kafka.certificates import Authority
+
+MARKER = "Zq7marker"
+
+
+class Asked:
+    """A server that keeps the headers of every request."""
+
+    def __init__(self) -> None:
+        self.headers: list[dict[str, list[str]]] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.headers.append({name.lower(): request.headers.getall(name) for name in request.headers})
+        return web.json_response({"metadata": {"resourceVersion": "1"}})
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asked]:
+    found, app = Asked(), web.Application()
+    app.router.add_route("*", "/{path:.*}", found.answer)
+    async with TestServer(app) as server:
+        found.url = str(server.make_url("/"))
+        yield found
+
+
+def _client(folder: Path, user: dict[str, Any], server: str, **changes: Any) -> ClusterClient:
+    document = {
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server} | changes}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return ClusterClient(ClusterConfig("prod", str(path), "prod"))
+
+
+async def test_every_request_is_made_as_the_one_who_is_impersonated(tmp_path: Path, asked: Asked) -> None:
+    user = {"token": "t", "as": "bot", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": {"x/y": ["1", "2"]}}
+    client = _client(tmp_path, user, asked.url)
+    try:
+        await client.get("/api/v1/pods")  # by libcurl
+        await client.put("/api/v1/pods/a", {})
+        await client.request("POST", "/api/v1/pods", body={})  # by aiohttp
+        await client.request("DELETE", "/api/v1/pods/a")
+        async for _ in client.watch("/api/v1/pods?watch=1", silence_s=5):
+            break
+    finally:
+        await client.close()
+    assert len(asked.headers) == 5
+    for headers in asked.headers:
+        assert headers["authorization"] == ["Bearer t"]
+        assert headers["impersonate-user"] == ["bot"]
+        assert headers["impersonate-group"] == ["a", "b"]
+        assert headers["impersonate-uid"] == ["7"]
+        assert headers["impersonate-extra-x%2fy"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "inline", "sent"),
+    [
+        pytest.param("from-file\n", "", "from-file", id="a final newline"),
+        pytest.param("  from-file \r\n\n", "", "from-file", id="blanks around it"),
+        pytest.param("from-file\n", "inline", "from-file", id="the file comes first"),
+        pytest.param(None, "inline", "inline", id="without the file, the other one"),
+    ],
+)
+async def test_a_token_file_is_read_as_client_go_does(
+    tmp_path: Path, asked: Asked, text: str | None, inline: str, sent: str
+) -> None:
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    client = _client(tmp_path, {"tokenFile": str(file), "token": inline}, asked.url)
+    try:
+        await client.get("/api")
+    finally:
+        await client.close()
+    assert asked.headers[0]["authorization"] == [f"Bearer {sent}"]
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "reason"),
+    [
+        pytest.param({"as-groups": ["g"]}, {}, "user.as-groups needs user.as", id="groups of nobody"),
+        pytest.param({"actAs": MARKER}, {}, "user.actAs is not a field", id="an unknown field"),
+        pytest.param({}, {"ca": MARKER}, "cluster.ca is not a field", id="an unknown field of the cluster"),
+        pytest.param({}, {"proxy-url": "socks5://h:1"}, "cluster.proxy-url: socks5://… is not", id="SOCKS"),
+        pytest.param({"auth-provider": {"name": "azure"}}, {}, "user.auth-provider 'azure'", id="a provider of before"),
+        pytest.param({"username": "a"}, {}, "user.username needs user.password", id="half a name"),
+        pytest.param({"tokenFile": "/dev/null"}, {}, "tokenFile /dev/null is empty", id="an empty token"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_honoured_is_refused(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], reason: str
+) -> None:
+    client = _client(tmp_path, user, "http://127.0.0.1:9", **cluster)
+    with pytest.raises(ConfigError, match=f"cluster prod: its credentials cannot be loaded: {reason}") as refused:
+        await client.get("/api")
+    await client.close()
+    assert MARKER not in str(refused.value)
+
+
+async def test_a_user_that_is_not_there_is_not_nobody(tmp_path: Path) -> None:
+    client = _client(tmp_path, {}, "http://127.0.0.1:9")
+    path = tmp_path / "kubeconfig"
+    path.write_text(path.read_text().replace("name: u", "name: other"))
+    with pytest.raises(ConfigError, match="users: 'u', which the context names, is not there"):
+        await client.get("/api")
+    await client.close()
+
+
+async def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    bundle = authority.issue("client")
+    key = serialization.load_pem_private_key(bundle.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"hunter2")
+    form = serialization.PrivateFormat.PKCS8
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
+    user = {"client-certificate": str(bundle), "client-key": str(locked)}
+    client = _client(tmp_path, user, "https://127.0.0.1:9", **{"certificate-authority": str(authority.cafile)})
+    with pytest.raises(ConfigError, match="the client's private key is encrypted: decrypt it"):
+        await client.get("/api")
+    await client.close()
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks4"])
+async def test_a_socks_proxy_of_the_environment_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv("http_proxy", f"{scheme}://u:{MARKER}@10.0.0.1:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    client = _client(tmp_path, {"token": "t"}, "http://api.example")
+    prometheus = PromClient(PromConnection("http://prometheus.example", PromRules(), frozenset()))
+    for work in (client.get("/api"), prometheus.query("up")):
+        with pytest.raises(
+            ConfigError, match=rf"the environment's http_proxy: {scheme}://… is not supported"
+        ) as refused:
+            await work
+        assert MARKER not in str(refused.value)
+    await client.close()
+    await prometheus.close()
