@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import cramjam
+from aiokafka import TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
 
 from schemas.limits import BATCH, Refusal, check
 
@@ -24,7 +26,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 """Of a batch: base offset, length, epoch of the leader, magic, CRC, attributes, last offset delta, first and newest
 timestamp, producer and its epoch, base sequence, number of records. Source: Kafka's `DefaultRecordBatch`.
 """
-_LENGTH = struct.Struct(">i")
+_OFFSET, _LENGTH = struct.Struct(">q"), struct.Struct(">i")
 _PREFIX_BYTES = 12
 """Base offset and length, which are not counted in the length."""
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 21
@@ -134,10 +136,12 @@ class DriverBatch(Protocol):
 class ReadBatch:
     """A batch of which the driver reads these records; the rest is as the broker sent it."""
 
-    def __init__(self, batch: DriverBatch, records: Callable[[], Iterator[Any]]) -> None:
-        self.producer_id, self.base_offset, self.next_offset = batch.producer_id, batch.base_offset, batch.next_offset
-        self.is_control_batch, self.is_transactional = False, batch.is_transactional
-        self._batch, self._records = batch, records
+    is_control_batch = False
+
+    def __init__(self, batch: DriverBatch, base_offset: int, records: Callable[[], Iterator[Any]]) -> None:
+        self.producer_id, self.is_transactional = batch.producer_id, batch.is_transactional
+        self.next_offset = batch.next_offset
+        self.base_offset, self._batch, self._records = base_offset, batch, records
 
     def validate_crc(self) -> bool:
         return self._batch.validate_crc()
@@ -146,43 +150,37 @@ class ReadBatch:
         return self._records()
 
 
-class LegacyBatch:
-    """A compressed message of a format before Kafka 0.11, of which nothing is read but the offset."""
-
-    producer_id: int | None = None
-    is_control_batch = is_transactional = False
-
-    def __init__(self, offset: int) -> None:
-        self.base_offset, self.next_offset = offset, offset + 1
-
-    def validate_crc(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-
 class Pieces:
     """The batches of what a broker sent of a partition, as bytes, in order."""
 
     def __init__(self, data: bytes) -> None:
         self._view, self._at = memoryview(data), 0
 
-    def next(self) -> memoryview:
+    def peek(self) -> memoryview:
         """The bytes of the next batch, which must be there."""
-        begin = self._at
-        self._at += _PREFIX_BYTES + _LENGTH.unpack_from(self._view, begin + 8)[0]
-        return self._view[begin : self._at]
+        length = _LENGTH.unpack_from(self._view, self._at + 8)[0]
+        return self._view[self._at : self._at + _PREFIX_BYTES + length]
+
+    def next(self) -> memoryview:
+        """Go on behind the next batch, and return its bytes."""
+        piece = self.peek()
+        self._at += len(piece)
+        return piece
 
 
 def header_of(piece: memoryview) -> BatchHeader:
     """Read what is known of a batch before it is unpacked."""
+    if piece[_MAGIC_AT] < _V2:
+        (offset,) = _OFFSET.unpack_from(piece)
+        return BatchHeader(offset, offset, 1, len(piece), 0)
     base, _, _, _, _, _, last, _, newest_ms, _, _, _, records = _HEADER.unpack_from(piece)
     return BatchHeader(base, base + last, records, len(piece), newest_ms)
 
 
 def uncompressed(piece: memoryview) -> bytes:
     """The same batch, not compressed; its CRC is that of before. Raises Refusal: as `unpack`."""
+    if piece[_MAGIC_AT] < _V2:
+        raise Refusal("malformed", "compressed in a format before Kafka 0.11, which is not unpacked here")
     fields = list(_HEADER.unpack_from(piece))
     body = unpack(fields[5] & _CODEC_BITS, piece[_HEADER.size :])
     fields[1] = _HEADER.size - _PREFIX_BYTES + len(body)
@@ -196,33 +194,103 @@ def is_packed(piece: memoryview) -> bool:
     return bool(attributes & _CODEC_BITS)
 
 
-def bounded(
-    batch: DriverBatch, piece: memoryview, read: Callable[[bytes], DriverBatch] = DefaultRecordBatch
-) -> DriverBatch:
-    """The batch, unpacked with the bound; or, in its place, one with a record that says why it is passed over.
+class BatchGate(Protocol):
+    """Which batches of a partition are read at all, by what is known before they are unpacked.
+
+    A consumer gets one as its `value_deserializer`, the only thing of a consumer that the driver hands on to where
+    batches are read.
+    """
+
+    def refusal(self, partition: TopicPartition, batch: BatchHeader) -> Refusal | None:
+        """Why a batch is passed over; None: it is read, and counted. Who asks again is told the same."""
+
+    def unpacked(self, partition: TopicPartition, batch: BatchHeader, unpacked_bytes: int) -> None:
+        """Count what a batch that is read was unpacked."""
+
+
+class FetchedRecords:
+    """What a broker sent of a partition, as the driver reads it: each batch is unpacked with the bound, and those that
+    a gate refuses are passed over without that, all that follow each other with one record.
 
     Args:
-        batch: as the driver reads it from `piece`.
+        data: as it was sent.
+        records: what reads it; None: the driver's own.
+        skipped: how many batches `records` has passed already.
         read: what reads an uncompressed batch.
     """
-    if not is_packed(piece) or batch.is_control_batch:
-        return batch
-    if piece[_MAGIC_AT] < _V2:
-        legacy = LegacyBatch(batch.next_offset - 1)
-        refusal = Refusal("malformed", "compressed in a format before Kafka 0.11, which is not unpacked here")
-        return in_place_of(legacy, BatchHeader(legacy.base_offset, legacy.base_offset, 1, len(piece), 0), refusal)
-    try:
-        data = uncompressed(piece)
-    except Refusal as refusal:
-        return in_place_of(batch, header_of(piece), refusal)
-    return ReadBatch(batch, lambda: iter(read(data)))
+
+    def __init__(
+        self,
+        data: bytes,
+        records: Any = None,
+        skipped: int = 0,
+        read: Callable[[bytes], DriverBatch] = DefaultRecordBatch,
+    ) -> None:
+        self.data, self._read = data, read
+        self._records = MemoryRecords(data) if records is None else records
+        self._pieces = Pieces(data)
+        for _ in range(skipped):
+            self._pieces.next()
+        self._gate: BatchGate | None = None
+        self._partition = TopicPartition("", 0)
+
+    def guard(self, partition: TopicPartition, gate: BatchGate) -> None:
+        """Ask a gate before each batch."""
+        self._partition, self._gate = partition, gate
+
+    def size_in_bytes(self) -> int:
+        return len(self.data)
+
+    def has_next(self) -> bool:
+        return bool(self._records.has_next())
+
+    def next_batch(self) -> DriverBatch | None:
+        if not self.has_next():
+            return None
+        passed: list[BatchHeader] = []
+        batch: DriverBatch | None = None
+        last_refusal: Refusal | None = None
+        while self._gate is not None and self.has_next():
+            header = header_of(self._pieces.peek())
+            refusal = self._gate.refusal(self._partition, header)
+            if refusal is None:
+                break
+            last_refusal, batch = refusal, self._records.next_batch()
+            passed.append(header)
+            self._pieces.next()
+        if batch is not None and last_refusal is not None:
+            return _in_place_of(batch, passed, last_refusal)
+        return self._bounded(self._records.next_batch(), self._pieces.next())
+
+    def _bounded(self, batch: DriverBatch, piece: memoryview) -> DriverBatch:
+        if not is_packed(piece) or batch.is_control_batch:
+            return batch
+        header = header_of(piece)
+        try:
+            data = uncompressed(piece)
+        except Refusal as refusal:
+            self._count(header, BATCH.most)
+            return _in_place_of(batch, [header], refusal)
+        self._count(header, len(data))
+        read = self._read
+        return ReadBatch(batch, header.base_offset, lambda: iter(read(data)))
+
+    def _count(self, header: BatchHeader, unpacked_bytes: int) -> None:
+        if self._gate is not None:
+            self._gate.unpacked(self._partition, header, unpacked_bytes)
 
 
-def in_place_of(batch: DriverBatch, header: BatchHeader, refusal: Refusal) -> ReadBatch:
-    """One record in place of a batch, at its last offset, so that whoever begins in its middle gets it, too."""
-    text = (
-        f"a batch of {header.packed_bytes} bytes with offsets {header.base_offset} to {header.last_offset} "
-        f"({header.records} records) is passed over: {refusal.text}"
-    )
-    record = StandInRecord(header.last_offset, header.newest_ms, passed_over(Refusal(refusal.code, text)))
-    return ReadBatch(batch, lambda: iter((record,)))
+def _in_place_of(batch: DriverBatch, passed: list[BatchHeader], refusal: Refusal) -> ReadBatch:
+    """One record in place of batches, at their last offset, so that whoever begins in the middle gets it, too.
+
+    Args:
+        batch: the last of them.
+    """
+    count = sum(header.records for header in passed)
+    size = sum(header.packed_bytes for header in passed)
+    begin, end = passed[0].base_offset, passed[-1].last_offset
+    what = f"a batch of {size} bytes" if len(passed) == 1 else f"{len(passed)} batches of {size} bytes"
+    are = "is" if len(passed) == 1 else "are"
+    text = f"{what} with offsets {begin} to {end} ({count} records) {are} passed over: {refusal.text}"
+    record = StandInRecord(end, passed[-1].newest_ms, passed_over(Refusal(refusal.code, text)))
+    return ReadBatch(batch, begin, lambda: iter((record,)))

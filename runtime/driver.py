@@ -23,10 +23,10 @@ from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.admin import CreateTopicsRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
-from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
+from aiokafka.record.memory_records import _MemoryRecordsPy
 
 from runtime import ending
-from runtime.batches import PassedOver, Pieces, bounded
+from runtime.batches import FetchedRecords, PassedOver
 from runtime.fetchsessions import FetchPlan, SessionClient
 
 log = logging.getLogger(__name__)
@@ -37,62 +37,58 @@ log = logging.getLogger(__name__)
 
 def read_any_header_names() -> None:
     """Let every consumer of this process read header names that are not UTF-8; U+FFFD replaces the invalid bytes."""
-    fetcher.MemoryRecords = FetchedBytes
+    fetcher.MemoryRecords = FetchedRecords
     fetcher.PartitionRecords = ReadablePartition
-
-
-class FetchedBytes(MemoryRecords):  # type: ignore[misc]
-    """What a broker sent of a partition, read by the driver's compiled code, each batch unpacked with a bound
-    (`runtime.batches`); `data` are the bytes.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.data = data
-        self._pieces = Pieces(data)
-
-    def next_batch(self) -> Any:
-        batch = super().next_batch()
-        return None if batch is None else bounded(batch, self._pieces.next())
 
 
 class ReadablePartition(fetcher.PartitionRecords):  # type: ignore[misc]
     """Records of a partition; from the first name that is not UTF-8 on, slower code reads them, which replaces it."""
 
-    _records: Any
+    _records: FetchedRecords
+
+    def __init__(self, tp: TopicPartition, records: FetchedRecords, *more: Any) -> None:
+        """Read as the driver does; what its consumer has as deserializer of values is a `BatchGate`, or None."""
+        aborted, offset, of_keys, self._gate, *checks = more
+        super().__init__(tp, records, aborted, offset, of_keys, None, *checks)
+        self._guard()
 
     def __next__(self) -> Any:
         try:
             record = super().__next__()
         except UnicodeDecodeError:
-            self._records = _ReplacingRecords(self._records.data, self.next_fetch_offset)
+            slower = _ReplacingRecords(self._records.data, self.next_fetch_offset)
+            self._records = FetchedRecords(self._records.data, slower, slower.skipped, _ReplacingBatch)
+            self._guard()
             self._records_iterator = self._unpack_records()
             record = super().__next__()
-        if isinstance(record.value, PassedOver):
+        if isinstance(record.value, PassedOver) and self._gate is None:  # else its owner reports it
             log.warning(
                 "records were passed over",
                 extra={"partition": f"{record.topic}-{record.partition}", "error": record.value.refusal.text},
             )
         return record
 
+    def _guard(self) -> None:
+        if self._gate is not None:
+            self._records.guard(self._tp, self._gate)
+
 
 class _ReplacingRecords(_MemoryRecordsPy):  # type: ignore[misc]
-    """The batches from the one on that has an offset."""
+    """The batches from the one on that has an offset; `skipped`: how many are before it."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         super().__init__(data)
-        self.data = data
+        self.skipped = 0
         while (piece := self._next_slice) is not None and not (_has_headers(piece) and _next_offset(piece) > offset):
             self._cache_next()
+            self.skipped += 1
 
     def next_batch(self) -> Any:
         piece = self._next_slice
-        if piece is None:
-            return None
-        if not _has_headers(piece):
-            return bounded(super().next_batch(), piece)
+        if piece is None or not _has_headers(piece):
+            return super().next_batch()
         self._cache_next()
-        return bounded(_ReplacingBatch(piece), piece, _ReplacingBatch)
+        return _ReplacingBatch(piece)
 
 
 def _has_headers(batch: memoryview) -> bool:
@@ -349,6 +345,16 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
         is_much = self._held_bytes() >= self._fetch_min_bytes
         self._next_s[node_id] = 0.0 if is_much else began_s + pause_ms / 1000
         return has_found
+
+    async def fetched_records(self, *arguments: Any, **options: Any) -> Any:
+        """Do what the driver's does, which reads the first partition to its end before it reads the next: whose records
+        were read now is behind the others the next time.
+        """
+        found = await super().fetched_records(*arguments, **options)
+        for tp in found:
+            if (left := self._records.pop(tp, None)) is not None:
+                self._records[tp] = left
+        return found
 
     def _answers_early(self, node_id: int) -> bool:
         connection = self._client._conns.get((node_id, ConnectionGroup.DEFAULT))

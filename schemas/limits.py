@@ -263,6 +263,28 @@ SHARE_PERCENT = Limit(
     "nothing is lost: what waits has its turn, the one who used least first",
 )
 
+RECORD_BYTES = Limit(
+    "least size that a record of an agent or of an additional sample topic counts for in every rate",
+    256,
+    "bytes",
+    "ingest",
+    "code `overRate`: batches are passed over, one record in `fleethpa.rejected` for all that follow each other",
+)
+CYCLE_RECORDS = Limit(
+    "records of agents, or of additional sample topics, that ingest writes in one cycle, each topic in its turn",
+    500,
+    "records",
+    "ingest",
+    "nothing: the others follow in the next cycles",
+)
+CYCLE_BYTES = Limit(
+    "their bytes in one cycle",
+    4 * 1024 * 1024,
+    "bytes, or one record",
+    "ingest",
+    "nothing: the others follow in the next cycles",
+)
+
 # --- records ----------------------------------------------------------------------------------------------------------
 
 PUBLIC_RECORD = Limit("value of a public record", 4 * 1024 * 1024, "bytes", "ingest", REJECTED)

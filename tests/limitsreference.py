@@ -40,6 +40,7 @@ ELSEWHERE = [
             ("an agent's reports on one HPA, and outcomes of its writes", agentrates.HPA),
             ("an agent's `serving` and `handsChanged`, each", agentrates.CLUSTER),
             ("bytes of an agent's reports, after decompression", agentrates.REPORTED_BYTES),
+            ("bytes of an additional sample topic, after decompression, in one ingest", agentrates.SAMPLED_BYTES),
             ("an agent's heartbeats about one namespace", agentrates.BEATS),
             ("an agent's samples of one row of a namespace", agentrates.SAMPLES),
         )

@@ -1,8 +1,9 @@
 """The ingest worker: a consumer group over the public topics, one ordered log out. It keeps no state.
 
 At least once: offsets are committed when the log has the records. What a crash makes it read twice, the fold drops by
-source position. Records of several source partitions are merged by source time while one of them is behind. Anything
-unexpected ends the process; a restart is the recovery.
+source position. Records of several source partitions that observers and operators write are merged by source time while
+one of them is behind; those of agents and of other producers, who could state any time, have their turn by topic.
+Anything unexpected ends the process; a restart is the recovery.
 """
 
 import asyncio
@@ -27,12 +28,15 @@ from runtime.process import FreeMemory
 from schemas.agents import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
+from schemas.limits import CYCLE_BYTES, CYCLE_RECORDS
+from schemas.shares import Turns
 from schemas.topics import OUTCOMES
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import Resolver
 from streams.ingest.own import refuse_agents
 from streams.ingest.preflight import IngestConfig, IngestError
+from streams.ingest.sourcerates import cost_of, is_trusted
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -99,6 +103,13 @@ class Merge(Generic[K, T]):
 
 
 log = logging.getLogger("fleethpa.ingest")
+
+
+class SourceRecord(NamedTuple):
+    """A record that waits for the turn of its topic, as it was read."""
+
+    tp: TopicPartition
+    record: ConsumerRecord
 
 
 @dataclass(slots=True)
@@ -190,6 +201,8 @@ class SourceWorker(ABC):
         self._config, self._consumer, self._recorder = config, consumer, recorder
         self._resolver = Resolver(config.mapping)
         self._merge: Merge[TopicPartition, Item] = Merge()
+        self._turns: Turns[str, SourceRecord] = Turns(1)
+        """Records of topics that others write, by topic."""
         self._held_bytes: dict[TopicPartition, int] = {}
         self._may_hold_bytes = MOST_HELD_BYTES
         self._paused: set[TopicPartition] = set()
@@ -204,6 +217,10 @@ class SourceWorker(ABC):
     @abstractmethod
     def converted(self, record: ConsumerRecord) -> Item | None:
         """Convert and encode a record; None: it is passed over."""
+
+    def is_ordered_by_time(self, topic: str) -> bool:
+        """Whether the records of a topic are merged by the times that their sources state."""
+        return False
 
     @abstractmethod
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
@@ -240,6 +257,7 @@ class SourceWorker(ABC):
         """
         self._is_rebalancing = True
         self._merge.clear()
+        self._turns = Turns(1)
         self._held_bytes.clear()
         self._paused.clear()
         self._read_to.clear()
@@ -266,13 +284,14 @@ class SourceWorker(ABC):
             self._places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
         await self._write(self._places)
         await self.commit(only_if_due=True)
-        if not len(self._merge):
+        if not self._waiting_records():
             self._memory.give_back()
         self._cycled_at = time.monotonic()
 
     async def _read(self) -> bool:
         """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
-        self._hold(await self._consumer.getmany(timeout_ms=IDLE_MS, max_records=MAX_READ))
+        wait_ms = 0 if len(self._turns) else IDLE_MS
+        self._hold(await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_READ))
         return True
 
     def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:
@@ -281,24 +300,55 @@ class SourceWorker(ABC):
                 self.went_back(tp, records[0].offset, read)
             for record in records:
                 self._read_to[tp] = record.offset + 1
-                if (item := self.converted(record)) is not None:
-                    self._merge.add(tp, item.time_ms, item)
-                    self._held_bytes[tp] = self._held_bytes.get(tp, 0) + item.size
+                self._queue(tp, record)
             if self._places and tp in self._places:
                 self._places[tp].is_given_up = False
             if self._held_bytes.get(tp, 0) > self._may_hold_bytes:
                 self._consumer.pause(tp)
                 self._paused.add(tp)
 
+    def _queue(self, tp: TopicPartition, record: ConsumerRecord) -> None:
+        """Let a record wait: by the time that its source states where that is fleethpa's own, else for its turn."""
+        cost = cost_of(len(record.value or b""))
+        if not self.is_ordered_by_time(tp.topic):
+            self._turns.add(tp.topic, SourceRecord(tp, record), cost)
+        elif (item := self.converted(record)) is not None:
+            self._merge.add(tp, item.time_ms, item)
+        else:
+            return
+        self._held_bytes[tp] = self._held_bytes.get(tp, 0) + cost
+
+    def in_turn(self) -> list[tuple[TopicPartition, Item]]:
+        """The records of this cycle of topics that others write: of each topic in its turn, whatever times they state.
+
+        Only now are they converted, which takes as long for one of a byte as for one of a kilobyte.
+        """
+        found: list[tuple[TopicPartition, Item]] = []
+        size = count = 0
+        while count < CYCLE_RECORDS.most and size < CYCLE_BYTES.most and (following := self._turns.next()) is not None:
+            topic, (tp, record) = following
+            self._turns.end(topic)
+            cost = cost_of(len(record.value or b""))
+            count, size = count + 1, size + cost
+            if (item := self.converted(record)) is not None:
+                found.append((tp, item))
+            else:
+                self._release(tp, cost)
+        return found
+
+    def _waiting_records(self) -> int:
+        return len(self._merge) + len(self._turns)
+
     async def _write(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         taken = await self.take(places)
         await self._recorder.write([item for _, item in taken], partial(self.beats, places))
         for tp, item in taken:
-            self._written(tp, item, places[tp])
+            places[tp].written = item.offset + 1
+            self._release(tp, cost_of(item.size))
 
-    def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
-        place.written = item.offset + 1
-        self._held_bytes[tp] -= item.size
+    def _release(self, tp: TopicPartition, cost: int) -> None:
+        """Count that a record no longer waits; its partition is read on when there is room again."""
+        self._held_bytes[tp] -= cost
         if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
             self._consumer.resume(tp)
             self._paused.discard(tp)
@@ -336,6 +386,10 @@ class Worker(SourceWorker):
         self._waiting_since = None
         self._metrics.lag.clear()
 
+    def is_ordered_by_time(self, topic: str) -> bool:
+        """Those of observers and operators; playback has no other time than that of its sources."""
+        return self._config.is_playback or is_trusted(topic)
+
     def converted(self, record: ConsumerRecord) -> Item:
         """Convert a record; what it says of a cluster with an agent is refused."""
         raw = raw_record(record)
@@ -363,10 +417,12 @@ class Worker(SourceWorker):
                 yield Batch(number, WHOLE_PARTITION_KEY, int(time.time() * 1000), BEAT, 0)
 
     async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        """Records by source time, as far as no partition that is behind could still bring an older one."""
+        """Records of observers and operators by source time, as far as no partition of theirs that is behind could
+        still bring an older one; those of others in turn.
+        """
         await self._look(places)
-        taken = self._take(places)
-        self._metrics.held.set(len(self._merge))
+        taken = [*self._take(places), *self.in_turn()]
+        self._metrics.held.set(self._waiting_records())
         return taken
 
     async def _look(self, places: dict[TopicPartition, PartitionProgress]) -> None:
@@ -385,7 +441,7 @@ class Worker(SourceWorker):
                 self._metrics.lag.labels(tp.topic, tp.partition).set(max(lag, 0))
 
     def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        behind = {tp: True for tp, place in places.items() if place.is_behind}
+        behind = {tp: True for tp, place in places.items() if place.is_behind and self.is_ordered_by_time(tp.topic)}
         missing = self._merge.missing(behind) if len(self._merge) else []
         if not missing:
             self._waiting_since = None

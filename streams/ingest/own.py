@@ -258,12 +258,6 @@ def admit(
     if agent is None:
         found.refuse(Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}"))
         return
-    try:
-        what = f"bytes of the reports of {_whose(agent)}"
-        limits.rates.take(rates.REPORTED_BYTES, ("reported",), moment.at_s, what, found.size)
-    except Refusal as refusal:
-        found.refuse(refusal)
-        pieces = []
     for piece in pieces:
         try:
             found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())

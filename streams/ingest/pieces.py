@@ -136,6 +136,10 @@ REPORTED_BYTES = Rate(32 * 2**20, 2_097_152.0)
 """Bytes of all that an agent reports, after decompression: its quota on the brokers, which is as large, counts them as
 they are sent, so that compressed ones could be a hundred times as many. A full list of 50,000 pods is some 20 MB.
 """
+SAMPLED_BYTES = Rate(32 * 2**20, 8_388_608.0)
+"""The same of an additional topic of samples, which may have many producers, in one ingest: of 256 bytes 32,000 samples
+a second, several times as many as one ingest takes.
+"""
 BEATS = Rate(30, 1.0)
 """Heartbeats about one namespace: a short one names a thousand, each of which a decider folds."""
 SAMPLES = Rate(15_000, 500.0)
@@ -165,6 +169,11 @@ class Rates:
             self._levels = {each: at for each, at in self._levels.items() if self._level(each, at_s) > 0}
             self._pruned_at = max(_PRUNED_FROM, 2 * len(self._levels))
         self._levels[hashed] = level + count, at_s, rate.per_s
+
+    def add(self, rate: Rate, key: tuple[str | int, ...], at_s: float, count: int) -> None:
+        """Count what turned out to be more only after it was taken."""
+        hashed = hash(key)
+        self._levels[hashed] = self._level(hashed, at_s) + count, at_s, rate.per_s
 
     def _level(self, hashed: int, at_s: float) -> float:
         level, since_s, per_s = self._levels.get(hashed, (0.0, at_s, 0.0))

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from itertools import islice
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -28,10 +27,11 @@ from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETT
 from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import APPEND_TIME, IngestMetrics, Item, LogWriter, Recorder, raw_record
-from streams.ingest.loop import MAX_TAKEN, PartitionProgress, SourceWorker, Worker
+from streams.ingest.loop import PartitionProgress, SourceWorker, Worker
 from streams.ingest.own import ReceivedAt, admit
 from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
+from streams.ingest.sourcerates import SourceGate
 
 log = logging.getLogger("fleethpa.ingest")
 
@@ -73,9 +73,8 @@ class AgentWorker(SourceWorker):
             self._consumer.pause(tp)
 
     async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        """Everything that was read: no topic waits for another."""
-        held = islice(self._merge.take({}), MAX_TAKEN)
-        return [(tp, item) for tp, item in held if tp.topic not in self._agents.stopped]
+        """What was read, each topic in its turn: none waits for another."""
+        return self.in_turn()
 
     def done(self) -> dict[TopicPartition, int]:
         """Up to where each topic that is read is in the log."""
@@ -106,6 +105,7 @@ class Agents:
         self.recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self.stopped: dict[str, str] = {}
         self._rates: dict[AgentTopics, AgentRates] = {}
+        self._gate = SourceGate(time.time)
         self._counted_to: dict[str, int] = {}
         """Topic -> offset of the next record to count."""
 
@@ -155,6 +155,7 @@ class Agents:
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=100,
+            value_deserializer=self._gate,
         )
         worker, ended = AgentWorker(self, consumer), asyncio.Event()
         consumer.subscribe(sorted(each.reports for each in topics), listener=worker.member)
@@ -247,4 +248,5 @@ def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
         partition_assignment_strategy=(RangePartitionAssignor,),
         fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         fetch_min_bytes=FETCH_MIN_BYTES,
+        value_deserializer=None if config.is_playback else SourceGate(time.time),
     )

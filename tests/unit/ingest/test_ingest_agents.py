@@ -71,11 +71,9 @@ def reported(
     agent: AgentSet | None = EAST,
     limits: AgentRates | None = None,
     now_s: float = 0.0,
-    size: int = 0,
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    found.size = size or found.size
     admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000 + now_s))
     return found
 
@@ -186,13 +184,6 @@ def test_a_sign_of_life_with_the_page_of_a_proxy_as_its_problem_is_still_one() -
     [piece] = reported(serving, cluster="", namespace="").pieces
     assert isinstance(piece.body, Serving)
     assert piece.body.problems["east"].endswith("x… (cut, it has 2006 characters)")
-
-
-def test_reports_of_more_bytes_than_the_quota_of_an_agent_allows_uncompressed_are_refused() -> None:
-    limits, beat = AgentRates(), Heartbeat(session=SESSION, watches=["pods"])
-    taken = [reported(beat, beat, limits=limits, size=4_000_000).result for _ in range(20)]
-    assert taken == ["ok"] * 8 + ["rejected"] * 12
-    assert [reported(beat, limits=limits, now_s=60.0, size=4_000_000).result for _ in range(3)] == ["ok"] * 3
 
 
 def test_heartbeats_that_name_namespaces_more_often_than_an_observer_does_are_refused() -> None:

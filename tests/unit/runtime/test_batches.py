@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import cramjam
@@ -10,14 +11,16 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.consumer import fetcher
+from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from runtime.batches import PassedOver
+from runtime.batches import BatchHeader, PassedOver
+from runtime.driver import PacedFetcher
 from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
-from schemas.limits import BATCH
+from schemas.limits import BATCH, Refusal
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import raw_record
 from streams.ingest.mapping import Mapping, Resolver
@@ -58,9 +61,9 @@ def sealed(plain: bytes, first: int, codec: int, body: bytes | None = None) -> b
     return bytes(data)
 
 
-def read(data: bytes, offset: int = 0) -> Iterator[ConsumerRecord]:
+def read(data: bytes, offset: int = 0, gate: "Gate | None" = None) -> Iterator[ConsumerRecord]:
     place = TopicPartition("shop.samples", 3)
-    yield from fetcher.PartitionRecords(place, fetcher.MemoryRecords(data), [], offset, None, None, True, 0)
+    yield from fetcher.PartitionRecords(place, fetcher.MemoryRecords(data), [], offset, None, gate, True, 0)
 
 
 def packed(first: int, values: list[bytes], codec: int, encode: Any, name: str = "name") -> bytes:
@@ -150,3 +153,74 @@ def test_ingest_rejects_it_by_topic_partition_and_offset() -> None:
     found = convert(raw, Resolver(Mapping()))
     assert (found.result, found.code, found.pieces) == ("rejected", "overLimit", [])
     assert "offsets 7 to 8" in found.reason()
+
+
+class Gate:
+    """Refuses batches that begin at these offsets; remembers what it was asked and told."""
+
+    def __init__(self, *refused: int) -> None:
+        self._refused = refused
+        self.asked: list[BatchHeader] = []
+        self.counted: list[int] = []
+
+    def refusal(self, partition: TopicPartition, batch: BatchHeader) -> Refusal | None:
+        assert partition == TopicPartition("shop.samples", 3)
+        self.asked.append(batch)
+        return Refusal("overRate", "too much") if batch.base_offset in self._refused else None
+
+    def unpacked(self, partition: TopicPartition, batch: BatchHeader, unpacked_bytes: int) -> None:
+        self.counted.append(unpacked_bytes)
+
+
+def test_batches_that_a_gate_refuses_are_passed_over_with_one_record_for_all_that_follow_each_other() -> None:
+    bombs = [sealed(batch(0, [b"", b""]), first, 4, zstd_encode(bytes(2 * BATCH.most))) for first in (1, 3, 5)]
+    data = batch(0, [b"first"]) + b"".join(bombs) + batch(7, [b"a", b"b"]) + batch(9, [b"last"])
+    gate = Gate(1, 3, 5, 9)
+    found = list(read(data, gate=gate))
+    assert [(record.offset, bytes(record.value)) for record in found] == [
+        (0, b"first"),
+        (6, b""),
+        (7, b"a"),
+        (8, b"b"),
+        (9, b""),
+    ]
+    text = found[1].value.refusal.text
+    assert (
+        text == f"3 batches of {sum(map(len, bombs))} bytes with offsets 1 to 6 (6 records) are passed over: too much"
+    )
+    asked = {each.base_offset: each.records for each in gate.asked}
+    assert asked == {0: 1, 1: 2, 3: 2, 5: 2, 7: 2, 9: 1}
+    assert gate.counted == []
+
+
+def test_a_gate_is_told_what_a_batch_was_unpacked_and_the_bound_where_it_was_not() -> None:
+    gate = Gate()
+    bomb = sealed(batch(0, [b""]), 1, 4, zstd_encode(bytes(2 * BATCH.most)))
+    assert len(list(read(packed(0, [bytes(70_000)], 4, zstd_encode) + bomb, gate=gate))) == 2
+    assert 70_000 < gate.counted[0] < 70_200
+    assert gate.counted[1] == BATCH.most
+
+
+def test_a_name_that_is_not_utf_8_does_not_get_a_batch_past_the_gate() -> None:
+    gate = Gate(1, 2)
+    found = list(read(batch(0, [b"first"], "??") + batch(1, [b"x"]) + batch(2, [b"y"]) + batch(3, [b"z"]), gate=gate))
+    assert [(record.offset, bytes(record.value)) for record in found] == [(0, b"first"), (2, b""), (3, b"z")]
+
+
+async def test_partitions_are_read_in_turn_whatever_one_has() -> None:
+    """500 records are read at a time: a partition of 10,000 keeps no other waiting for more than its own 500."""
+    places = [TopicPartition("shop.samples", number) for number in range(3)]
+    assignment = Assignment(set(places))
+    paced = PacedFetcher.__new__(PacedFetcher)
+    paced._subscriptions = SimpleNamespace(reassignment_in_progress=False)
+    paced._records, paced._wait_consume_future = {}, None
+    paced._notify = lambda future: None
+    for tp, count in zip(places, (10_000, 10_000, 5), strict=True):
+        assignment.state_value(tp).seek(0)
+        data = fetcher.MemoryRecords(batch(0, [b"x"] * count))
+        held = fetcher.PartitionRecords(tp, data, [], 0, None, None, True, 0)
+        paced._records[tp] = fetcher.FetchResult(tp, partition_records=held, assignment=assignment, backoff=0)
+    turns = [
+        {tp.partition: len(found) for tp, found in (await paced.fetched_records([], 0, 500)).items()} for _ in range(5)
+    ]
+    assert turns == [{0: 500}, {1: 500}, {2: 5, 0: 495}, {1: 500}, {0: 500}]
