@@ -91,6 +91,8 @@ def _step_name(step: Step) -> str:
         "partialView": "partial view",
         "allotment": "share of FleetHPA",
         "capacity": "capacity group",
+        "clusters": "clusters by themselves",
+        "shares": "shares not reached",
     }
     return names.get(step.step, step.step)
 

@@ -23,7 +23,7 @@ from schemas.settings import settings_of
 from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
 from streams.archive.layout import ArchiveError
-from streams.state.fleet import away, spilled
+from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa
 from streams.state.inputs import override_in_force
@@ -319,7 +319,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
 
 def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberView]:
     gone, left = away(fleet, clock_ms, period_ms), spilled(fleet, clock_ms, period_ms)
-    rooms = caps_of(fleet.rooms)
+    rooms, problems = caps_of(fleet.rooms), dict(unreached(fleet, clock_ms, period_ms))
     for each in fleet.spec.clusters:
         account, part = fleet.accounts[each.name], fleet.parts.get(each.name)
         yield MemberView(
@@ -331,6 +331,7 @@ def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberV
             is_away=each.name in gone,
             is_spilled=each.name in left,
             room=rooms.get(each.name),
+            problem=problems.get(each.name, ""),
         )
 
 

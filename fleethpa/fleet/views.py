@@ -63,7 +63,8 @@ class MemberView(NamedTuple):
     `may_have`: the most that it can have until it reports again, by its report and what was allotted to it.
     `reported_ms`: when its newest report came (log time; 0: none did). `is_away`: it has not reported for two sync
     periods; `is_spilled`: for so long that what it has does not count any more. `room`: how many pods it has nodes
-    for, where some have waited for a node; None: none has.
+    for, where some have waited for a node; None: none has. `problem`: why it does not have its share, or what does not
+    count of what it reports; empty: nothing is wrong.
     """
 
     cluster: FleetCluster
@@ -74,6 +75,7 @@ class MemberView(NamedTuple):
     is_away: bool
     is_spilled: bool = False
     room: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -274,12 +276,17 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
 
 
 def _of_members(members: Iterable[MemberView]) -> Iterator[Problem]:
-    """The clusters of a FleetHPA that are away: it adds up no pods of theirs, and cannot change what they have."""
+    """The clusters of a FleetHPA that are away: it adds up no pods of theirs, and cannot change what they have; and
+    those that do not have their share.
+    """
     for each in members:
         if each.is_away:
             what = "is away" if each.has is not None else "has not reported under the present spec"
             text = f"cluster {each.cluster.name} {what}"
             yield Problem("away", text, text)
+        elif each.problem:
+            text = f"cluster {each.cluster.name}: {each.problem}"
+            yield Problem("share", text, text)
 
 
 def _for_want_of_metrics(view: HpaView, why: str) -> Problem:

@@ -397,6 +397,8 @@ def _state(member: MemberView, now_ms: int) -> tuple[str, str]:
         return f"away since {clock(member.reported_ms, now_ms)}{counted}", "trouble"
     if member.has is None:
         return "has not reported yet", "held"
+    if member.problem:
+        return member.problem, "trouble"
     if member.room is not None:
         return f"has nodes for {member.room}", "held"
     if member.may_have > member.has:

@@ -248,7 +248,9 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     showed something else than before at `moved_ms`; 0: none. `totals`: what all together showed of each metric at the
     last evaluation, and `drift`: by how much that has changed since. `shares`: the newest division, which has differed
     from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
-    `begun`: the clusters whose recommendations are in the windows of the whole.
+    `begun`: the clusters whose recommendations are in the windows of the whole. `lacking`: the clusters whose scale
+    shows less than their share, and since when. `over`: the clusters whose own metrics asked for more than their own
+    maxReplicas at the last evaluation, where that bounded the total.
     """
 
     spec: FleetSpec
@@ -264,6 +266,12 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     moved_ms: int = 0
     totals: tuple[int, ...] = ()
     drift: tuple[int, ...] = ()
+    lacking: dict[str, int] = {}
+    over: tuple[str, ...] = ()
+
+    def most_of(self, name: str) -> int:
+        """Return the maxReplicas of a cluster."""
+        return next((each.max_replicas for each in self.spec.clusters if each.name == name), 0)
 
     def parts_bytes(self, member: str, part: str) -> int:
         """Give the size of the parts of all clusters with this one of a member."""

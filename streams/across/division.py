@@ -20,6 +20,7 @@ Shares = Mapping[str, int]
 """Replicas of each member, by name."""
 
 UNLIMITED: Final = 2**31 - 1
+NO_SHARES: Final[Shares] = {}
 
 
 def contradiction(members: Sequence[FleetCluster], least: int, most: int) -> str:
@@ -57,6 +58,14 @@ def divide(total: int, members: Sequence[FleetCluster], strategy: Strategy = "We
             rest -= given
         return shares
     return _weighted(total, members) if rest > 0 else shares
+
+
+def _keeping(total: int, members: Sequence[FleetCluster], keeps: Shares) -> Sequence[FleetCluster]:
+    """Return the members with minimums that leave each what it keeps, as far as the total suffices for all."""
+    least = {each.name: max(each.min_replicas, min(keeps.get(each.name, 0), each.max_replicas)) for each in members}
+    if not keeps or sum(least.values()) > total:
+        return members
+    return [structs.replace(each, min_replicas=least[each.name]) for each in members]
 
 
 def _weighted(total: int, members: Sequence[FleetCluster]) -> dict[str, int]:
@@ -121,13 +130,25 @@ class Divided(Struct, frozen=True):
 
 
 def next_division(
-    total: int, members: Sequence[FleetCluster], spec: FleetSpec, before: Divided, now_ms: int
+    total: int,
+    members: Sequence[FleetCluster],
+    spec: FleetSpec,
+    before: Divided,
+    now_ms: int,
+    keeps: Shares = NO_SHARES,
 ) -> Divided:
     """Divide `total` after `before`, at `now_ms`: a change of the total is settled, and a division that has differed
-    from the spec's for `rebalance_after_ms` becomes that one. `members`: those clusters of the spec that take part.
+    from the spec's for `rebalance_after_ms` becomes that one.
+
+    Args:
+        members: those clusters of the spec that take part.
+        keeps: what is not taken from a cluster where the total falls; where the division is made as the spec asks for,
+            the weights alone say what each has.
     """
     wanted = divide(total, members, spec.strategy)
-    shares = settle(total, members, before.shares, spec.strategy)
+    falls = total < sum([before.shares.get(each.name, 0) for each in members])
+    keeping = _keeping(total, members, keeps) if falls else members
+    shares = settle(total, keeping, before.shares, spec.strategy)
     if shares == wanted:
         return Divided(shares)
     since_ms = now_ms if before.differs_since_ms is None else before.differs_since_ms

@@ -20,7 +20,8 @@ from streams.analysis.shadowreport import MIN_AGREEMENT, MIN_DECISIONS
 from streams.history.recorded import Recorded
 from streams.hpa.autoscaler import UTILIZATION
 from streams.hpa.grouping import Groups
-from streams.state.fleet import bounded_whole, divided
+from streams.hpa.observation import Scale
+from streams.state.fleet import bounded_whole, bounds_of, divided, with_bounds
 from streams.state.inputs import EvaluationInputs, FleetInputs
 
 _WHOLE_REQUEST = 100
@@ -43,11 +44,13 @@ def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) ->
         raise CandidateError(f"{inputs.hpa}: {problem}")
     row = structs.replace(known.row, spec=spec)
     joined = structs.replace(known.joined, answers=_answers(inputs, known, tried))
+    bounded_spec = bounded_whole(autoscaler, row, known.now_ms, inputs.period_ms)
+    if isinstance(joined.scale, Scale):
+        settings, is_enforced, present = inputs.settings, inputs.mode == "enforce", joined.scale.spec_replicas
+        bounds = bounds_of(row, bounded_spec, settings, is_enforced, known.now_ms, inputs.period_ms)
+        bounded_spec = with_bounds(bounded_spec, bounds, present, inputs.history, known.now_ms, settings.rules)
     return structs.replace(
-        inputs,
-        spec=tried.spec,
-        autoscaler=bounded_whole(autoscaler, row, known.now_ms, inputs.period_ms),
-        fleet=FleetInputs(joined, row, known.now_ms),
+        inputs, spec=tried.spec, autoscaler=bounded_spec, fleet=FleetInputs(joined, row, known.now_ms)
     )
 
 

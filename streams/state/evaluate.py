@@ -17,6 +17,7 @@ from schemas.limits import OverLimitError
 from streams.across.allotments import STEP as CAPACITY_STEP
 from streams.across.allotments import FleetRow
 from streams.hpa import reconcile
+from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import (
     Conditions,
     Evaluation,
@@ -159,7 +160,7 @@ def _memo_of(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     replaced = decided.replaced
     if not subject.hpa.is_fast or limits_.wanted is not None or _override(subject) is not None:
         return None
-    if replaced is not None and replaced.step != "allotment":
+    if (replaced is not None and replaced.step != "allotment") or decided.of_clusters:
         return None
     return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
@@ -181,7 +182,7 @@ def decide(subject: Subject, observed: Observed) -> Decided:
     if subject.ignores:
         return Decided(_ignored(observed, observed.history, row.generation), row.failures)
     evaluation = reconcile.decide(
-        subject.autoscaler,
+        _bounded(subject, observed),
         observed.status,
         observed.observation,
         observed.history,
@@ -200,6 +201,14 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         evaluation, allotted = fleet.with_share(evaluation, subject.autoscaler, row.share, observed.status)
         step = allotted or step
     return Decided(evaluation, failures, step)
+
+
+def _bounded(subject: Subject, observed: Observed) -> Autoscaler:
+    """Return the spec that is decided by: that of a FleetHPA within what its clusters' own metrics let it be."""
+    if subject.bounds is None or observed.replicas is None:
+        return subject.autoscaler
+    rules, now_ms = subject.settings.controller.rules, subject.evaluated_ms
+    return fleet.with_bounds(subject.autoscaler, subject.bounds, observed.replicas, observed.history, now_ms, rules)
 
 
 def _override(subject: Subject) -> Override | None:
@@ -305,8 +314,21 @@ def _divide(
     if observed.replicas is not None:
         begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
         known = structs.replace(known, begun=begun)
-    subject.hpa.row.fleet = fleet.divided(known, total, most, is_enforced, now_ms, period_ms)
-    return structs.replace(decided, evaluation=evaluation), structs.replace(limits_, wanted=None)
+    bounds = subject.bounds
+    after = fleet.divided(known, total, most, is_enforced, now_ms, period_ms, {} if bounds is None else bounds.keeps)
+    bounded = fleet.bounds_steps(subject.autoscaler, bounds, decided.evaluation)
+    after = fleet.with_over(after, bounds, bounded)
+    subject.hpa.row.fleet = after
+    missing = fleet.shares_steps(after, now_ms, period_ms)
+    constraints = [*limits_.constraints, *([fleet.CONSTRAINT] if bounded else [])]
+    result = limits_.result
+    if missing and evaluation.current_replicas is not None:
+        # What is not reached for long is not there: else the whole would seem to have it.
+        has = fleet.there_is(after, now_ms, period_ms)
+        evaluation = structs.replace(evaluation, current_replicas=has)
+        result = structs.replace(result, status={**result.status, "currentReplicas": has})
+    decided = structs.replace(decided, evaluation=evaluation, of_clusters=(*bounded, *missing))
+    return decided, structs.replace(limits_, wanted=None, result=result, constraints=constraints)
 
 
 def _part(subject: Subject, observed: Observed) -> PartObservation | None:
@@ -418,7 +440,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         origin=row.origin,
         generation=row.generation,
         spec=hpa.spec,
-        autoscaler=subject.autoscaler,
+        autoscaler=_bounded(subject, observed),
         status=observed.status,
         observation=seen,
         history=observed.history,

@@ -135,9 +135,10 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         found = fleet.seen_at_rest(row.fleet, memo.fleet, autoscaler, scale, state.now_ms, period_ms)
         if found is None or found[0].scale != scale or found[0].pods != pods or found[0].ambiguous:
             return None
-        read, whole = found[0].answers, found[1]
-        if asked_of_prometheus(namespace, hpa.queries) != memo.promql:
+        if fleet.is_raised(row.fleet, autoscaler, settings, scale.spec_replicas, state.now_ms):
             return None
+        read, whole = found[0].answers, found[1]
+        read = None if asked_of_prometheus(namespace, hpa.queries) != memo.promql else read
     elif type(pods) is TargetPods:
         read = _read(memo, pods, state, namespace, hpa, settings, now_ms)
         if memo.share is not None and read is not None:

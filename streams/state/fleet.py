@@ -5,7 +5,7 @@ own time; the whole is evaluated once all clusters have, divides the total, and 
 is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,10 +27,12 @@ from streams.across.allotments import (
     obeyed,
     outstanding,
 )
-from streams.across.division import ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
-from streams.hpa.autoscaler import Autoscaler
+from streams.across.bounds import ClusterNeed, FleetBounds, fleet_bounds, need_of
+from streams.across.division import NO_SHARES, ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
+from streams.hpa.normalize import scale_up_limit
 from streams.hpa.observation import PodCounts, Scale, ScaleFailure
 from streams.hpa.parts import (
     PartObservation,
@@ -43,6 +45,8 @@ from streams.hpa.parts import (
     within,
     written_part,
 )
+from streams.hpa.rules import Rules
+from streams.state.clustersettings import Effective
 from streams.state.inputs import replaced_by
 from streams.state.logtime import STEP_LIMIT_MS
 from streams.state.namespace import Namespace
@@ -163,7 +167,9 @@ def take_report(
     account = fleet.accounts.get(member)
     if account is None or item.revision != revision:
         return fleet
-    made, accounts = MemberReport(item.obeys, item.replicas, item.most), fleet.accounts
+    # More than its own maxReplicas does not count: it would leave the others nothing.
+    most = fleet.most_of(member)
+    made, accounts = MemberReport(item.obeys, min(item.replicas, most), min(item.most, most)), fleet.accounts
     is_same = account.report == made
     if not is_same and (after := booked(account, made)) is not account:
         accounts = accounts | {member: after}
@@ -259,9 +265,8 @@ def seen_by(
 
     Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
     """
-    gone = away(fleet, now_ms, period_ms)
-    read = {name: fleet.parts[name].part for name in fleet.accounts if name in fleet.parts and name not in gone}
-    names = [name for name, fit in zip(read, fits(read.values(), autoscaler), strict=True) if fit]
+    gone, read = away(fleet, now_ms, period_ms), _read(fleet, autoscaler, now_ms, period_ms)
+    names = list(read)
     if not names:
         return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
     left = spilled(fleet, now_ms, period_ms)
@@ -274,6 +279,59 @@ def seen_by(
     if not isinstance(whole.scale, Scale):
         return whole
     return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=_present(fleet, names, is_enforced)))
+
+
+def _read(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int) -> dict[str, PartObservation]:
+    """Return the newest parts of the clusters that are not away, as far as they are of this spec."""
+    gone = away(fleet, now_ms, period_ms)
+    read = {name: fleet.parts[name].part for name in fleet.accounts if name in fleet.parts and name not in gone}
+    return {name: read[name] for name, fit in zip(read, fits(read.values(), autoscaler), strict=True) if fit}
+
+
+def bounds_of(
+    fleet: FleetRow,
+    autoscaler: Autoscaler,
+    settings: ControllerSettings,
+    is_enforced: bool,
+    now_ms: int,
+    period_ms: int,
+) -> FleetBounds | None:
+    """Return what the clusters' own metrics let the total be; None: they do not bound it, or not all are known."""
+    read, needs = _read(fleet, autoscaler, now_ms, period_ms), dict[str, ClusterNeed]()
+    if any([fleet.accounts[name].report is None for name in read]):
+        return None
+    for name, part in read.items():
+        most = fleet.most_of(name)
+        need = need_of(part, fleet.accounts[name].present, most, autoscaler, settings, now_ms)
+        if need is not None:
+            needs[name] = need
+    if not needs:
+        return None
+    present = _present(fleet, list(read), is_enforced)
+    return fleet_bounds(needs, joined(list(read.values())), present, autoscaler, settings, now_ms)
+
+
+def is_raised(fleet: FleetRow, autoscaler: Autoscaler, settings: Effective, present: int, now_ms: int) -> bool:
+    """Say whether the clusters' own metrics raise the total of an enforced whole above what it is now."""
+    bounds = bounds_of(fleet, autoscaler, settings.controller, True, now_ms, settings.sync_period_ms)
+    return bounds is not None and bounds.least > present
+
+
+def with_bounds(
+    autoscaler: Autoscaler, bounds: FleetBounds | None, present: int, history: History, now_ms: int, rules: Rules
+) -> Autoscaler:
+    """Return the spec of the whole within what its clusters let the total be. What the total rises by for clusters
+    whose load others hide is bounded by the policies, too.
+    """
+    if bounds is None:
+        return autoscaler
+    most = min(autoscaler.max_replicas, max(bounds.most, autoscaler.min_replicas))
+    least = bounds.least
+    if least > present and autoscaler.scale_up is not None:
+        least = min(least, scale_up_limit(autoscaler.scale_up, present, history, now_ms, rules)[0])
+    elif least > present:
+        least = min(least, max(2 * present, 4))  # as `normalize` bounds it without `behavior`
+    return structs.replace(autoscaler, max_replicas=most, min_replicas=min(max(autoscaler.min_replicas, least), most))
 
 
 def beginning(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -325,14 +383,46 @@ def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_m
 
 
 def divided(
-    fleet: FleetRow, total: int | None, maximum: int, is_enforced: bool, now_ms: int, period_ms: int
+    fleet: FleetRow,
+    total: int | None,
+    maximum: int,
+    is_enforced: bool,
+    now_ms: int,
+    period_ms: int,
+    keeps: Mapping[str, int] = NO_SHARES,
 ) -> FleetRow:
     """Divide the total among the clusters that are not away, and allot; without a total nothing moves.
 
     Args:
         maximum: of the whole, clusters that are away included, but for those that are spilled.
         is_enforced: allot; else the division is only shown.
+        keeps: what is not taken from a cluster where the total falls.
     """
+    after = _divided(fleet, total, maximum, is_enforced, now_ms, period_ms, keeps)
+    lacking = _lacking(after, now_ms, period_ms) if is_enforced else {}
+    return after if lacking == after.lacking else structs.replace(after, lacking=lacking)
+
+
+def _lacking(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, int]:
+    """Return the clusters that take part and have less than their share, and since when."""
+    gone = away(fleet, now_ms, period_ms)
+    return {
+        name: fleet.lacking.get(name, now_ms)
+        for name, share in fleet.shares.items()
+        if name not in gone and (known := fleet.accounts.get(name)) is not None
+        if known.report is not None and known.report.replicas < share
+    }
+
+
+def _divided(
+    fleet: FleetRow,
+    total: int | None,
+    maximum: int,
+    is_enforced: bool,
+    now_ms: int,
+    period_ms: int,
+    keeps: Mapping[str, int],
+) -> FleetRow:
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
     kept, members = _seen(fleet, now_ms), [each for each in fleet.spec.clusters if each.name not in gone]
     if total is None or not members or (not gone and not kept.rooms and _is_divided(fleet, total, is_enforced)):
@@ -341,7 +431,7 @@ def divided(
     known = fleet.shares
     before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
     roomy = capped(total, members, caps_of(kept.rooms))
-    made = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms)
+    made = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms, keeps)
     accounts = fleet.accounts
     if is_enforced:
         accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
@@ -372,7 +462,7 @@ def is_at_rest(
 ) -> bool:
     """Say whether the clusters have what the newest division of this total gives them, and nothing else is known."""
     return (
-        not (fleet.rooms or outstanding(fleet.accounts) or away(fleet, now_ms, period_ms))
+        not (fleet.rooms or fleet.lacking or outstanding(fleet.accounts) or away(fleet, now_ms, period_ms))
         and _is_divided(fleet, total, is_enforced)
         and len(fleet.parts) == len(fleet.accounts)
         and all(fits([each.part for each in fleet.parts.values()], autoscaler))
@@ -406,9 +496,97 @@ def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
     for name in fleet.fresh if after_ms else ():
         part = fleet.parts[name].part
         if isinstance(part.scale, Scale):
-            replicas = part.scale.spec_replicas
-            rooms[name] = next_room(rooms.get(name, ROOM), replicas, part.pods.waiting, after_ms, now_ms)
+            # What is allotted and not there, for whatever reason, is as good as pods that wait for a node.
+            has, allotted = (
+                part.scale.spec_replicas,
+                max(part.scale.spec_replicas, fleet.accounts[name].newest.replicas),
+            )
+            waiting = part.pods.waiting + allotted - has
+            rooms[name] = next_room(rooms.get(name, ROOM), allotted, waiting, after_ms, now_ms)
     return {name: room for name, room in rooms.items() if room != ROOM}
+
+
+def shares_steps(fleet: FleetRow, now_ms: int, period_ms: int) -> list[Step]:
+    """Return the step of a decision that says which clusters do not have their shares, and why; none where all have, or
+    where they are on their way.
+    """
+    why = dict(unreached(fleet, now_ms, period_ms))
+    if not why:
+        return []
+    known = {name: fleet.accounts[name].report for name in fleet.shares}
+    has = sum([each.replicas for each in known.values() if each is not None])
+    return [Step(step="shares", in_=sum(fleet.shares.values()), out=has, detail=why)]
+
+
+def unreached(fleet: FleetRow, now_ms: int, period_ms: int) -> Iterator[tuple[str, str]]:
+    """Return the clusters that do not have their shares and have not for long, or to which not all is allotted, each
+    with the reason; and those that report more than their own maxReplicas.
+    """
+    long_ms = _longest_ms(period_ms)
+    for name, account in fleet.accounts.items():
+        claimed, most = _claimed(fleet, name), fleet.most_of(name)
+        if claimed > most:
+            yield name, f"says that it has {claimed}, more than its maxReplicas {most}: the rest does not count"
+        elif name in fleet.over:
+            yield name, f"its metrics ask for more than its maxReplicas {most}: the rest does not count"
+        if name not in fleet.lacking or account.report is None:
+            continue
+        has, share = account.report.replicas, fleet.shares[name]
+        if account.newest.replicas < share:
+            yield name, f"share {share}, {account.newest.replicas} allotted: {_blockers(fleet, name)}"
+        elif now_ms - fleet.lacking[name] > long_ms:
+            what = (
+                "has not got its share" if account.report.obeys < account.newest.number else "its scale does not follow"
+            )
+            yield name, f"share {share}, has {has}: {what}"
+
+
+def _claimed(fleet: FleetRow, name: str) -> int:
+    """Return the replicas that the scale of a cluster shows, as it reported last, however many they are."""
+    part = fleet.parts.get(name)
+    return part.part.scale.spec_replicas if part is not None and isinstance(part.part.scale, Scale) else 0
+
+
+def _blockers(fleet: FleetRow, name: str) -> str:
+    """Say what keeps an addition from a cluster."""
+    unknown = [other for other, each in fleet.accounts.items() if each.report is None or each.fence]
+    if unknown:
+        return f"{', '.join(unknown)} must report first"
+    more = {other: each.counted for other, each in fleet.accounts.items()}
+    above = [other for other in more if other != name and more[other] > fleet.shares.get(other, 0)]
+    return ", ".join(f"{other} may have {more[other]}" for other in above) or "all clusters together may have no more"
+
+
+def there_is(fleet: FleetRow, now_ms: int, period_ms: int) -> int:
+    """Return what the clusters that are not away have, as they reported last."""
+    gone = away(fleet, now_ms, period_ms)
+    reports = [each.report for name, each in fleet.accounts.items() if name not in gone]
+    return sum([each.replicas for each in reports if each is not None])
+
+
+def bounds_steps(autoscaler: Autoscaler, bounds: FleetBounds | None, evaluation: Evaluation) -> list[Step]:
+    """Return the step of a decision that says how the clusters' own metrics bounded the total; none: they did not."""
+    found = evaluation.normalization
+    if bounds is None or evaluation.desired_replicas is None:
+        return []
+    wanted = evaluation.current_replicas or 0 if found is None else found.stabilized
+    made = evaluation.desired_replicas
+    if wanted < made <= bounds.least and made > autoscaler.min_replicas:
+        return [Step(step="clusters", in_=wanted, out=made, detail={"keep": _listed(bounds.keeps)})]
+    if wanted > made >= bounds.most and made < autoscaler.max_replicas:
+        return [Step(step="clusters", in_=wanted, out=made, detail={"countWith": _listed(bounds.counted)})]
+    return []
+
+
+def with_over(fleet: FleetRow, bounds: FleetBounds | None, steps: Sequence[Step]) -> FleetRow:
+    """Return the row with the clusters whose metrics ask for more than they count with, where that bounds the total."""
+    is_capped = any(["countWith" in each.detail for each in steps])
+    over = bounds.over if bounds is not None and is_capped else ()
+    return fleet if over == fleet.over else structs.replace(fleet, over=over)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join([f"{name} {count}" for name, count in counts.items()])
 
 
 def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enforced: bool) -> list[Message]:

@@ -11,6 +11,8 @@ from msgspec import Struct, structs
 from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import TOLERANCE, Decision, Step
+from streams.across.allotments import FleetRow
+from streams.across.bounds import FleetBounds
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, History, Pending, ReconcileResult
 from streams.hpa.metrics import JoinedObservation
@@ -18,7 +20,7 @@ from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state import fleet, records
 from streams.state.budget import Way
 from streams.state.clustersettings import Effective
-from streams.state.fleet import beginning, bounded_whole, seen_by, with_past_of
+from streams.state.fleet import beginning, bounded_whole, bounds_of, seen_by, with_past_of
 from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
 from streams.state.guards import Standing, asked_mode, ignored, standing
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
@@ -44,6 +46,8 @@ class Subject(Struct, frozen=True, gc=False):
     scale_row: ScaleRow | None
     evaluated_ms: int
     """Time as of which the evaluation decides (`streams.state.timing.as_of`)."""
+    bounds: FleetBounds | None = None
+    """Of a FleetHPA: what its clusters' own metrics let the total be; None: anything within the spec."""
 
     @property
     def follows_native(self) -> bool:
@@ -101,7 +105,15 @@ def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
         bool(hpa.ignored),
         namespace.scales.get(hpa.target),
         as_of(state.now_ms, hpa.row.evaluated_ms, settings.sync_period_ms),
+        None if fleet is None else _bounds_of(fleet, autoscaler, state, namespace, hpa, settings),
     )
+
+
+def _bounds_of(
+    fleet: FleetRow, autoscaler: Autoscaler, state: State, namespace: Namespace, hpa: Hpa, settings: Effective
+) -> FleetBounds | None:
+    is_enforced = standing(namespace, hpa, settings).mode == "enforce"
+    return bounds_of(fleet, autoscaler, settings.controller, is_enforced, state.now_ms, settings.sync_period_ms)
 
 
 def observe(subject: Subject) -> Observed:
@@ -216,6 +228,8 @@ class Decided(Struct, frozen=True, gc=False):
     """Evaluations in a row that found no metrics, as far as they are counted."""
     replaced: Step | None = None
     """The fallback or the override that took the place of what the metrics ask for."""
+    of_clusters: tuple[Step, ...] = ()
+    """Of a FleetHPA: how its clusters bounded the total, and which of them do not have their shares."""
 
 
 class Limited(Struct, frozen=True, gc=False):
@@ -255,7 +269,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         shown |= {"clusters": fleet.shown(row.fleet, state.now_ms, subject.settings.sync_period_ms)}
     rules = subject.settings.rules
     own = (facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine)
-    digest = records.digest((*own, rules) if rules else own)
+    digest = records.digest((*own, *([rules] if rules else []), *decided.of_clusters))
     if wanted is None and records.repeats(row, digest, state.now_ms):
         short = records.short_record(state, name, row.full_decision, evaluation.metrics, evaluation.proposal)
         return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, short))
@@ -304,7 +318,7 @@ def _decision(
         reason=facts.reason,
         selected_metric=facts.selected_metric,
         metrics=list(map(records.metric_decision, evaluation.metrics)),
-        steps=records.with_replaced(steps, decided.replaced, evaluation),
+        steps=[*records.with_replaced(steps, decided.replaced, evaluation), *decided.of_clusters],
         constraints_applied=limits_.constraints,
         wants=facts.wants,
         expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,

@@ -39,6 +39,8 @@ class Fleet:
         self.waiting: list[Message] = []
         self.decided: dict[str, list[dict[str, Any]]] = {name: [] for name in self.logs}
         self.away: set[str] = set()
+        self.refusing: set[str] = set()
+        """Clusters whose API server refuses writes."""
         self.nodes: dict[str, int] = {}
         """For how many pods a cluster has nodes; the others wait."""
         self.most = self.total
@@ -64,12 +66,14 @@ class Fleet:
         mode: str = "enforce",
         minimum: int = 1,
         spec: Mapping[str, Any] | None = None,
+        maxima: Mapping[str, int] | None = None,
         **fleet: Any,
     ) -> None:
-        """Apply the FleetHPA, as the verb does. `spec`: fields of an HPA."""
+        """Apply the FleetHPA, as the verb does. `spec`: fields of an HPA. `maxima`: of clusters that have one."""
         self.revision += 1
         weights = weights or dict.fromkeys(self.replicas, 1)
-        clusters = [FleetCluster(name=each, weight=weights[each], max_replicas=self.maximum) for each in weights]
+        most = dict.fromkeys(weights, self.maximum) | dict(maxima or {})
+        clusters = [FleetCluster(name=each, weight=weights[each], max_replicas=most[each]) for each in weights]
         division = FleetSpec(clusters=clusters, **fleet)
         hpa = make_hpa(NAME, minReplicas=minimum, maxReplicas=self.maximum, **(spec or {}))
         whole = AutoscalerSet(hpa=hpa, origin="central", fleet=division, revision=self.revision)
@@ -119,6 +123,12 @@ class Fleet:
         log.add(Restart(reason="state was lost"))
 
     def _write(self, name: str, decision: dict[str, Any]) -> None:
+        if name in self.refusing:
+            has, text = self.replicas[name], "admission webhook denied the request"
+            failed = Outcome(
+                decision=decision["id"], name=NAME, uid=decision["uid"], result="failed", error=text, spec_replicas=has
+            )
+            return self.add(name, failed)
         self.replicas[name] = wanted = decision["wants"]
         self.most = max(self.most, self.total)
         outcome = Outcome(
