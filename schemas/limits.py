@@ -137,6 +137,8 @@ PACKED_PODS = Limit("pods in a packed answer", 10_000, "pods", "ingest", "the an
 PartCount = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]
 POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
 
+AHEAD = Limit("time of a pushed sample after now", 300_000, "ms", "ingest", REJECTED)
+
 # --- a Prometheus as metric source ------------------------------------------------------------------------------------
 
 _PROM = "observer"

@@ -15,7 +15,6 @@ from schemas import limits
 from schemas import settings as budgets
 from schemas.kubernetes import manifests, quantity
 from schemas.limits import Limit
-from streams.ingest import own
 from streams.ingest import pieces as agentrates
 
 _COMMAND = "the command fails and names file and field"
@@ -27,7 +26,6 @@ ELSEWHERE = [
     Limit("exponent of a quantity", quantity.MAX_EXPONENT, "", "ingest; the command line", limits.REJECTED),
     Limit("window of a removal or addition budget", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
     Limit("window of a guardrail", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
-    Limit("time of an agent's sample after now", own.AHEAD_MS, "ms", "ingest", limits.REJECTED),
     *(
         Limit(
             what,

@@ -34,7 +34,7 @@ from schemas.topics import OUTCOMES
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import Resolver
-from streams.ingest.own import refuse_agents
+from streams.ingest.own import refuse_agents, refuse_future
 from streams.ingest.preflight import IngestConfig, IngestError
 from streams.ingest.sourcerates import cost_of, is_trusted
 
@@ -394,6 +394,8 @@ class Worker(SourceWorker):
         """Convert a record; what it says of a cluster with an agent is refused."""
         raw = raw_record(record)
         found = convert(raw, self._resolver)
+        if not self._config.is_playback:
+            refuse_future(found, int(time.time() * 1000))
         refuse_agents(found, self._registry)
         return self._recorder.encoded(raw, found)
 

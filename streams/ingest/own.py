@@ -18,7 +18,7 @@ from schemas.agents import AgentRegistry, AgentSet, AgentTopics, agent_of_report
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, HandsChanged, Outcome, PublicRecord, central_name
 from schemas.keys import parse_session
-from schemas.limits import PROBLEM, Refusal, shortened
+from schemas.limits import AHEAD, PROBLEM, Refusal, shortened
 from schemas.observed import (
     REFUSED_PART,
     AutoscalerDeleted,
@@ -229,9 +229,6 @@ def takes_foreign(topic: str) -> bool:
 
 # --- reports of agents ------------------------------------------------------------------------------------------------
 
-AHEAD_MS = 300_000
-"""A pushed sample may be from so far in the future: it is kept until an hour after its own time."""
-
 
 class ReceivedAt(NamedTuple):
     """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds."""
@@ -367,9 +364,6 @@ class _Admission:
     # --- samples ------------------------------------------------------------------------------------------------------
 
     def _take_point(self, point: Point) -> None:
-        newest_ms = self._found.received_ms + AHEAD_MS
-        if point.time > newest_ms:
-            raise Refusal("badTime", f"time of {point.metric} is {point.time}, {AHEAD_MS // 1000} s after now or more")
         what = f"samples of namespace {self._namespace}"
         self._rates.take(rates.SAMPLES, (self._namespace, spread_over(series_name(point))), self._moment.at_s, what)
 
@@ -385,6 +379,26 @@ def _clusters(piece: Piece) -> list[str]:
 
 def _whose(agent: AgentSet) -> str:
     return f"the agent of cluster {agent.cluster!r}"
+
+
+# --- every source -----------------------------------------------------------------------------------------------------
+
+
+def refuse_future(found: Conversion, now_ms: int) -> None:
+    """Refuse samples whose time is too far ahead: each would be used until then, and true ones be dropped as older."""
+    newest_ms = now_ms + AHEAD.most
+    for at, piece in enumerate(found.pieces):
+        body = piece.body
+        if not isinstance(body, Samples) or all(point.time <= newest_ms for point in body.points):
+            continue
+        for point in body.points:
+            if point.time > newest_ms:
+                found.points -= 1
+                text = f"time of {point.metric[:200]} is {point.time}, more than {AHEAD.most // 1000} s after now"
+                found.refuse(Refusal("badTime", text))
+        points = [point for point in body.points if point.time <= newest_ms]
+        found.pieces[at] = piece._replace(body=structs.replace(body, points=points))
+    found.pieces = [piece for piece in found.pieces if not isinstance(piece.body, Samples) or piece.body.points]
 
 
 # --- shared topics ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import APPEND_TIME, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.loop import PartitionProgress, SourceWorker, Worker
-from streams.ingest.own import ReceivedAt, admit
+from streams.ingest.own import ReceivedAt, admit, refuse_future
 from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
 from streams.ingest.sourcerates import SourceGate
@@ -57,6 +57,7 @@ class AgentWorker(SourceWorker):
             return None
         raw, now_s = raw_record(record), time.monotonic()
         found = convert(raw, self._resolver)
+        refuse_future(found, int(time.time() * 1000))
         self._agents.admit(found, record, now_s)
         return self._recorder.encoded(raw, found)
 
