@@ -37,7 +37,7 @@ from streams.ingest.convert import convert
 from streams.ingest.hpamanifests import KnownParts
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.own import ReceivedAt, admit, refuse_agents
-from streams.ingest.pieces import AgentRates, Conversion, RawRecord
+from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, RawRecord
 
 EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=2, max_hpas=3)
 REPORTS = EAST.topics.reports
@@ -334,3 +334,18 @@ def test_a_registry_never_goes_back() -> None:
     again = structs.replace(EAST, incarnation=8)
     assert known.apply(again)
     assert (known.agents(), known.agent_of(EAST.topics), known.agent_of(again.topics)) == ([again], None, again)
+
+
+def test_what_goes_into_every_log_partition_has_a_rate_in_bytes_beside_that_in_number() -> None:
+    """Of two kinds as many as their number allows, which are more bytes than may be copied."""
+    limits, copied_bytes, reasons = AgentRates(), 0, set()
+    for second in range(200):
+        serving = Serving(session=SESSION, clusters=["east"], problems={"east": "x" * 900})
+        hands = HandsChanged(cluster="east", holder="h" * 500, generation=second, time=second)
+        found = reported(serving, hands, cluster="", namespace="", limits=limits, now_s=second)
+        copied_bytes += sum(len(encode(piece.body)) for piece in found.pieces)
+        reasons |= {refusal.text for refusal in found.refusals}
+    most_bytes = COPIED_BYTES.burst + 200 * COPIED_BYTES.per_s
+    assert most_bytes - 2_000 < copied_bytes <= most_bytes
+    wanted = "bytes of the agent of cluster 'east' for every log partition: more than 65,536 at once"
+    assert any(reason.startswith(wanted) for reason in reasons), reasons
