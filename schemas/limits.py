@@ -121,6 +121,14 @@ HPA_SELECTOR = Limit("a metric selector", 2 * 1024, _JSON, _ALL, IGNORED)
 UID = Limit("metadata.uid", 128, "characters", _ALL, IGNORED)
 HPA_DEPTH = Limit("depth", 32, "levels of JSON", "ingest", REJECTED)  # deeper than any field of an HPA
 
+JSON_DEPTH = Limit(
+    "JSON in a found Secret, a provider file or the answer of a plugin",
+    64,
+    "levels",
+    "observer, reconciler",
+    "the cluster keeps what was known of it; the error names the object, in `get clusters` and on `/readyz`",
+)
+
 # --- pods, scales, metrics --------------------------------------------------------------------------------------------
 
 POD = Limit("object", 16 * 1024, _JSON, _ALL, "the pod is taken without labels, so it counts for no HPA; " + REJECTED)

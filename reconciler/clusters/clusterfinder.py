@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ClusterError
+from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, Member, vetted
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
+from schemas.jsontext import check_depth
 from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,8 @@ OnMembers = Callable[[Members], Awaitable[None]]
 NoteFinding = Callable[[str, str | None], None]
 """A source or object, and why it cannot be read; None: it can (again)."""
 _Read = Callable[[Json], Iterable[Member]]
+_ODD_OBJECT = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError)
+"""What a single object can raise, whatever is written in it: it concerns no other."""
 _Stamps = dict[str, tuple[int, int, int]]
 """File → what changes when it changes."""
 
@@ -125,6 +128,8 @@ class ClusterFinder:
         self._sources, self._note = sources, note
         self._known: dict[tuple[str, str], list[Member]] = {}
         """(source, file or object) → the clusters that it named when it could last be read."""
+        self._holders: dict[str, str] = {}
+        """Cluster → the object or file that named it last: another one does not take it over."""
         self._noted: set[str] = set()
         self._news = asyncio.Event()
 
@@ -206,9 +211,14 @@ class ClusterFinder:
         return lambda item: [vetted(each, self._sources.allowed) for each in read(item)]
 
     def members(self) -> Members:
-        """All clusters by name, as they could last be read; of two with one name, the fixed or the first one counts."""
+        """All clusters by name, as they could last be read; of two with one name, the fixed one counts, or the one that
+        was there.
+        """
         fixed = {each.name: Member(each) for each in self._sources.fixed}
-        found, problems = foundclusters.checked(each for listed in self._known.values() for each in listed)
+        found, problems = foundclusters.checked(
+            (each for listed in self._known.values() for each in listed), self._holders
+        )
+        self._holders = {name: each.origin for name, each in found.items()}
         for name in [name for name in found if name in fixed]:
             problems.append(f"{found.pop(name).origin}: cluster {name} is one of the options already: rename one")
         self._note_problems(problems)
@@ -267,7 +277,8 @@ class ClusterFinder:
                 begin = {"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
                 request = f"{path}?{urlencode(_selecting(selector) | begin)}"
                 async for event in client.watch(request, silence_s=WATCH_S + _SILENCE_MARGIN_S):
-                    self._take_object(source, event["object"], read, is_there=event["type"] != "DELETED")
+                    with reading(f"an event of {path} cannot be read"):
+                        self._take_object(source, event["object"], read, is_there=event["type"] != "DELETED")
             except ClusterError as error:
                 self._note(source, str(error))
                 await asyncio.sleep(pause_s)
@@ -277,7 +288,8 @@ class ClusterFinder:
         """Take a collection as it is now; gives its version."""
         listed = await client.get_object(f"{path}?{urlencode(_selecting(selector))}")
         source = _source(path, selector)
-        self._replace(source, listed["items"], read)
+        with reading(f"the list of {path} cannot be read"):
+            self._replace(source, listed.get("items") or [], read)
         self._note(source, None)
         return str(listed["metadata"]["resourceVersion"])
 
@@ -300,9 +312,12 @@ class ClusterFinder:
             self._note(where, None)
         else:
             try:
-                self._known[key] = list(read())
+                members = list(read())
+                for each in members:
+                    check_depth(each.config.document)
+                self._known[key] = members
                 self._note(where, None)
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
+            except _ODD_OBJECT as error:
                 text = str(error) if isinstance(error, FindingError) else f"{where}: {type(error).__name__}: {error}"
                 log.error("a cluster cannot be read from its object", extra={"error": text})
                 self._note(where, text)

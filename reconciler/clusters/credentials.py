@@ -33,6 +33,7 @@ from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from runtime.tls import without_prompt
+from schemas.jsontext import read_document
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 from schemas.proxies import proxy_refusal
@@ -171,7 +172,8 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     if process.returncode:
         stated = complaint.decode("utf-8", "replace").strip()[-_STATED_BYTES:]
         raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'no message'}")
-    status = json.loads(written).get("status")
+    credential = read_document(written)
+    status = credential.get("status") if isinstance(credential, dict) else None
     if not isinstance(status, dict):
         raise ConfigException(f"exec plugin {name} wrote no ExecCredential with a status")
     return status

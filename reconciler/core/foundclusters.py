@@ -7,7 +7,6 @@ in one way wherever they come from.
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from reconciler.core.clusterkeys import (
     unknown_key,
     user_refusal,
 )
+from schemas.jsontext import read_document
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 
@@ -102,6 +102,7 @@ class Allowed:
 
 
 NOTHING_ALLOWED: Final = Allowed()
+NOBODY: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -117,18 +118,33 @@ class AccessProvider:
     envs_policy: str = ""
 
 
-def checked(found: Iterable[Member]) -> tuple[dict[str, Member], list[str]]:
-    """The clusters by name, and what is wrong: of two of one name the first (by origin) counts."""
-    clusters: dict[str, Member] = {}
+def checked(found: Iterable[Member], holders: Mapping[str, str] = NOBODY) -> tuple[dict[str, Member], list[str]]:
+    """The clusters by name, and what is wrong.
+
+    Of several objects that name one cluster the one that named it before stays (`holders`: name → origin); if none of
+    them did, neither counts: whoever may write one of them would else take the cluster over.
+    """
+    named: dict[str, list[Member]] = {}
     problems = []
     for each in sorted(found, key=lambda one: one.origin):
         name = each.config.name
         if not name or "/" in name or name == "*":
             problems.append(f"{each.origin}: {name!r} cannot be a cluster's name: use one without a slash")
-        elif (other := clusters.get(name)) is not None:
-            problems.append(f"{each.origin}: cluster {name} is named by {other.origin} already: rename one")
-        else:
-            clusters[name] = each
+        elif each not in named.setdefault(name, []):  # one object may be found by two labels
+            named[name].append(each)
+    clusters = {}
+    for name, members in named.items():
+        holder = members[0] if len(members) == 1 else next((e for e in members if e.origin == holders.get(name)), None)
+        if holder is not None:
+            clusters[name] = holder
+        for other in members:
+            if holder is None:
+                others = ", ".join(each.origin for each in members if each is not other)
+                problems.append(
+                    f"{other.origin}: cluster {name} is named by {others}, too: neither is used, rename one"
+                )
+            elif other is not holder:
+                problems.append(f"{other.origin}: cluster {name} is named by {holder.origin} already: rename one")
     return clusters, problems
 
 
@@ -274,7 +290,7 @@ def from_argocd_secret(secret: JsonView) -> list[Member]:
     if not server:
         raise FindingError(f"{origin}: data.server: Required value")
     try:
-        config = json.loads(data.get("config") or "{}")
+        config = read_document(data.get("config") or "{}")
     except ValueError as error:
         raise FindingError(f"{origin}: data.config: not JSON: {error}") from error
     if not isinstance(config, dict):
@@ -346,7 +362,7 @@ def providers_of(text: str, origin: str) -> list[AccessProvider]:
     Source: cluster-inventory-api pkg/access/config.go `Config`, `Provider`.
     """
     try:
-        document = json.loads(text)
+        document = read_document(text)
         listed = document["providers"]
     except (ValueError, TypeError, KeyError) as error:
         raise FindingError(f"{origin}: must be JSON with a list `providers`") from error

@@ -253,13 +253,20 @@ def stated_error(body: bytes) -> str:
     """The error that a body states, such as `bad_data: …`; empty: it states none."""
     try:
         answer = _ANSWER.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ""
     return f"{answer.error_type}: {answer.error}" if answer.status == "error" else ""
 
 
 def read_result(body: bytes) -> PromResult:
     """The result of an instant query. Raises ValueError: the body is not one."""
+    try:
+        return _result(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _result(body: bytes) -> PromResult:
     data = msgspec.json.decode(_ANSWER.decode(body).data, type=_Data)
     if data.result_type == "scalar":
         value = msgspec.json.decode(data.result, type=tuple[float, str])
@@ -271,7 +278,10 @@ def read_result(body: bytes) -> PromResult:
 
 def read_names(body: bytes) -> list[str]:
     """The values of a label. Raises ValueError: the body is not a list of them."""
-    return sorted(msgspec.json.decode(_ANSWER.decode(body).data, type=list[str]))
+    try:
+        return sorted(msgspec.json.decode(_ANSWER.decode(body).data, type=list[str]))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def milli_of(number: float) -> int | None:

@@ -127,7 +127,7 @@ def unreported(lease: JsonView) -> list[HandsChanged]:
     text = (lease["metadata"].get("annotations") or {}).get(UNREPORTED_ANNOTATION, "[]")
     try:
         return msgspec.json.decode(text, type=list[HandsChanged])
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return []
 
 
@@ -349,7 +349,7 @@ def _stored(maps: Iterable[JsonView], kind: type[_Record], label: str) -> dict[H
         for text in (each.get("data") or {}).values():
             try:
                 record = msgspec.json.decode(text, type=kind)
-            except (msgspec.DecodeError, UnicodeError):
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
                 continue
             found[record.key] = record
     return found

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from reconciler.clusters.clusterfinder import ClusterSources, look_once
+from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, look_once
 from reconciler.clusters.credentials import cluster_info, environment
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import (
+    CLUSTER_LABEL,
     NOTHING_ALLOWED,
     AccessProvider,
     Allowed,
@@ -22,6 +25,7 @@ from reconciler.core.foundclusters import (
     checked,
     vetted,
 )
+from schemas.limits import JSON_DEPTH
 
 Json = dict[str, Any]
 
@@ -378,12 +382,101 @@ async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Pat
     assert list(unreadable) == ["east in folder"]
 
 
-def test_of_two_clusters_of_one_name_the_first_counts_and_the_other_is_reported() -> None:
-    named = (("east", "Secret b"), ("east", "Secret a"), ("a/b", "c"))
+@pytest.mark.parametrize(
+    ("before", "there", "problems"),
+    [
+        pytest.param(
+            {},
+            {},
+            [
+                "Secret a: cluster east is named by Secret b, too: neither is used, rename one",
+                "Secret b: cluster east is named by Secret a, too: neither is used, rename one",
+            ],
+            id="none was there",
+        ),
+        pytest.param(
+            {"east": "Secret b"},
+            {"east": "Secret b"},
+            ["Secret a: cluster east is named by Secret b already: rename one"],
+            id="the one that was there stays, whatever the other is called",
+        ),
+        pytest.param(
+            {"east": "Secret c"},
+            {},
+            [
+                "Secret a: cluster east is named by Secret b, too: neither is used, rename one",
+                "Secret b: cluster east is named by Secret a, too: neither is used, rename one",
+            ],
+            id="the one that was there has gone",
+        ),
+    ],
+)
+def test_an_object_does_not_take_the_name_of_a_cluster_that_is_served(
+    before: dict[str, str], there: dict[str, str], problems: list[str]
+) -> None:
+    named = (("east", "Secret b"), ("east", "Secret a"), ("east", "Secret a"), ("a/b", "c"))
     found = [Member(ClusterConfig(name), origin) for name, origin in named]
-    clusters, problems = checked(found)
-    assert {name: each.origin for name, each in clusters.items()} == {"east": "Secret a"}
-    assert problems == [
-        "Secret b: cluster east is named by Secret a already: rename one",
-        "c: 'a/b' cannot be a cluster's name: use one without a slash",
-    ]
+    clusters, shown = checked(found, before)
+    assert {name: each.origin for name, each in clusters.items()} == there
+    assert shown == ["c: 'a/b' cannot be a cluster's name: use one without a slash", *problems]
+
+
+def test_a_secret_that_comes_later_does_not_take_a_cluster_over() -> None:
+    finder = ClusterFinder(ClusterSources(), lambda what, why: None)
+
+    def take(name: str) -> None:
+        item = secret({"kubeconfig": kubeconfig("x")}, {CLUSTER_LABEL: "east"}, name)
+        finder._take_object("secrets", item, foundclusters.from_kubeconfig_secret, is_there=True)
+
+    for name in ("prod-kubeconfig", "aaa"):
+        take(name)
+        assert finder.members()["east"].origin == "Secret fleet/prod-kubeconfig"
+    finder._take("secrets", "prod-kubeconfig", None)
+    assert finder.members()["east"].origin == "Secret fleet/aaa"
+
+
+def _nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+def _deep_profile(depth: int) -> Json:
+    extension: Any = {}
+    for _ in range(min(depth, 900)):
+        extension = {"a": extension}
+    return profile(offer("reader", ("client.authentication.k8s.io/exec", extension)))
+
+
+@pytest.mark.parametrize("depth", [JSON_DEPTH.most + 2, 900, 5_000, 100_000])
+@pytest.mark.parametrize("kind", ["argocd", "kubeconfig", "profile"])
+def test_json_that_is_nested_deeply_concerns_its_own_object_alone(depth: int, kind: str) -> None:
+    """Base64 of some kilobytes in one Secret would else end observer and reconciler of every cluster."""
+    noted: dict[str, str | None] = {}
+    finder = ClusterFinder(ClusterSources(), noted.__setitem__)
+    item, read = {
+        "argocd": (
+            secret({"server": "https://a", "config": f'{{"execProviderConfig": {_nested(depth)}}}'}),
+            foundclusters.from_argocd_secret,
+        ),
+        "kubeconfig": (secret({"value": f'{{"contexts": {_nested(depth)}}}'}), foundclusters.from_kubeconfig_secret),
+        "profile": (_deep_profile(depth), lambda each: foundclusters.from_cluster_profile(each, [READER])),
+    }[kind]
+    item["metadata"]["name"] = "deep"
+    finder._take_object("s", item, read, is_there=True)
+    finder._take_object("s", argocd(name="good"), foundclusters.from_argocd_secret, is_there=True)
+    assert set(finder.members()) == {"good"}
+    assert "deep" in str(noted["deep in s"])
+
+
+async def test_a_list_of_an_odd_shape_is_a_trouble_of_its_source(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {}}]})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        path = tmp_path / "inventory"
+        path.write_text(kubeconfig("x").replace("https://x", str(server.make_url("/"))))
+        inventory = ClusterConfig("inventory", str(path), "x")
+        members, unreadable = await look_once(ClusterSources(argocd="argocd", inventory=inventory))
+    assert not members
+    assert "cannot be read: KeyError" in next(iter(unreadable.values()))
