@@ -129,6 +129,14 @@ JSON_DEPTH = Limit(
     "the cluster keeps what was known of it; the error names the object, in `get clusters` and on `/readyz`",
 )
 
+CLUSTER_ANSWER = Limit(
+    "an answer of an API server, unpacked, and an event of a watch",
+    64 * 1024 * 1024,
+    "bytes",
+    "observer, reconciler, agent",
+    "the answer is an error that names the limit; the next one is asked for as usual",
+)
+
 # --- pods, scales, metrics --------------------------------------------------------------------------------------------
 
 POD = Limit("object", 16 * 1024, _JSON, _ALL, "the pod is taken without labels, so it counts for no HPA; " + REJECTED)

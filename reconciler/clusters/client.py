@@ -25,6 +25,7 @@ from reconciler.clusters.answers import (
     ListPage,
     NoAnswerError,
     UnreachableError,
+    UnreadableError,
     encoded,
     error_text,
     known_metadata,
@@ -43,9 +44,10 @@ from reconciler.clusters.credentials import (
     clusters_of,
     identity,
 )
-from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
+from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TooLargeError, TransferError
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.codec import whole_number
+from schemas.limits import CLUSTER_ANSWER
 
 
 class ClusterMetrics:
@@ -212,6 +214,8 @@ class ClusterClient:
             url, lines = session.url(method, path), session.lines[content_type]
             try:
                 status, data, named = await session.transfers.ask(method, url, lines, sent, timeout_s)
+            except TooLargeError as error:
+                raise UnreadableError(f"{method} {path}: {error}") from error
             except TransferError as error:
                 raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
         else:
@@ -264,6 +268,9 @@ class ClusterClient:
                 while chunk := await response.content.readany():
                     for line in _lines(chunk, rest):
                         yield read(line)
+                    if sum(map(len, rest)) > CLUSTER_ANSWER.most:
+                        limit = f"more than {CLUSTER_ANSWER.most} bytes, the limit"
+                        raise UnreadableError(f"watch {path}: an event has {limit}")
         except _NO_ANSWER as error:
             raise UnreachableError(f"watch {path}: {_described(error, silence_s)}") from error
         finally:
@@ -294,7 +301,9 @@ class ClusterClient:
         headers["Content-Type"] = content_type
         url = session.url(method, path)
         try:
-            return await session.http.request(method, url, headers=headers, data=data, timeout=timeout, **session.route)
+            return await session.http.request(
+                method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False, **session.route
+            )
         except _NO_ANSWER as error:
             was_connected = not isinstance(error, _NOT_CONNECTED)
             raise NoAnswerError(
@@ -303,7 +312,7 @@ class ClusterClient:
 
     async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
         try:
-            return await response.read()
+            return await _bounded(response, f"{method} {path}")
         except _NO_ANSWER as error:
             raise NoAnswerError(f"{method} {path}: {_described(error, timeout_s)}", was_connected=True) from error
 
@@ -366,6 +375,19 @@ class ClusterClient:
         for old in self._retired[:-1]:
             await old.close()
         self._retired = self._retired[-1:]
+
+
+async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
+    """The body, unpacked. Raises UnreadableError: it is too large."""
+    parts, size = [], 0
+    async with response:  # so that its connection is not left open where it breaks off
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > CLUSTER_ANSWER.most:
+                response.close()
+                raise UnreadableError(f"{asked}: the answer has more than {CLUSTER_ANSWER.most} bytes, the limit")
+            parts.append(chunk)
+    return b"".join(parts)
 
 
 def _nothing() -> None:

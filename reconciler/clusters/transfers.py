@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 from kubernetes.aio.client import Configuration
 
+from schemas.limits import CLUSTER_ANSWER
+
 try:
     from select import EPOLLIN, EPOLLOUT, epoll
 
@@ -72,6 +74,10 @@ def transfers_of(configuration: Configuration, proxy: str | None) -> Transfers |
     return Transfers(options, configuration.connection_pool_maxsize)
 
 
+class TooLargeError(TransferError):
+    """The answer is larger than what is taken of one."""
+
+
 class _Handle:
     """One transfer at a time, all of the same method. What is the same as in the transfer before is not set again."""
 
@@ -80,6 +86,7 @@ class _Handle:
         self.timeout_s = 0.0
         self._headers: list[str] | None = None
         self.chunks: list[bytes] = []
+        self.size = 0
         self.answered: asyncio.Future[WholeAnswer]
         usual: dict[int, Any] = {
             pycurl.NOSIGNAL: 1,
@@ -89,13 +96,14 @@ class _Handle:
             pycurl.BUFFERSIZE: _BUFFER_BYTES,
             pycurl.CONNECTTIMEOUT_MS: round(CONNECT_TIMEOUT_S * 1000),
             pycurl.CUSTOMREQUEST: method,
-            pycurl.WRITEFUNCTION: self.chunks.append,
+            pycurl.WRITEFUNCTION: self._received,
         }
         for option, value in (usual | options).items():
             self.curl.setopt(option, value)
 
     def prepare(self, url: str, headers: list[str], body: bytes | None, timeout_s: float) -> None:
         """Set what the next transfer sends, and until when it is waited for."""
+        self.size = 0
         setopt = self.curl.setopt
         setopt(pycurl.URL, url if _is_plain(url) else quote(url, safe=_IN_URLS, errors="replace"))
         if headers is not self._headers:
@@ -106,6 +114,14 @@ class _Handle:
             self.timeout_s = timeout_s
         if body is not None:
             setopt(pycurl.POSTFIELDS, body)
+
+    def _received(self, chunk: bytes) -> int:
+        """Keep a part of the answer, unpacked: a few kilobytes may have been a thousand times smaller on the way."""
+        self.size += len(chunk)
+        if self.size > CLUSTER_ANSWER.most:
+            return 0  # libcurl ends the transfer
+        self.chunks.append(chunk)
+        return len(chunk)
 
 
 class Transfers:
@@ -247,6 +263,8 @@ def _error(handle: _Handle, code: int, message: str) -> TransferError:
     is_up = handle.curl.getinfo(pycurl.NUM_CONNECTS) == 0 or handle.curl.getinfo(pycurl.CONNECT_TIME) > 0
     is_tls = code in (pycurl.E_SSL_CONNECT_ERROR, pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CERTPROBLEM)
     was_connected = is_up and not is_tls and code not in (pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_CONNECT)
+    if code == pycurl.E_WRITE_ERROR and handle.size > CLUSTER_ANSWER.most:
+        return TooLargeError(f"the answer has more than {CLUSTER_ANSWER.most} bytes, the limit", was_connected=True)
     if code == pycurl.E_OPERATION_TIMEDOUT:
         message = f"no answer within {handle.timeout_s:g} s"
     return TransferError(message or f"libcurl's error {code}", was_connected=was_connected)

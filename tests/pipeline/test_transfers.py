@@ -20,10 +20,11 @@ from kubernetes.aio.client import Configuration
 from fleethpa.simulator.cluster import Identity, _certificate, local_identity
 from reconciler.clusters import client as clusterclient
 from reconciler.clusters import credentials
-from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
+from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError, UnreadableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.credentials import APPLY_PATCH
 from reconciler.clusters.transfers import transfers_of
+from schemas.limits import CLUSTER_ANSWER
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 BUSY = b'{"kind":"Status","reason":"TooManyRequests","message":"later","code":429}'
@@ -324,6 +325,68 @@ async def test_an_answer_of_five_megabytes_is_read(is_compressed: bool) -> None:
         assert len((await client.get("/pods"))["items"][0]) == 5_000_000
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_small_answer_that_unpacks_to_much_is_not_taken(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """A gigabyte of zeros is a megabyte on the way. The next answer is read as usual."""
+    packed = gzip.compress(bytes(CLUSTER_ANSWER.most + 2**20), compresslevel=9)
+    assert len(packed) < 2**17
+
+    async def bomb(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(packed, OK + b"Content-Encoding: gzip\r\n"))
+        await answering(server, connection)
+
+    async def bomb_once(server: Server, connection: Connection) -> None:
+        await (bomb if server.connections == 1 else answering)(server, connection)
+
+    async with served(bomb_once) as (_, client):
+        with pytest.raises(
+            UnreadableError, match=f"{method} /pods: the answer has more than {CLUSTER_ANSWER.most} bytes"
+        ):
+            await client.request(method, "/pods", body={} if method == "POST" else None)
+        assert await client.get("/pods") == {"metadata": {}}
+
+
+async def test_an_event_of_a_watch_without_end_is_not_taken() -> None:
+    async def endless(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"x" * 2**20
+        while not server.goes_on.is_set():
+            await connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    async with served(endless) as (server, client):
+        with pytest.raises(UnreadableError, match="an event has more than"):
+            async for _ in client.watch("/pods?watch=1", silence_s=60):
+                pass
+        server.goes_on.set()
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE", "PATCH", "watch"])
+async def test_no_request_follows_a_redirect(method: str) -> None:
+    """It would take what is asked, with its body, to a place that an answer chose."""
+
+    async def elsewhere(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        target = b"https://" + server.requests[0][1]["host"].encode() + b"/other"
+        head = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %b\r\n" % target
+        await connection.send(whole(b"", head))
+        await answering(server, connection)
+
+    async def ask() -> None:
+        if method == "watch":
+            async for _ in client.watch("/pods", silence_s=60):
+                pass
+        else:
+            await client.request(method, "/pods", body=None if method in ("GET", "DELETE") else {})
+
+    async with served(elsewhere) as (server, client):
+        with pytest.raises(ApiError) as refused:
+            await ask()
+        assert refused.value.status == 307
+        assert [first.split()[1].partition("?")[0] for first, _, _ in server.requests] == ["/pods"]
+
+
 async def test_an_answer_is_not_kept_once_it_was_given() -> None:
     async def large(server: Server, connection: Connection) -> None:
         while True:
@@ -418,6 +481,27 @@ async def test_a_server_with_a_certificate_of_another_authority_is_not_asked() -
             await client.get("/pods")
     assert not found.value.was_connected
     assert not server.requests
+
+
+async def test_a_server_whose_certificate_has_another_name_is_not_asked() -> None:
+    """The authority is the right one: whoever has a certificate of it for another server is not this one."""
+    identity, server = local_identity(), Server(answering)
+    listening = await asyncio.start_server(server.accept, "127.0.0.2", 0, ssl=identity.context)
+    port = listening.sockets[0].getsockname()[1]
+    for address, is_asked in (("127.0.0.2", False), ("localhost", True)):
+        if is_asked:
+            listening.close()
+            listening = await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=identity.context)
+            port = listening.sockets[0].getsockname()[1]
+        client = client_of(port, identity.certificate_pem, cluster={"server": f"https://{address}:{port}"})
+        if is_asked:
+            assert await client.get("/pods") == {"metadata": {}}
+        else:
+            with pytest.raises(NoAnswerError, match=r"(?i)127\.0\.0\.2|certificate|ssl"):
+                await client.get("/pods")
+            assert not server.requests
+        await client.close()
+    listening.close()
 
 
 def client_certificate() -> tuple[bytes, bytes, int]:
