@@ -124,7 +124,8 @@ class FleetReportItem(Struct, array_like=True, frozen=True, gc=False):
 
     `revision`: of the spec that the cluster has. `obeys`: number of the allotment that it obeys (0: none).
     `replicas`, `most`: what it has at least and at most, by its scale or a write in flight. `part`: JSON of what its
-    pods and metrics contribute (`streams.hpa.parts.PartObservation`).
+    pods and metrics contribute (`streams.hpa.parts.PartObservation`). `returns`: how often the cluster has been away:
+    it obeys nothing that was allotted to it before.
     """
 
     name: str
@@ -133,6 +134,7 @@ class FleetReportItem(Struct, array_like=True, frozen=True, gc=False):
     replicas: Count
     most: Count
     part: str
+    returns: Count = 0
 
 
 class FleetReport(EntryBody, frozen=True, kw_only=True, tag="report"):
@@ -149,7 +151,8 @@ class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):
     """The share that FleetHPA `name` gives to the cluster of the record. `decision`: the decision that gave it.
 
     Of one `revision` of the spec the highest `number` counts; one of a revision that the cluster has not is ignored.
-    `replicas` None: the cluster keeps what it has, since what was allotted to it is not known any more.
+    `replicas` None: the cluster keeps what it has, since what was allotted to it is not known any more. `returns`: of
+    the report that it follows from; any other is ignored by a cluster that was away since.
     """
 
     name: str
@@ -157,6 +160,7 @@ class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):
     number: AllotmentNumber
     replicas: Count | None
     decision: str
+    returns: Count = 0
 
 
 VERSION = 1

@@ -39,13 +39,15 @@ class Allotment(Struct, array_like=True, frozen=True, gc=False):
 
 class MemberReport(Struct, array_like=True, frozen=True, gc=False):
     """What a member had at least (`replicas`) and at most (`most`), by its scale or a write in flight, when it obeyed
-    number `obeys`. `has_ended`: the time of that allotment was over, where allotments end.
+    number `obeys`. `has_ended`: the time of that allotment was over, where allotments end. `returns`: how often it was
+    away; it obeys no allotment that follows from a report before.
     """
 
     obeys: int
     replicas: int
     most: int
     has_ended: bool = False
+    returns: int = 0
 
 
 class Account(Struct, array_like=True, frozen=True, gc=False):
@@ -109,7 +111,12 @@ def obeyed(now: Allotment, received: Allotment) -> Allotment:
 
 
 def booked(account: Account, report: MemberReport) -> Account:
-    """Book a report; one of a lower number than is known, or than the fence, says nothing."""
+    """Book a report; one of a lower number than is known, or than the fence, or from before an absence says nothing.
+    After an absence nothing counts that was allotted before.
+    """
+    known = account.report
+    if known is not None and report.returns != known.returns:
+        return account if report.returns < known.returns else Account(report)
     if report.obeys < (account.fence if account.report is None else account.report.obeys):
         return account
     first = report.obeys + report.has_ended
@@ -191,13 +198,16 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
     """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas`: `KEEP` until the first allotment
     under this spec, and where what was allotted is lost.
 
-    `is_new`: no evaluation has wanted it yet.
+    `is_new`: no evaluation has wanted it yet. `returns`: how often the cluster was away. `reported_ms`: when it
+    reported to the FleetHPA last (log time; 0: never).
     """
 
     number: int = 0
     replicas: int = KEEP
     decision: str = ""
     is_new: bool = False
+    returns: int = 0
+    reported_ms: int = 0
 
     @property
     def is_allotted(self) -> bool:
@@ -250,7 +260,8 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
     `begun`: the clusters whose recommendations are in the windows of the whole. `lacking`: the clusters whose scale
     shows less than their share, and since when. `over`: the clusters whose own metrics asked for more than their own
-    maxReplicas at the last evaluation, where that bounded the total.
+    maxReplicas at the last evaluation, where that bounded the total. `recommended_for`: the clusters that the
+    recommendations in the windows are for.
     """
 
     spec: FleetSpec
@@ -268,6 +279,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     drift: tuple[int, ...] = ()
     lacking: dict[str, int] = {}
     over: tuple[str, ...] = ()
+    recommended_for: tuple[str, ...] = ()
 
     def most_of(self, name: str) -> int:
         """Return the maxReplicas of a cluster."""

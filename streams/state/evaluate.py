@@ -198,7 +198,8 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         evaluation, overridden = with_override(evaluation, subject.autoscaler, override, observed.status)
         step = overridden or step
     if row.share is not None:
-        evaluation, allotted = fleet.with_share(evaluation, subject.autoscaler, row.share, observed.status)
+        share = fleet.share_now(row.share, subject.state.now_ms, settings.sync_period_ms)
+        evaluation, allotted = fleet.with_share(evaluation, subject.autoscaler, share, observed.status)
         step = allotted or step
     return Decided(evaluation, failures, step)
 
@@ -314,6 +315,7 @@ def _divide(
     if observed.replicas is not None:
         begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
         known = structs.replace(known, begun=begun)
+        known = structs.replace(known, recommended_for=fleet.recommended_for(known, now_ms, period_ms))
     bounds = subject.bounds
     after = fleet.divided(known, total, most, is_enforced, now_ms, period_ms, {} if bounds is None else bounds.keeps)
     bounded = fleet.bounds_steps(subject.autoscaler, bounds, decided.evaluation)
@@ -352,6 +354,8 @@ def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, par
     if row.fleet is not None:
         is_enforced = subject.standing.mode == "enforce"
         state.messages += fleet.allotments(row, row.fleet, name, state.now_ms, is_enforced)
+    if row.share is not None:
+        row.share = fleet.share_now(row.share, state.now_ms, subject.settings.sync_period_ms)
     if part is not None:
         _report(state, subject.namespace, row, part, limits_.wanted)
 
@@ -371,6 +375,7 @@ def _report(
             namespace.touch()
             namespace.held.refuse(limits.FLEET_PART, 0, row.name, state.now_ms)
         elif item is not None:
+            row.share = structs.replace(share, reported_ms=state.now_ms)
             state.report(row.cluster, row.namespace, item)
 
 

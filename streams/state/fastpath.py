@@ -209,6 +209,7 @@ def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, se
         and row.seen_replicas == memo.scale.spec_replicas
         and row.history.recommended is not None
         and (row.share is None if memo.share is None else _share_of(row) == memo.share)
+        and (row.share is None or fleet.share_now(row.share, now_ms, settings.sync_period_ms) is row.share)
         and state.row.engine == memo.engine
         and state.row.restart_offset <= row.restart_seen
         and not (state.row.hands and restart_since(state, hpa)[1])

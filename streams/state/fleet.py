@@ -80,8 +80,9 @@ def take_revision(row: HpaRow, body: AutoscalerSet, now_ms: int) -> None:
     if body.revision == row.revision:
         return
     fleet, row.revision = row.fleet, body.revision
-    number = 0 if row.share is None else row.share.number
-    row.share = ShareRow(number) if body.revision and body.fleet is None else None
+    share = row.share or ShareRow()
+    share = ShareRow(share.number, returns=share.returns, reported_ms=share.reported_ms)
+    row.share = share if body.revision and body.fleet is None else None
     row.fleet = None
     if body.fleet is not None:
         known = {} if fleet is None else fleet.accounts
@@ -102,8 +103,21 @@ def take_allotment(row: HpaRow, body: FleetAllotment) -> bool:
     received = Allotment(body.number, KEEP if body.replicas is None else body.replicas)
     if obeyed(Allotment(share.number, share.replicas), received) is not received:
         return False
-    row.share = ShareRow(received.number, received.replicas, body.decision, is_new=True)
+    if body.replicas is not None and body.returns != share.returns:
+        return False  # from before it was away
+    row.share = structs.replace(
+        share, number=received.number, replicas=received.replicas, decision=body.decision, is_new=True
+    )
     return True
+
+
+def share_now(share: ShareRow, now_ms: int, period_ms: int) -> ShareRow:
+    """Return the share that a cluster obeys now: none that is older than an absence. While a cluster does not report,
+    what it has may be given to others; so it keeps what it has until it gets a share again.
+    """
+    if not share.reported_ms or now_ms - share.reported_ms <= _longest_ms(period_ms):
+        return share
+    return ShareRow(share.number, is_new=False, returns=share.returns + 1, reported_ms=now_ms)
 
 
 def with_share(
@@ -143,7 +157,9 @@ def report(row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending 
         return None
     had = part.scale.spec_replicas
     after = had if wanted is None else wanted.desired_replicas
-    return FleetReportItem(row.name, row.revision, share.number, min(had, after), max(had, after), written_part(part))
+    return FleetReportItem(
+        row.name, row.revision, share.number, min(had, after), max(had, after), written_part(part), share.returns
+    )
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -169,7 +185,8 @@ def take_report(
         return fleet
     # More than its own maxReplicas does not count: it would leave the others nothing.
     most = fleet.most_of(member)
-    made, accounts = MemberReport(item.obeys, min(item.replicas, most), min(item.most, most)), fleet.accounts
+    made = MemberReport(item.obeys, min(item.replicas, most), min(item.most, most), returns=item.returns)
+    accounts = fleet.accounts
     is_same = account.report == made
     if not is_same and (after := booked(account, made)) is not account:
         accounts = accounts | {member: after}
@@ -341,13 +358,14 @@ def beginning(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     return [name for name in names if name not in gone]
 
 
-def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int) -> History:
+def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int, period_ms: int) -> History:
     """Take over what the autoscalers of clusters recommended, added and removed that the whole did not decide for until
     now: its windows end as theirs would have, what they had after a peak is not taken from them at once, and what they
     changed counts for its policies. One that never recommended anything counts with its replicas, as an HPA begins.
 
     Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
     """
+    history = _like_with_like(history, fleet, now_ms, period_ms)
     if not names:
         return history
     found: list[Sequence[tuple[int, int]]] = [history.recommendations] if fleet.begun and history.recommended else []
@@ -358,6 +376,24 @@ def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms
     added = newest_events([*history.scale_up_events, *[each for part in parts for each in part.added]])
     removed = newest_events([*history.scale_down_events, *[each for part in parts for each in part.removed]])
     return History((), (), added, removed).with_recommendations(added_up(found))
+
+
+def _like_with_like(history: History, fleet: FleetRow, now_ms: int, period_ms: int) -> History:
+    """Return the history with recommendations for the clusters that take part now. Where others did at the last
+    evaluation, the windows begin with what these have: a total of more clusters would have these scale up without load,
+    and one of fewer would have them scale down.
+    """
+    present = recommended_for(fleet, now_ms, period_ms)
+    if history.recommended is None or not fleet.recommended_for or present == fleet.recommended_for:
+        return history
+    had = sum([fleet.accounts[name].present for name in present])
+    return history.with_recommendations([(had, now_ms)] if present else ())
+
+
+def recommended_for(fleet: FleetRow, now_ms: int, period_ms: int) -> tuple[str, ...]:
+    """Return the clusters that are not away and whose recommendations the windows hold already."""
+    gone = away(fleet, now_ms, period_ms)
+    return tuple([name for name in fleet.begun if name not in gone and name in fleet.parts])
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
@@ -593,6 +629,7 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enfo
     """Give the allotments that no report shows to be obeyed yet; they are sent with each decision. In shadow, those by
     which a cluster keeps what it has.
     """
+    reports = {name: each.report for name, each in fleet.accounts.items()}
     made = [
         (name, each, None if each.replicas == KEEP else each.replicas) for name, each in outstanding(fleet.accounts)
     ]
@@ -602,7 +639,12 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enfo
             row.namespace,
             now_ms,
             FleetAllotment(
-                name=row.name, revision=row.revision, number=each.number, replicas=replicas, decision=decision
+                name=row.name,
+                revision=row.revision,
+                number=each.number,
+                replicas=replicas,
+                decision=decision,
+                returns=0 if (report := reports[name]) is None else report.returns,
             ),
         )
         for name, each, replicas in made

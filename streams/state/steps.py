@@ -128,9 +128,8 @@ def observe(subject: Subject) -> Observed:
     _, restart = restart_since(subject.state, subject.hpa)
     history = EMPTY_HISTORY if restart else row.history
     if row.fleet is not None and replicas is not None:
-        now_ms = subject.state.now_ms
-        names = beginning(row.fleet, now_ms, subject.settings.sync_period_ms)
-        history = with_past_of(history, row.fleet, names, now_ms)
+        now_ms, period_ms = subject.state.now_ms, subject.settings.sync_period_ms
+        history = with_past_of(history, row.fleet, beginning(row.fleet, now_ms, period_ms), now_ms, period_ms)
     promql = asked_of_prometheus(subject.namespace, subject.hpa.queries)
     return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, promql)
 

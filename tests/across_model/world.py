@@ -40,11 +40,12 @@ ROUNDS = 2
 
 
 class Member(NamedTuple):
-    """A member: what it obeys, its replicas, and the write in flight (-1: none)."""
+    """A member: what it obeys, its replicas, the write in flight (-1: none), and how often it has been away."""
 
     obeys: Allotment
     replicas: int
     writing: int = -1
+    returns: int = 0
 
     @property
     def most(self) -> int:
@@ -87,6 +88,7 @@ class Rules(NamedTuple):
         waits: the parent adds nothing before each member that is not away has reported.
         revisions: reports and allotments of another revision of the spec are ignored.
         fences: after a loss the parent counts a member once that obeys a number above all that are lost.
+        absences: a member that was away obeys nothing that was allotted to it before.
     """
 
     seen: Callable[[Account], Account] = lambda account: account
@@ -96,6 +98,7 @@ class Rules(NamedTuple):
     waits: bool = True
     revisions: bool = True
     fences: bool = True
+    absences: bool = True
 
 
 def _newest_allotment(account: Account) -> Account:
@@ -118,6 +121,7 @@ MUTATIONS: dict[str, Rules] = {
     "waiting-for-first-reports": Rules(waits=False),
     "revisions": Rules(revisions=False),
     "fences": Rules(fences=False),
+    "absences": Rules(absences=False),
 }
 """The protocol without one of its mechanisms, each of which must break an invariant."""
 
@@ -195,7 +199,7 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     if state.away >= 0 and not state.spilled:
         yield "what the member that is away has is spilled", _wanting(state._replace(spilled=True))
     if state.changes:
-        yield from _changes(state._replace(changes=state.changes - 1))
+        yield from _changes(state._replace(changes=state.changes - 1), rules)
     if state.losses:
         yield "the state of the parent is lost", _lost(state._replace(losses=state.losses - 1), rules)
 
@@ -248,7 +252,10 @@ def evaluate(state: State, rules: Rules) -> State:
             accounts[at] = Account(state.accounts[at].report, (*state.accounts[at].allotted, new))
     for name, allotment in outstanding({MEMBERS[at].name: accounts[at] for at in present}):
         at = next(at for at in present if MEMBERS[at].name == name)
-        sent[at] |= {allotment}
+        report = accounts[at].report
+        # One that follows from a report before an absence is ignored; KEEP never is.
+        if report is None or report.returns == state.members[at].returns:
+            sent[at] |= {allotment}
     return state._replace(accounts=tuple(accounts), sent=tuple(sent))
 
 
@@ -284,14 +291,14 @@ def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
 def reported(member: Member, rules: Rules) -> MemberReport:
     """What a member reports now."""
     least = member.replicas if member.writing < 0 else min(member.replicas, member.writing)
-    return MemberReport(member.obeys.number, least, rules.most(member))
+    return MemberReport(member.obeys.number, least, rules.most(member), returns=member.returns)
 
 
 def _with_member(state: State, at: int, member: Member) -> State:
     return state._replace(members=_put(state.members, at, member))
 
 
-def _changes(state: State) -> Iterator[tuple[str, State]]:
+def _changes(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     for total in TOTALS:
         if total != state.total:
             yield f"the load asks for {total}", _wanting(state._replace(total=total))
@@ -305,16 +312,23 @@ def _changes(state: State) -> Iterator[tuple[str, State]]:
         yield "the weights change, and the division has differed for long", state._replace(spec=spec, shares=shares)
     for away in (-1, 0):
         if away != state.away:
-            moved = _with_away(state, away)
+            moved = _with_away(state, away, rules)
             yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(moved)
     if all(state.has_spec) and state.away < 0:
         yield "the group is deleted and applied again", _applied_again(state)
 
 
-def _with_away(state: State, away: int) -> State:
-    """Another member is away, or nobody: what one that is back has is counted, and may be above the maximum."""
-    is_counted = _known(state) and not state.spilled
-    ceiling = state.ceiling if is_counted else max(state.ceiling, _may(state))
+def _with_away(state: State, away: int, rules: Rules) -> State:
+    """Another member is away, or nobody: what one that is back has is counted, and may be above the maximum. It obeys
+    nothing from before, so that it adds nothing to that.
+    """
+    is_counted, back = _known(state) and not state.spilled, state.away
+    if back >= 0 and rules.absences:
+        member = state.members[back]
+        keeps = Allotment(member.obeys.number, NO_SHARE)
+        state = _with_member(state, back, member._replace(obeys=keeps, returns=member.returns + 1))
+        state = state._replace(sent=_put(state.sent, back, frozenset()))
+    ceiling = state.ceiling if is_counted else max(state.ceiling, _may(state, back if state.spilled else -1))
     return state._replace(away=away, spilled=False, ceiling=ceiling)
 
 
@@ -339,11 +353,11 @@ def _known(state: State) -> bool:
     return state.away < 0 or state.accounts[state.away].report is not None or state.accounts[state.away].fence > 0
 
 
-def _may(state: State) -> int:
-    """The most that all members may have by what they have, obey and may still receive."""
+def _may(state: State, keeps: int = -1) -> int:
+    """The most that all members may have by what they have, obey and may still receive; member `keeps`: what it has."""
     return sum(
-        max([member.most, member.obeys.replicas, *[each.replicas for each in arriving]])
-        for member, arriving in zip(state.members, state.sent, strict=True)
+        max([member.most, *([member.obeys.replicas, *[each.replicas for each in arriving]] if at != keeps else [])])
+        for at, (member, arriving) in enumerate(zip(state.members, state.sent, strict=True))
     )
 
 
@@ -397,7 +411,7 @@ def check_recovery(state: State, rules: Rules) -> None:
     Raises ViolationError: it has not.
     """
     if state.away >= 0:
-        state = _wanting(_with_away(state, -1))
+        state = _wanting(_with_away(state, -1, rules))
     for at, has_spec in enumerate(state.has_spec):
         state = state if has_spec else _with_spec(state, at, rules)
     for at, member in enumerate(state.members):
@@ -419,7 +433,8 @@ def _quiet_round(state: State, rules: Rules) -> State:
     for at, member in enumerate(state.members):
         newest = max(state.sent[at], key=structs.astuple, default=member.obeys)
         obeys = rules.obeys(member.obeys, newest)
-        state = _with_member(state, at, Member(obeys, member.replicas if obeys.replicas < 0 else obeys.replicas))
+        replicas = member.replicas if obeys.replicas < 0 else obeys.replicas
+        state = _with_member(state, at, member._replace(obeys=obeys, replicas=replicas, writing=-1))
     return canonical(state, rules)
 
 

@@ -12,6 +12,7 @@ BEGINS = {
     "fences": BEGINNINGS["lost"](0, 0),
     "revisions": BEGINNINGS["again"](1, 0),
     "writes-in-flight": BEGINNINGS["moving"](1, 0),
+    "absences": BEGINNINGS["spilled"](1, 0),
 }
 """Where the lack of a mechanism shows soonest, if not in `full`."""
 
