@@ -16,10 +16,10 @@ from contextlib import aclosing
 from hashlib import sha256
 from typing import NamedTuple, NoReturn
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runtime.driver import stop_soon
-from runtime.kafkaclients import OffsetBounds, bounds_of, new_consumer, read_range
+from runtime.kafkaclients import OffsetBounds, bounds_of, new_consumer, read_backwards, read_range
 from runtime.log import clean_lines
 from schemas.connection import KafkaSettings
 from schemas.decisions import REMEMBERED, Links, links_of, log_offset_of
@@ -114,6 +114,15 @@ class LostDecisionsError(StandingError):
 
 Fetch = Callable[[], Awaitable[Sequence[ConsumerRecord]]]
 """The next records of the decisions partition, in order; waits for them."""
+Earlier = Callable[[range], Awaitable[Sequence[ConsumerRecord]]]
+"""Records with these numbers before the first one that was fetched, in the order of their numbers, as far as there are
+any.
+"""
+
+
+async def nothing_earlier(numbers: range) -> Sequence[ConsumerRecord]:
+    """Where a partition is read from its first record."""
+    return ()
 
 
 class TailHead(NamedTuple):
@@ -135,14 +144,22 @@ class RecordedTail:
         end: offset after the last record that there was when the partition was taken over.
     """
 
-    def __init__(self, partition: int, recovered: TailHead, first: int, end: int, fetch: Fetch) -> None:
+    def __init__(
+        self,
+        partition: int,
+        recovered: TailHead,
+        first: int,
+        end: int,
+        fetch: Fetch,
+        earlier: Earlier = nothing_earlier,
+    ) -> None:
         self._partition = partition
         self._recovered = recovered
         self._position = first
         self._end = end
         # A partition in which nothing is decided for as long as decisions are kept: each number had a record at least.
         self._has_expired = first == end >= recovered.seq
-        self._fetch = fetch
+        self._fetch, self._earlier = fetch, earlier
         self._head: TailHead | None = None
         self._digests: dict[int, str] = {}
         self._newest_log_offset = -1
@@ -168,10 +185,27 @@ class RecordedTail:
         """
         while not self.exhausted and self._newest_log_offset <= log_offset:
             for record in await self._fetch():
+                for before in await self._earlier(missing) if (missing := self._missing(record)) else ():
+                    self._read(before)
                 self._read(record)
         if self.exhausted:
             self._check_end()
         return self._by_offset.pop(log_offset, {})
+
+    def _before(self) -> TailHead:
+        """What the next new decision follows. What the state knows may be missing: it is needed no more."""
+        head = self._head
+        return self._recovered if head is None or head.seq < self._recovered.seq else head
+
+    def _missing(self, record: ConsumerRecord) -> range:
+        """The numbers that are missing between this decision and the one before it.
+
+        Where two deciders of one name have written in turns, the copies of one are between the decisions of the other,
+        and a missing number may be before the offset at which reading began.
+        """
+        if record.offset >= self._end:
+            return range(0)
+        return range(self._before().seq + 1, links_of(record.value).seq)
 
     def _read(self, record: ConsumerRecord) -> None:
         if record.offset >= self._end:
@@ -190,7 +224,7 @@ class RecordedTail:
                 raise StandingError(f"{self._where(offset)}: a second version of decision number {links.seq}")
             self.duplicates += 1
             return False
-        before = head or self._recovered
+        before = self._before()
         if links.seq > before.seq + 1:
             what = f"number {links.seq} follows number {before.seq}: decisions were lost"
             raise LostDecisionsError(f"{self._where(offset)}: {what}")
@@ -198,6 +232,8 @@ class RecordedTail:
             raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         if links.seq == self._recovered.seq and digest != self._recovered.digest:
             raise StandingError(f"{self._where(offset)}: number {links.seq} is not the one that the state follows from")
+        if head is not None and links.seq == head.seq + 1 and links.prev != head.digest:
+            raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         self._head = TailHead(links.seq, digest)
         self._digests[links.seq] = digest
         self._digests.pop(links.seq - REMEMBERED, None)
@@ -223,6 +259,8 @@ class RecordedTail:
 
 
 FETCH_MS = 1_000
+BACKWARDS = 1_000
+"""Records that are read at first where one is looked for before the begin; twice as many each time after that."""
 
 
 class LastRecord(NamedTuple):
@@ -238,6 +276,47 @@ def begin_of(seq: int, bounds: OffsetBounds) -> int:
     Each number has a record at least, so number n is at offset n - 1 or later, unless the topic has lost records.
     """
     return max(bounds.first, min(seq, bounds.end) - 1)
+
+
+class PartitionTail:
+    """Reads one decisions partition: forwards from a number on, and backwards for what was before that.
+
+    Args:
+        seq: of the decision to begin with, or with one before it, if there is one from offset `least` on.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, tp: TopicPartition, seq: int, least: int) -> None:
+        self._consumer, self._tp, self._seq, self._least = consumer, tp, seq, least
+        self._begin: int | None = None
+
+    async def fetch(self) -> Sequence[ConsumerRecord]:
+        """The next records; waits for them."""
+        records = list((await self._consumer.getmany(self._tp, timeout_ms=FETCH_MS)).get(self._tp, ()))
+        if records and self._begin is None:
+            first = records[0]
+            ahead = links_of(first.value).seq - self._seq
+            if ahead > 0 and first.offset > self._least:
+                # The topic has lost records, so that decisions are at lower offsets than their numbers say.
+                self._consumer.seek(self._tp, max(self._least, first.offset - ahead))
+                return ()
+            self._begin = first.offset
+        return records
+
+    async def earlier(self, numbers: range) -> Sequence[ConsumerRecord]:
+        """Records with these numbers before the first one that was fetched, in the order of their numbers."""
+        found: dict[int, ConsumerRecord] = {}
+        if self._begin is None or self._begin <= self._least:
+            return ()
+        position = await self._consumer.position(self._tp)
+        backwards = read_backwards(self._consumer, self._tp, self._least, self._begin, BACKWARDS)
+        async with aclosing(backwards) as windows:
+            async for _, records in windows:
+                found |= {seq: record for record in records if (seq := links_of(record.value).seq) in numbers}
+                if len(found) == len(numbers):
+                    break
+        self._consumer.resume(self._tp)
+        self._consumer.seek(self._tp, position)
+        return [found[seq] for seq in sorted(found)]
 
 
 class TailReader:
@@ -294,29 +373,11 @@ class TailReader:
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         """The published decisions after `recovered`."""
         bounds = self._decisions[number]
-        fetch = self._fetch(TopicPartition(DECISIONS, number), recovered.seq, bounds.first)
-        standing = RecordedTail(number, recovered, begin_of(recovered.seq, bounds), bounds.end, fetch)
+        reading = PartitionTail(self._consumer, TopicPartition(DECISIONS, number), recovered.seq, bounds.first)
+        begin = begin_of(recovered.seq, bounds)
+        standing = RecordedTail(number, recovered, begin, bounds.end, reading.fetch, reading.earlier)
         self._standing.append(standing)
         return standing
-
-    def _fetch(self, tp: TopicPartition, seq: int, least: int) -> Fetch:
-        """`seq`: of the decision to begin with, or with one before it, if there is one from offset `least` on."""
-        has_begun = False
-
-        async def fetch() -> Sequence[ConsumerRecord]:
-            nonlocal has_begun
-            records = list((await self._consumer.getmany(tp, timeout_ms=FETCH_MS)).get(tp, ()))
-            if records and not has_begun:
-                first = records[0]
-                ahead = links_of(first.value).seq - seq
-                if ahead > 0 and first.offset > least:
-                    # The topic has lost records, so that decisions are at lower offsets than their numbers say.
-                    self._consumer.seek(tp, max(least, first.offset - ahead))
-                    return ()
-                has_begun = True
-            return records
-
-        return fetch
 
     async def _bounds(self, topic: str, numbers: Iterable[int]) -> dict[int, OffsetBounds]:
         tps = [TopicPartition(topic, number) for number in numbers]

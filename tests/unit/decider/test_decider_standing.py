@@ -59,6 +59,16 @@ class Topic:
         self.position += len(found)
         return found
 
+    def from_offset(self, begin: int, recovered: TailHead) -> RecordedTail:
+        """Read this topic from an offset on."""
+        self.position = begin
+
+        async def earlier(missing: range) -> Sequence[Record]:
+            found = {orjson.loads(record.value)["seq"]: record for record in self.records[:begin]}
+            return [found[seq] for seq in missing if seq in found]
+
+        return RecordedTail(3, recovered, begin, len(self.records), self.fetch, earlier)
+
     def standing(self, recovered: TailHead = NOTHING, end: int | None = None) -> RecordedTail:
         """Read this topic from its first record."""
         return RecordedTail(3, recovered, 0, len(self.records) if end is None else end, self.fetch)
@@ -120,7 +130,7 @@ async def test_records_that_came_after_the_partition_was_taken_over_are_our_own(
 
 async def fold_all(standing: RecordedTail) -> None:
     """Ask for every log offset, as the fold does."""
-    for offset in range(-1, 5):
+    for offset in range(-1, 10):
         await standing.at(offset)
 
 
@@ -152,6 +162,42 @@ async def test_a_topic_that_does_not_continue_the_state_stops_the_worker(
         await fold_all(standing)
 
 
+TEN = chain([1, 1, 2, 3, 5, 5, 5, 8, 9, 9])
+"""Numbers 1 to 10."""
+
+
+def in_turns(*runs: tuple[int, int]) -> list[bytes]:
+    """What two deciders of one name have written by turns: numbers from one to another, and the same ones again."""
+    return [value for first, last in runs for value in TEN[first - 1 : last]]
+
+
+@pytest.mark.parametrize(
+    ("runs", "begin", "recovered"),
+    [
+        pytest.param([(1, 7), (4, 6), (8, 10)], 7, 9, id="a hole among those that the state knows"),
+        pytest.param([(1, 7), (4, 6), (8, 10)], 7, 6, id="the missing one is before the begin"),
+        pytest.param([(1, 9), (4, 5), (10, 10)], 9, 5, id="many that are missing are before the begin"),
+        pytest.param([(1, 5), (2, 4), (6, 8), (5, 7), (9, 10)], 6, 4, id="more than once"),
+        pytest.param([(1, 5), (2, 4), (6, 8), (5, 7), (9, 10)], 11, 7, id="at the end of the second run"),
+    ],
+)
+async def test_what_two_of_one_name_wrote_by_turns_is_read_as_one_chain(
+    runs: list[tuple[int, int]], begin: int, recovered: int
+) -> None:
+    standing = Topic(in_turns(*runs)).from_offset(begin, TailHead(recovered, digest(TEN[recovered - 1])))
+    found = [number for offset in range(-1, 10) for number in numbers(await standing.at(offset))]
+    assert found == list(range(recovered + 1, 11))
+    assert standing.finished
+
+
+@pytest.mark.parametrize("recovered", [1, 4, 6])
+async def test_what_is_nowhere_is_lost(recovered: int) -> None:
+    values = [value for value in in_turns((1, 6), (4, 5), (8, 10)) if value != TEN[6]]
+    standing = Topic(values).from_offset(6, TailHead(recovered, digest(TEN[recovered - 1])))
+    with pytest.raises(StandingError, match="number 8 follows number 6: decisions were lost"):
+        await fold_all(standing)
+
+
 @pytest.mark.parametrize(
     ("values", "code", "stated"),
     [
@@ -180,7 +226,7 @@ class Brokers:
     def __init__(self, values: Sequence[bytes], first: int = 0) -> None:
         self.records = [Record(offset, value) for offset, value in enumerate(values, start=first)]
         self.first, self.end = first, first + len(values)
-        self.position = -1
+        self.at, self.is_paused = -1, False
         self.read = 0
 
     async def start(self) -> None:
@@ -196,12 +242,23 @@ class Brokers:
         pass
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        assert self.first <= offset < self.end
-        self.position = offset
+        assert self.first <= offset <= self.end
+        self.at = offset
 
-    async def getmany(self, tp: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-        found = [record for record in self.records if record.offset >= self.position][:2]
-        self.position += len(found)
+    def pause(self, tp: TopicPartition) -> None:
+        self.is_paused = True
+
+    def resume(self, tp: TopicPartition) -> None:
+        self.is_paused = False
+
+    async def position(self, tp: TopicPartition) -> int:
+        return self.at
+
+    async def getmany(
+        self, tp: TopicPartition, timeout_ms: int, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        found = [record for record in self.records if record.offset >= self.at][:2]
+        self.at += len(found)
         self.read += len(found)
         return {tp: found}
 
@@ -264,3 +321,18 @@ async def test_where_the_topic_lacks_the_decision_that_a_state_follows_from_that
     await reader.start([row])
     with pytest.raises(StandingError):
         await fold_all(reader.standing(3, TailHead(row.seq, row.prev)))
+
+
+async def test_a_decision_before_the_begin_is_read_back_and_reading_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic that was made anew, in which two of one name have written by turns: offsets say nothing of numbers."""
+    values = chain([1] * 20)
+    runs = [*values[10:17], *values[13:16], *values[17:20]]
+    brokers: Any = Brokers(runs, 0)
+    monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
+    reader = TailReader(KafkaSettings())
+    await reader.start([PartitionRow(number=3, seq=15, prev=digest(values[14]))])
+    standing = reader.standing(3, TailHead(15, digest(values[14])))
+    assert sorted(numbers(await standing.at(1))) == [16, 17, 18, 19, 20]
+    assert (standing.finished, brokers.is_paused) == (True, False)
