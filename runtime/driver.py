@@ -19,9 +19,11 @@ from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer import consumer as consumer_module
 from aiokafka.consumer import fetcher
-from aiokafka.errors import KafkaTimeoutError
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import KafkaTimeoutError, NoError, UnknownMemberIdError
 from aiokafka.protocol.admin import CreateTopicsRequest
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
 
@@ -254,6 +256,42 @@ class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has 
         assignment = None if subscription is None else subscription.assignment
         states = {} if assignment is None else assignment._tp_state
         return {tp: state.highwater for tp, state in states.items() if state.highwater is not None}
+
+
+# --- two of one name --------------------------------------------------------------------------------------------------
+
+
+class NameTakenError(Exception):
+    """Another process has joined a group under the name of this one, while this one was a member."""
+
+
+def end_where_name_is_taken() -> None:
+    """Let every static member of a group in this process end with NameTakenError where another one took its name."""
+    consumer_module.GroupCoordinator = NamedMember
+
+
+class NamedMember(GroupCoordinator):  # type: ignore[misc]
+    """A member that knows when another one has its name: brokers then no longer know its id, although they confirmed it
+    less than a session ago. The driver (aiokafka 0.14) would join anew, and so both in turns, for ever.
+    """
+
+    _confirmed_s = float("-inf")
+
+    async def _send_req(self, request: Any) -> Any:
+        answer = await super()._send_req(request)
+        if self._group_instance_id is None or not isinstance(request, HeartbeatRequest):
+            return answer
+        now_s = time.monotonic()
+        is_unknown = answer.error_code == UnknownMemberIdError.errno
+        if is_unknown and now_s - self._confirmed_s < self._session_timeout_ms / 1000:
+            raise NameTakenError(
+                f"another process of the name {self._group_instance_id!r} has taken this one's place in the group "
+                f"{self.group_id}: two hubs on one Kafka, or an old process on a host that was given up. "
+                "This one ends. Next: find the other one and stop it"
+            )
+        # While a group rebalances, whoever joins too late is unknown afterwards, too.
+        self._confirmed_s = now_s if answer.error_code == NoError.errno else float("-inf")
+        return answer
 
 
 # --- fetches ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from runtime.driver import (
     ask_with_pauses,
     close_first_connections,
     driver_of,
+    end_where_name_is_taken,
     pace_fetches,
     read_any_header_names,
     start_driver,
@@ -94,6 +95,7 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     ask_with_pauses()
     close_first_connections()
     pace_fetches()
+    end_where_name_is_taken()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:
         kwargs["ssl_context"] = context

@@ -48,6 +48,7 @@ from faust.transport import consumer as consumer_module
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
+from runtime.driver import NameTakenError
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, reader
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import stamp_problem
@@ -255,7 +256,10 @@ class PromptConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         recovers = any(tp.topic == CHANGELOG for tp in active_partitions or ())
         records = consumer._max_poll_records if recovers else MOST_RECORDS
         fetch = self._fetch_records(consumer, active_partitions, timeout=timeout, max_records=records)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetch, self.thread_loop))
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetch, self.thread_loop))
+        except NameTakenError as error:
+            die(Exit.FENCED, str(error), error=error)
 
 
 class LogRecords(ConsumerMessage):  # type: ignore[misc]

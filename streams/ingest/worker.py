@@ -16,6 +16,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
+from runtime.driver import NameTakenError
 from runtime.ending import first_of, task_group
 from runtime.groups import Partitions, group_consumer
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, know_topics, started, strict_producer
@@ -30,7 +31,7 @@ from streams.ingest.logwriter import APPEND_TIME, IngestMetrics, Item, LogWriter
 from streams.ingest.loop import PartitionProgress, SourceWorker, Worker
 from streams.ingest.own import ReceivedAt, admit, refuse_future
 from streams.ingest.pieces import AgentRates, Conversion, Rates
-from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
+from streams.ingest.preflight import IngestConfig, IngestError, check_topics, explained, last_times
 from streams.ingest.sourcerates import SourceGate
 
 log = logging.getLogger("fleethpa.ingest")
@@ -184,6 +185,8 @@ async def run_ingest(
         await _run(config, stop, announce)
     except KafkaError as error:
         raise explained(error, config.kafka) from error
+    except NameTakenError as error:
+        raise IngestError(str(error)) from error
 
 
 async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None]) -> None:
