@@ -4,11 +4,34 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from schemas.shares import Turns
 
 K = TypeVar("K", bound=Hashable)
+
+
+BURST_S: Final = 1.0
+"""So much of a second's requests may come at once."""
+
+
+class Pace:
+    """Spreads requests so that there are no more than so many a second."""
+
+    def __init__(self, per_second: int) -> None:
+        self._gap_s, self._next_s = 1 / per_second, 0.0
+
+    def left_s(self, now_s: float) -> float:
+        """Return how long the next request would wait; 0: it may be sent now."""
+        return max(0.0, self._next_s - now_s)
+
+    def wait_s(self, now_s: float, most_s: float) -> float | None:
+        """How long the next request waits, whose turn is taken; None: longer than `most_s`, so it is not sent."""
+        turn_s = max(self._next_s, now_s - BURST_S)
+        if turn_s - now_s > most_s:
+            return None
+        self._next_s = turn_s + self._gap_s
+        return max(0.0, turn_s - now_s)
 
 
 class FairSlots(Generic[K]):
@@ -19,10 +42,13 @@ class FairSlots(Generic[K]):
 
     Args:
         slots, per_key: as `schemas.shares.Turns`.
+        pace: how many may begin in a second; None: any number.
     """
 
-    def __init__(self, slots: int, per_key: int | None = None) -> None:
+    def __init__(self, slots: int, per_key: int | None = None, *, pace: Pace | None = None) -> None:
         self._turns: Turns[K, asyncio.Future[None]] = Turns(slots, per_key)
+        self._pace = pace
+        self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def turn(self, key: K) -> AsyncIterator[None]:
@@ -47,6 +73,17 @@ class FairSlots(Generic[K]):
         self._start()
 
     def _start(self) -> None:
-        while (found := self._turns.next()) is not None:
+        while len(self._turns) and self._timer is None:
+            if self._pace is not None and (wait_s := self._pace.left_s(time.monotonic())) > 0:
+                self._timer = asyncio.get_running_loop().call_later(wait_s, self._go_on)
+                return
+            if (found := self._turns.next()) is None:
+                return
             if not found[1].done():
                 found[1].set_result(None)
+                if self._pace is not None:
+                    self._pace.wait_s(time.monotonic(), 0.0)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._start()

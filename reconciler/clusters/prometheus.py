@@ -8,6 +8,7 @@ import base64
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,32 +18,18 @@ import aiohttp
 
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
 from reconciler.core.prometheus import PromConnection, PromResult, read_names, read_result, stated_error
+from runtime.slots import BURST_S, FairSlots, Pace
 from runtime.tls import without_prompt
 from schemas.limits import PROM_BYTES
 from schemas.proxies import proxy_refusal
 
+__all__ = ["BURST_S", "Pace", "PromClient"]
+
 CONNECT_TIMEOUT_S: Final = 3.0
 RELOAD_S: Final = 60.0
-BURST_S: Final = 1.0
-"""So much of a second's queries may come at once."""
 _AT_ONCE: Final = 16
 _CHUNK_BYTES: Final = 2**16
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
-
-
-class Pace:
-    """Spreads requests so that there are no more than so many a second."""
-
-    def __init__(self, per_second: int) -> None:
-        self._gap_s, self._next_s = 1 / per_second, 0.0
-
-    def wait_s(self, now_s: float, most_s: float) -> float | None:
-        """How long the next request waits, whose turn is taken; None: longer than `most_s`, so it is not sent."""
-        turn_s = max(self._next_s, now_s - BURST_S)
-        if turn_s - now_s > most_s:
-            return None
-        self._next_s = turn_s + self._gap_s
-        return max(0.0, turn_s - now_s)
 
 
 class PromClient:
@@ -50,22 +37,21 @@ class PromClient:
 
     def __init__(self, connection: PromConnection) -> None:
         self._connection = connection
-        self._pace = Pace(connection.queries_per_second)
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = FairSlots[str](_AT_ONCE, pace=Pace(connection.queries_per_second))
         self._session: aiohttp.ClientSession | None = None
         self._headers: dict[str, str] = {}
         self._proxy: str | None = None
         self._ssl: ssl.SSLContext | bool = True
         self._read_at = -RELOAD_S
 
-    async def query(self, text: str) -> PromResult:
-        """The result of an instant query.
+    async def query(self, text: str, namespace: str = "") -> PromResult:
+        """The result of an instant query, which counts for the share of a namespace.
 
         Raises ApiError: it was refused. Raises NoAnswerError: no answer came in time. Raises UnreadableError: the
         answer is not one, or exceeds a bound. Raises ConfigError: a file that it needs cannot be read.
         """
         data = {"query": text, "timeout": f"{self._connection.timeout_s:g}s"}
-        body = await self._ask("POST", "/api/v1/query", data=data)
+        body = await self._ask("POST", "/api/v1/query", namespace, data=data)
         try:
             result = read_result(body)
         except ValueError as error:
@@ -78,7 +64,7 @@ class PromClient:
     async def names(self, selector: str, since_s: int) -> list[str]:
         """The names of the series that a selector matched since a time (Unix seconds), sorted. Raises: as `query`."""
         params = {"match[]": selector, "start": str(since_s)}
-        body = await self._ask("GET", "/api/v1/label/__name__/values", params=params)
+        body = await self._ask("GET", "/api/v1/label/__name__/values", "", params=params)
         try:
             return read_names(body)
         except ValueError as error:
@@ -89,20 +75,22 @@ class PromClient:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, method: str, path: str, **sent: Any) -> bytes:
+    async def _ask(self, method: str, path: str, namespace: str, **sent: Any) -> bytes:
         timeout_s = self._connection.timeout_s
-        wait_s = self._pace.wait_s(time.monotonic(), timeout_s)
-        if wait_s is None:
-            raise ClusterError(f"not asked: over {self._connection.queries_per_second} queries per second are due")
-        await asyncio.sleep(wait_s)
-        async with self._slots:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await stack.enter_async_context(self._slots.turn(namespace))
+            except TimeoutError as error:
+                most = f"{self._connection.queries_per_second} queries per second"
+                raise ClusterError(f"not asked: over {most} are due, or others of this namespace wait") from error
             status, body = await self._answered(method, path, timeout_s, sent)
         if status == 401:
             self._read_at = -RELOAD_S
         if not 200 <= status < 300:
             raise ApiError(status, f"{path}: {stated_error(body) or _first_words(status, body)}")
-        if error := stated_error(body):
-            raise ApiError(422, f"{path}: {error}")
+        if stated := stated_error(body):
+            raise ApiError(422, f"{path}: {stated}")
         return body
 
     async def _answered(self, method: str, path: str, timeout_s: float, sent: Mapping[str, Any]) -> tuple[int, bytes]:

@@ -4,8 +4,9 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.client import ClusterClient
@@ -14,6 +15,7 @@ from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList, apart_ms, next_poll_ms
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
 from runtime.log import Clock
+from runtime.slots import FairSlots
 from schemas.answers import MetricAnswer, Query
 from schemas.keys import murmur2
 
@@ -164,7 +166,9 @@ class MetricsPoller:
     ) -> None:
         self._client, self._discovery, self._metrics, self._troubles = client, discovery, metrics, troubles
         self._timeout_s, self._answers = timeout_s, answers
-        self._slots = asyncio.Semaphore(at_once)
+        self._slots = {group: FairSlots[str](at_once) for group in METRICS_APIS}
+        """An API that hangs takes no slot of another one, and one namespace not more than a share of each."""
+        self._hung = HungQuestions(timeout_s)
         self._custom_version: tuple[float, str] = (0.0, "")
         self._divisions: dict[str, metricanswers.Division] = {}
 
@@ -172,6 +176,7 @@ class MetricsPoller:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
+        self._hung.keep(namespace, others)
         received = _Received()
         asking = [self._resource(namespace, resource, received)]
         asking += [self._one(namespace, query, received) for query in others]
@@ -183,6 +188,7 @@ class MetricsPoller:
 
     def forget(self, namespace: str) -> None:
         """The namespace has no HPAs any more."""
+        self._hung.keep(namespace, ())
         self._divisions.pop(namespace, None)
 
     def _note(self, namespace: str, received: "_Received") -> None:
@@ -197,7 +203,7 @@ class MetricsPoller:
             return []
         try:
             if len(asked) > 1:
-                found = await self._pod_metrics(metricanswers.resource_path(namespace))
+                found = await self._pod_metrics(namespace, metricanswers.resource_path(namespace))
                 received.answered("resource")
                 if metricanswers.has_labels(found):
                     known = self._divisions.get(namespace)
@@ -208,14 +214,21 @@ class MetricsPoller:
         return [answer for query in asked for answer in await self._one(namespace, query, received)]
 
     async def _one(self, namespace: str, query: Query, received: "_Received") -> list[MetricAnswer]:
+        if (before := self._hung.pausing(namespace, query)) is not None:
+            return [metricanswers.failed(query, before)]
+        asking = _Asking()
         try:
             path = await self._path(namespace, query)
             if query.api == "resource":
-                answer = metricanswers.fill_usages(query, await self._pod_metrics(path))
+                answer = metricanswers.fill_usages(query, await self._pod_metrics(namespace, path))
             else:
-                answer = metricanswers.fill(query, await self._get(path))
+                answer = metricanswers.fill(query, await self._get(namespace, query.api, path, asking))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
-            return await self._failed([query], error, received)
+            answers = await self._failed([query], error, received)
+            if answers:
+                self._hung.failed(namespace, query, asking.took_s(), _text(error))
+            return answers
+        self._hung.answered(namespace, query)
         received.answered(query.api)
         return [answer]
 
@@ -255,13 +268,91 @@ class MetricsPoller:
             raise ClusterError(NO_CUSTOM_API)
         return version
 
-    async def _pod_metrics(self, path: str) -> PodMetricsList:
-        async with self._slots:
+    async def _pod_metrics(self, namespace: str, path: str) -> PodMetricsList:
+        async with self._slot(namespace, "resource"):
             return await self._client.get_as(PodMetricsList, path, timeout_s=self._timeout_s)
 
-    async def _get(self, path: str) -> dict[str, Any]:
-        async with self._slots:
+    async def _get(self, namespace: str, api: str, path: str, asking: "_Asking") -> dict[str, Any]:
+        async with self._slot(namespace, api):
+            asking.begins()
             return await self._client.get_patiently(path, timeout_s=self._timeout_s)
+
+    @asynccontextmanager
+    async def _slot(self, namespace: str, api: str) -> AsyncIterator[None]:
+        """A slot of an API. Raises ClusterError: it does not come before a question would have timed out."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await stack.enter_async_context(self._slots[_GROUPS[api]].turn(namespace))
+            except TimeoutError as error:
+                others = f"other questions of namespace {namespace} to {_GROUPS[api]} have not been answered"
+                raise ClusterError(f"not asked within {self._timeout_s:g} s: {others}") from error
+            yield
+
+
+class _Asking:
+    """When the request of a question was sent."""
+
+    def __init__(self) -> None:
+        self._begun_s: float | None = None
+
+    def begins(self) -> None:
+        self._begun_s = time.monotonic()
+
+    def took_s(self) -> float:
+        return 0.0 if self._begun_s is None else time.monotonic() - self._begun_s
+
+
+HUNG_SHARE: Final = 0.8
+"""A question that fails after so much of its time hung."""
+FIRST_PAUSE_S: Final = 15.0
+LONGEST_PAUSE_S: Final = 120.0
+
+
+class HungQuestions:
+    """Questions that hung are asked again after a pause, which is twice as long each time; their answer until then is
+    the error that they had.
+    """
+
+    def __init__(self, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hung_s, self._clock = HUNG_SHARE * timeout_s, clock
+        self._known: dict[str, dict[_Question, tuple[float, float, str]]] = {}
+        """Namespace → question → the last pause, when it ends, and the error."""
+
+    def pausing(self, namespace: str, query: Query) -> str | None:
+        """Return the error of a question that is not asked now; None: it may be asked."""
+        _, until_s, error = self._known.get(namespace, _NO_QUESTIONS).get(_question(query), (0.0, 0.0, ""))
+        return error if self._clock() < until_s else None
+
+    def failed(self, namespace: str, query: Query, took_s: float, error: str) -> None:
+        """A question failed, so long after it was sent."""
+        if took_s < self._hung_s:
+            self.answered(namespace, query)
+            return
+        known = self._known.setdefault(namespace, {})
+        before_s = known[_question(query)][0] if _question(query) in known else 0.0
+        pause_s = min(2 * before_s, LONGEST_PAUSE_S) if before_s else FIRST_PAUSE_S
+        known[_question(query)] = pause_s, self._clock() + pause_s, error
+
+    def answered(self, namespace: str, query: Query) -> None:
+        """A question was answered in time."""
+        self._known.get(namespace, {}).pop(_question(query), None)
+
+    def keep(self, namespace: str, asked: Sequence[Query]) -> None:
+        """Forget the questions of a namespace that are not asked any more."""
+        if namespace in self._known:
+            there = {_question(query) for query in asked}
+            left = {each: known for each, known in self._known.pop(namespace).items() if each in there}
+            if left:
+                self._known[namespace] = left
+
+
+_Question = tuple[str, ...]
+_NO_QUESTIONS: Final[Mapping[_Question, tuple[float, float, str]]] = {}
+
+
+def _question(query: Query) -> _Question:
+    return query.api, query.selector, query.metric, query.metric_selector, query.group_kind, query.object
 
 
 class _Received:

@@ -51,13 +51,13 @@ class SharedResults:
         self._forget_ms = 0
         """When old results are forgotten next."""
 
-    async def result(self, text: str) -> PromResult:
-        """The result of a query in its present period. Raises ClusterError: as `PromClient.query`."""
+    async def result(self, text: str, namespace: str) -> PromResult:
+        """The result of a query of a namespace in its present period. Raises ClusterError: as `PromClient.query`."""
         now_ms, period_ms = self._clock(), self._period_ms()
         until_ms, task = self._kept.get(text, (0, None))
         if task is None or not now_ms < until_ms <= now_ms + period_ms:
             self._forget(now_ms, period_ms)
-            task = asyncio.create_task(self._client.query(text))
+            task = asyncio.create_task(self._client.query(text, namespace))
             self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
         # Shielded: one who gives up must not take the answer from the others.
         return await asyncio.shield(task)
@@ -207,7 +207,7 @@ class PrometheusPoller:
             return [failed(each, not_found(query.metric, "pods", why)) for each, _ in group]
         (rule, series), selector = found, parse_selector(query.metric_selector)
         text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
-        result = await self._shared.result(text)
+        result = await self._shared.result(text, namespace)
         answers = prometheus.pod_answers(group, result, rule.labels.of(PODS), self._clock())
         return _with_query(answers, shown)
 
@@ -221,7 +221,7 @@ class PrometheusPoller:
             return rule.of_objects("", PODS, namespace, parse_selector(""), pods, [container])
 
         both = (rules.cpu, rules.cpu_container), (rules.memory, rules.memory_container)
-        cpu, memory = await asyncio.gather(*(self._shared.result(text(*each, names)) for each in both))
+        cpu, memory = await asyncio.gather(*(self._shared.result(text(*each, names), namespace) for each in both))
         answers = prometheus.usage_answers(group, cpu, memory, rules)
         return _with_query(answers, text(*both[0], (ANY,)))
 
@@ -240,7 +240,7 @@ class PrometheusPoller:
         rule, series = found
         inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
         text = rule.of_objects(series, resource, inside, selector, [name])
-        result, label = await self._shared.result(text), rule.labels.of(resource)
+        result, label = await self._shared.result(text, namespace), rule.labels.of(resource)
         return _with_query([prometheus.object_answer(query, result, label, name, resource, self._clock())], text)
 
     async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
@@ -248,7 +248,7 @@ class PrometheusPoller:
         if found is None:
             return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
         text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
-        return _with_query([prometheus.external_answer(query, await self._shared.result(text))], text)
+        return _with_query([prometheus.external_answer(query, await self._shared.result(text, namespace))], text)
 
     def _no_series(self) -> str:
         return f"no rule of {self._connection.rules_file} makes it of a series"
