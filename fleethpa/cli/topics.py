@@ -305,9 +305,8 @@ async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[Wan
 
     settings = client_settings(session.config)
     try:
-        with session.waiting():
-            async with connecting(settings.bootstrap_servers):
-                return await compared(settings, options["partitions"], options["replication_factor"])
+        async with session.waiting(), connecting(settings.bootstrap_servers):
+            return await compared(settings, options["partitions"], options["replication_factor"])
     except TopicError as error:
         raise unreachable(f"topics cannot be compared: {error}", next_step="fleethpa topics acls operator") from error
 

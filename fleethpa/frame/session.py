@@ -44,6 +44,8 @@ MOST_NAMED = 20
 """HPAs that failed by one fault, which its error names at most."""
 SILENT_S = 5.0
 """How long brokers may be silent before a message about it is printed."""
+ANSWER_S = 10.0
+"""How long brokers may be silent before a command without --timeout ends."""
 TRAVEL = "world_at"
 """The parameter of `--at`."""
 SHARED = (*COMMON_NAMES, "source", "author", TRAVEL)
@@ -353,13 +355,16 @@ class Session:
     @asynccontextmanager
     async def _connected(self, opening: AbstractAsyncContextManager[R]) -> AsyncIterator[R]:
         async with AsyncExitStack() as stack:
-            with self.waiting():
+            async with self.waiting():
                 opened = await stack.enter_async_context(opening)
             yield opened
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Say on stderr what is waited for where it takes some seconds: the first answer of a broker."""
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Say on stderr what is waited for where it takes some seconds: the first answer of a broker.
+
+        Raises CommandError: there was none within ANSWER_S; a --timeout takes the place of this limit (exit 3).
+        """
         import asyncio
 
         def remark() -> None:
@@ -367,7 +372,14 @@ class Session:
 
         waiting = asyncio.get_running_loop().call_later(SILENT_S, remark)
         try:
-            yield
+            async with asyncio.timeout(None if self.timeout_s is not None else ANSWER_S) as limit:
+                yield
+        except TimeoutError as error:
+            from fleethpa.frame.sources import silent
+
+            if limit.expired():
+                raise silent(self._servers, ANSWER_S) from error
+            raise
         finally:
             waiting.cancel()
 

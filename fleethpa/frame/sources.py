@@ -83,6 +83,14 @@ def no_answer(limit: str) -> CommandError:
     return timed_out(what, cause=hangs.cause, next_step=hangs.next_step)
 
 
+def silent(brokers: str, limit_s: float) -> CommandError:
+    """The error for brokers that have not answered at all."""
+    hangs = failure_of(brokers, TimeoutError())
+    what = f"Kafka at {brokers} has not answered for {limit_s:.0f}s"
+    cause = f"{hangs.cause} --timeout sets another limit."
+    return unreachable(what, cause=cause, next_step=hangs.next_step)
+
+
 @asynccontextmanager
 async def talking(brokers: str) -> AsyncIterator[None]:
     """Turn what the driver raises into a CommandError (exit 3; wrong settings: 2)."""

@@ -365,6 +365,10 @@ def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         done = _process([*verb, "--brokers", address, "--timeout", "1s"], folder)
+        unlimited = _process([*verb, "--brokers", address], folder)
+    assert unlimited.returncode == 3
+    assert f"Error: Kafka at {address} has not answered for 10s".encode() in unlimited.stderr, unlimited.stderr
+    assert b"Next: check that Kafka runs" in unlimited.stderr
     assert done.returncode == 124
     assert f"Error: no answer from Kafka at {address} within --timeout 1s".encode() in done.stderr
     assert b"The broker hangs" in done.stderr
