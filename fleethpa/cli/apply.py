@@ -91,7 +91,7 @@ def delete(
         foresight = present.foresee(writes)
         asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
         code = await change(session, "delete", writes + found, asked, options)
-        for text in foresight.handed_over() if not options.dry_run else ():
+        for text in foresight.handed_over():
             session.note(text)
         return code
 
@@ -233,9 +233,9 @@ def apply(
         changed = {getattr(write.body, "name", "") for write in ceilings}
         session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
         code = await change(session, "apply", plan.writes + ceilings, found, options, code=code)
+        for text in foresight.handed_over():
+            session.note(text)
         if not options.dry_run:
-            for text in foresight.handed_over():
-                session.note(text)
             _say_mode(session, plan)
         return code
 

@@ -11,6 +11,7 @@ from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import (
     DEFAULT_LAST,
     Filter,
+    ListedDecisions,
     decision_listing,
     filter_options,
     last_of,
@@ -90,16 +91,18 @@ def decisions(
             raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
         session.run(_follow(session, wanted, output, not no_headers), follows=True)
         return
-    found, endings = session.run(_listed(session, wanted, last))
+    found, endings, has_older = session.run(_listed(session, wanted, last))
     if not found and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
         return
     changes = bool(only["changes"])
     listing = decision_listing(found, endings, session.time_style, session.now_ms(), changes=changes)
     session.listing(listing, output, headers=not no_headers)
+    if has_older and last is None:
+        session.note(f"The newest {len(found)} are listed; there are older ones. Next: --since 24h, or --last N")
 
 
-async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
+async def _listed(session: Session, wanted: Filter, last: int | None) -> ListedDecisions:
     async with session.past() as past:
         await look_for_trouble(past)
         return await listed(past, wanted, last)

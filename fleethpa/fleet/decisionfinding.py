@@ -17,6 +17,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import rfc3339
+from schemas.decisions import uid_of
 from schemas.keys import HpaId, partition_for
 
 if TYPE_CHECKING:
@@ -179,6 +180,11 @@ class _AskedHpa(NamedTuple):
     at_ms: int | None
     change: bool
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether the newest evaluation of all is asked for, whatever came of it."""
+        return self.at_ms is None and not self.change
+
     def names(self, hpa: HpaId) -> bool:
         return hpa.name == self.ref.name and hpa.namespace == self.scope and self.ref.cluster in (None, hpa.cluster)
 
@@ -206,7 +212,14 @@ async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Re
         numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in names})
         tails = await past.tail(lambda _, decisions: any(map(asked.fits, decisions)), numbers, asked.at_ms)
         everything = [recorded for tail in tails.values() for recorded in tail]
-        if fitting := [recorded for recorded in everything if asked.fits(recorded)]:
+        fitting = [recorded for recorded in everything if asked.fits(recorded)]
+        if names is living and asked.is_newest:
+            # One that was made again has its predecessor's name, but not its decisions.
+            own = [each for each in fitting if _is_of(each, state.hpas[each.hpa].last_decision)]
+            if fitting and not own:
+                raise _made_again(asked, max(fitting, key=lambda each: each.time_ms))
+            fitting = own
+        if fitting:
             return everything, fitting, state
     decided = any(state.hpas[hpa].last_decision for hpa in living)
     raise _none_fits(asked, unrecorded=decided and not everything)
@@ -233,6 +246,17 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
 
 def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
     return next((recorded for recorded in all_ if recorded.head.completes == found.head.id), None)
+
+
+def _is_of(recorded: Recorded, last_decision: str) -> bool:
+    """Whether a decision is of the HPA whose newest one is this; empty: it has none."""
+    return bool(last_decision) and uid_of(recorded.head.id) == uid_of(last_decision)
+
+
+def _made_again(asked: _AskedHpa, before: Recorded) -> CommandError:
+    cause = f"It was made again: the last decision of its predecessor was at {rfc3339(before.time_ms)}."
+    step = f"fleethpa explain {before.head.id}, for that one; fleethpa doctor, if it stays so"
+    return not_found(f"{asked.ref} has no decision yet", cause=cause, next_step=step)
 
 
 def _none_fits(asked: _AskedHpa, *, unrecorded: bool) -> CommandError:

@@ -41,12 +41,18 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 
 def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
     """What would be different, the count then, and how it was found."""
-    found = [_flip(flip) for flip in made.flips]
+    found = (
+        []
+        if not made.apart_from
+        else [(f"without {made.apart_from}", f"→ {made.final}", "and what follows is without it, too")]
+    )
+    found += [_flip(flip) for flip in made.flips]
     several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
-    found += [
-        (f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}")
-        for each in made.unmoved
-    ]
+    for each in made.unmoved:
+        found.append((f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"))
+        if each.asks is not None:
+            what, answer, how = _flip(each.asks)
+            found.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
     found += [_without(each, made.final) for each in made.without]
     if made.release is not None:
         found.append(
@@ -78,8 +84,8 @@ def _without(each: Without, final: int) -> tuple[str, str, str]:
 def _because(each: Unmoved, several: bool) -> str:
     """What keeps the answer as it is at any value of the metric."""
     if each.limits:
-        last = each.limits[-1]
-        return f": {words.LIMITS.get(last, last)} holds the replicas"
+        names = words.listed(words.LIMITS.get(limit, limit) for limit in each.limits)
+        return f": {names} {'holds' if len(each.limits) == 1 else 'hold'} the replicas"
     if each.failed:
         listed = ", ".join(map(words.short, each.failed))
         have = "have" if len(each.failed) > 1 else "has"
@@ -139,20 +145,28 @@ def explained(
     troubles: Iterable[ClusterTrouble] = (),
     lowered: Iterable[LoweredRequest] = (),
     stopped: Sequence[tuple[str, str]] = (),
+    pods: Sequence[str] = (),
+    disabled: str = "",
 ) -> Explanation:
     """Explain a decision.
 
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster; `lowered`:
-    requests that fell before it; `stopped`: which of its changes were not to be written then, and why, by label.
+    requests that fell before it; `stopped`: which of its changes were not to be written then, and why, by label;
+    `pods`: which pods could not be counted; `disabled`: the direction that the spec forbids and its metrics ask for.
     """
     made_ms, troubles = parse_time_ms(decision.time), list(troubles)
     return Explanation(
         decision,
         made_ms,
-        _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision),
+        _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision, disabled),
         _ending(decision, ending, made_ms),
-        [*_stopped(decision, stopped), *_surroundings(decision, fight, troubles), *map(_lowered, lowered)],
+        [
+            *_stopped(decision, stopped),
+            *(("Pods", text) for text in pods),
+            *_surroundings(decision, fight, troubles),
+            *map(_lowered, lowered),
+        ],
         list(step_rows(decision)),
         would_rows(would) if would is not None else [],
     )
@@ -211,7 +225,8 @@ def _lowered(found: LoweredRequest) -> tuple[str, str]:
     usages = words.alike((found.usage_before, found.usage), metric)
     return "Request", (
         f"{metric}: the ratio rose because the request fell, from about {' to '.join(requests)} per pod; "
-        f"usage {' → '.join(usages)}"
+        f"usage {' → '.join(usages)}; of pods that are resized in place upstream counts the new request at once "
+        "(kubernetes #142155)"
     )
 
 
@@ -234,7 +249,7 @@ def _for_want_of_metrics(decision: Decision, made_ms: int, troubles: Iterable[Cl
     return f"no metric: {why}" + ("" if held is None else f"; replicas held at {held}")
 
 
-def _verdict(decision: Decision) -> str:
+def _verdict(decision: Decision, disabled: str) -> str:
     """The verdict in one sentence: what came out, what limited or held it, and until when."""
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
@@ -245,6 +260,10 @@ def _verdict(decision: Decision) -> str:
         return (
             f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}{_free(decision)}"
         )
+    if disabled and not (decision.error or decision.paused):
+        # No window lets go of it: after its end the spec still forbids the change.
+        _, text = words.disabled_direction(disabled)
+        return f"NO CHANGE at {after}: {text}{words.asked_for(decision)}"
     if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
         return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
     why = words.reason(decision)

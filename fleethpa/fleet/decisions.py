@@ -202,19 +202,31 @@ def one_each(found: Sequence[Recorded]) -> list[Recorded]:
     return [each for each in found if each.head.completes not in known]
 
 
-async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
-    """The decisions that are wanted, oldest first, and the records that completed their writes, by the evaluation's ID.
+class ListedDecisions(NamedTuple):
+    """Decisions, oldest first, and the records that completed their writes, by the evaluation's ID.
+
+    `has_older`: whether there are older ones that fit, which the limit left out.
+    """
+
+    found: list[Recorded]
+    endings: dict[str, Recorded]
+    has_older: bool
+
+
+async def listed(past: Past, wanted: Filter, last: int | None) -> ListedDecisions:
+    """The decisions that are wanted.
 
     Without `last` and without a beginning they are the newest 50. With `--changes` each change is there once.
 
     Raises CommandError: an HPA that is named does not exist (exit 4).
     """
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
-    everything = await read_back(past, wanted, limit)
+    everything = await read_back(past, wanted, None if limit is None else limit + 1)
     await check_known(past, wanted.selection, (each.hpa for each in everything))
     found = newest(everything, wanted.matches, None)
     found = one_each(found) if wanted.changes else found
-    return found[-limit:] if limit else found, endings_of(everything)
+    has_older = limit is not None and len(found) > limit
+    return ListedDecisions(found[-limit:] if limit else found, endings_of(everything), has_older)
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:
@@ -339,16 +351,10 @@ def decision_columns(
         *([] if changes else [applied]),
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
-        Column("BY", _writer, wide=True),
+        Column("SPEC BY", lambda r: r.decision.author or "-", wide=True),
         Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
         Column("WHY", lambda r: _why(r, endings if changes else {})),
     )
-
-
-def _writer(recorded: Recorded) -> str:
-    """Who is responsible for a change: the author of the HPA's spec, else fleethpa where it writes at all."""
-    decision = recorded.decision
-    return decision.author or ("fleethpa" if decision.mode == "enforce" else "-")
 
 
 def _replicas(recorded: Recorded, count: int) -> str:

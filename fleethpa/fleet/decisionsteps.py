@@ -46,7 +46,7 @@ def step_rows(decision: Decision) -> Iterator[StepRow]:
         yield StepRow("max of metrics", str(decision.raw_desired_replicas), "")
     for step in decision.steps:
         if step.step != "metrics":
-            yield StepRow(_step_name(step), str(step.out), _step(decision, step))
+            yield StepRow(_step_name(decision, step), str(step.out), _step(decision, step))
     yield StepRow("final", str(decision.final_desired_replicas) if known else "-", _final(decision))
     for name, cluster in decision.observed.get("clusters", {}).items():
         yield StepRow(f"  {name}", str(cluster.get("share", "-")), words.of_cluster(cluster))
@@ -81,7 +81,14 @@ def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
     return first is metric
 
 
-def _step_name(step: Step) -> str:
+GUARDS: Final = {"Paused": "pause", "Frozen": "freeze", "Overflow": "overflow guard", "MaxStep": "largest step"}
+"""Limit behind a step `guard` -> what the step is called."""
+
+
+def _step_name(decision: Decision, step: Step) -> str:
+    if step.step == "guard":
+        found = [name for limit, name in GUARDS.items() if limit in decision.constraints_applied]
+        return ", ".join(found) or step.step
     names = {
         "bounds": "min/max bounds",
         "scaleUpPolicy": "scaleUp policy",

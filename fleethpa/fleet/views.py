@@ -12,7 +12,7 @@ from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, qu
 from fleethpa.show import words
 from fleethpa.show.text import clock
 from fleethpa.show.words import cause, listed
-from schemas.decisions import IGNORED_REASON, NO_OUTCOME, UNANSWERED
+from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
@@ -258,7 +258,8 @@ def _held(view: HpaView) -> str:
 def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:
     is_named = False
     for condition in conditions:
-        if condition.get("reason") == IGNORED_REASON:
+        # Both are problems of their own already.
+        if condition.get("reason") == IGNORED_REASON or (view.refused and condition.get("reason") == REFUSAL_REASON):
             continue
         if NO_OUTCOME in str(condition.get("message")) and (view.is_unanswered or view.is_unserved):
             if view.is_unserved:
@@ -266,7 +267,7 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
                 yield Problem("not written", text, text)
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
-            found, message = _of_condition(condition), str(condition.get("message"))
+            found, message = _of_condition(view, condition), str(condition.get("message"))
             why = view.cut_off or (view.unfed if any(text in message for text in UNANSWERED) else "")
             if not (why and found.label in _ANSWER_LABELS):
                 yield found
@@ -308,9 +309,18 @@ def _by_command(view: HpaView) -> Iterator[Problem]:
         yield Problem("override", f"{view.override.text}{idle}", waits=False, brief=briefly)
 
 
-def _of_condition(condition: dict[str, Any]) -> Problem:
+def _missing_metrics(view: HpaView) -> str:
+    """How many of its metrics have no value, where some have one; empty: none has."""
+    every = len(view.spec.get("metrics") or ())
+    known = sum(bool(each.get("type")) for each in view.status.get("currentMetrics") or ())
+    return f"{every - known} of {every} metrics missing" if 0 < known < every else ""
+
+
+def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
     label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
+    if label == "no metrics" and (lacking := _missing_metrics(view)):
+        label = lacking
     found = cause(message)
     text = f"{label}: {found}" if found else f"{label} ({reason})"
     return Problem(label, text, text)

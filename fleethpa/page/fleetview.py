@@ -384,19 +384,24 @@ def changes_view(
 ) -> dict[str, Any]:
     """What the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was read."""
     wanted, mistake = filter_of(query, CHANGE_WORDS)
+    endings = endings_of(found)
     fitting = [each for each in one_each(found) if wanted.fits(_change_words(each))]
+    # What shadow mode decides is written by nobody: it is shown where it is asked for.
+    hidden = [] if every or any(term.word == "mode" for term in wanted.terms) else _in_shadow(fitting)
+    fitting = [each for each in fitting if each not in hidden] if hidden else fitting
     # The bars cover the window, from the first thing in it on.
     begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
     end = max(now_ms, begin + BARS)
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
-    columns, bars = decision_columns(endings_of(found), "utc", now_ms), _bars(fitting, begin, end)
+    columns, bars = decision_columns(endings, "utc", now_ms), _bars(fitting, begin, end)
     return {
         "query": query,
         "mistake": mistake,
         "words": CHANGE_WORDS,
         "flags": wanted.flags(CHANGE_FLAGS),
-        "verdict": _verdict(picked, every=every),
+        "verdict": _verdict(picked, endings, every=every),
+        "in_shadow": len(hidden),
         "bars": bars,
         "most": max(each["count"] for each in bars),
         "bar": bar,
@@ -410,15 +415,27 @@ def changes_view(
     }
 
 
-def _verdict(found: Sequence[Recorded], *, every: bool) -> str:
-    """What was found in one sentence."""
+def _in_shadow(found: Sequence[Recorded]) -> list[Recorded]:
+    return [each for each in found if each.head.kind == "evaluation" and each.decision.mode == "shadow"]
+
+
+def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
+    """What was found in one sentence: a change counts once it was applied."""
     if every:
         return counted(len(found), "decision")
-    if not found:
-        return "No change was decided"
-    up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in found)
-    noun = "change" if len(found) == 1 else "changes"
-    return f"{len(found):,} {noun} decided: {up:,} up, {len(found) - up:,} down"
+    applied = [each for each in found if _result(each, endings) == "applied"]
+    shadow = len(_in_shadow(found))
+    others = len(found) - len(applied) - shadow
+    up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in applied)
+    text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
+    rest = [f"{others:,} decided and not applied"] * bool(others) + [f"{shadow:,} decided in shadow"] * bool(shadow)
+    return "; ".join([text if applied else "No change was applied", *rest])
+
+
+def _result(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
+    """What became of a change; empty: it was not written, or nothing is known yet."""
+    ending = recorded if recorded.head.kind == "completion" else endings.get(recorded.head.id)
+    return str(ending.decision.outcome.get("result", "")) if ending is not None else ""
 
 
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:

@@ -277,12 +277,15 @@ def _held(labels: Sequence[set[str]]) -> Tile:
 
 
 def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
-    """The moves of the last hour. Of each HPA the newest few are known, so there may have been more."""
+    """The moves of the last hour. Of each HPA the newest few are known: where these are all of this hour, there may
+    have been more, and no number is known.
+    """
     recent = [[move for move in view.moves if move.time_ms > state.clock_ms - HOUR_MS] for view in views]
     up = sum(move.after > move.before for moves in recent for move in moves)
     count = sum(map(len, recent))
-    beyond = "+" if any(len(moves) >= KEPT_MOVES for moves in recent) else ""
-    return Tile("Changes in 1 h", f"{count:,}{beyond}", f"▲ {up:,} ▼ {count - up:,}" if count else "none")
+    if any(len(moves) >= KEPT_MOVES for moves in recent):
+        return Tile("Changes in 1 h", "many", "more than are kept; see Changes")
+    return Tile("Changes in 1 h", f"{count:,}", f"▲ {up:,} ▼ {count - up:,}" if count else "none")
 
 
 # --- the strip --------------------------------------------------------------------------------------------------------
@@ -419,7 +422,8 @@ def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
     summed = _summed(groups, alone)
     for problem, group in groups:
         if not (_is_kept(problem) and problem.label in summed):
-            yield _cause(problem, len(group.views), group.cluster)
+            # What one of them has of its own, such as its replicas, is not said of all.
+            yield _cause(problem._replace(text=group.text), len(group.views), group.cluster)
     by_label = {problem.label: problem for problem, _ in (*groups, *alone)}
     for label, count in summed.most_common():
         yield _cause(by_label[label]._replace(text=label), count)

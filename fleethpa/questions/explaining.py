@@ -22,6 +22,7 @@ from schemas.keys import FLEET
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.load import BACK_MS, LoweredRequest, lowered_requests
+from streams.analysis.podfaults import foreign_pods, pod_faults
 from streams.archive.layout import ArchiveError
 from streams.history.evaluations import FarStateError, evaluation_of
 from streams.history.past import LogGoneError, Past
@@ -32,6 +33,7 @@ from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
 from streams.state.moves import Fight, fight_now
+from streams.state.needs import is_disabled
 
 
 async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
@@ -118,6 +120,10 @@ class Again:
     """Requests that fell before it."""
     stopped: Sequence[tuple[str, str]] = ()
     """Why changes of it were not written then, whether it asked for one or not, by label: `Paused`, `Frozen`."""
+    pods: Sequence[str] = ()
+    """Which pods could not be counted, and why; a fault of upstream that it met."""
+    disabled: str = ""
+    """The direction of the spec's behavior (`scaleUp`, `scaleDown`) that forbids what its metrics ask for."""
     is_far: bool = False
     """Whether it was not evaluated again, as that would have cost more than it may."""
 
@@ -132,6 +138,8 @@ class Again:
             troubles=troubles,
             lowered=self.lowered,
             stopped=self.stopped,
+            pods=self.pods,
+            disabled=self.disabled,
         )
 
 
@@ -155,7 +163,17 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
     whole = _whole(found, inputs) if found.short else found
     fight = fight_now(inputs.moves, inputs.now_ms)
     would = None if SHARE in found.decision.constraints_applied else counterfactuals(inputs)
-    return Again(whole, would, fight, lowered=await _lowered(past, whole), stopped=_stopped(inputs))
+    evaluation, current = answer(inputs).evaluation, whole.decision.current_replicas
+    pods = [*pod_faults(inputs, evaluation, again.owners), *filter(None, [foreign_pods(inputs, again.owners)])]
+    return Again(
+        whole,
+        would,
+        fight,
+        lowered=await _lowered(past, whole),
+        stopped=_stopped(inputs),
+        pods=pods,
+        disabled=is_disabled(inputs.spec, whole.decision.raw_desired_replicas, current),
+    )
 
 
 def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
@@ -166,7 +184,11 @@ def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
     if not (up and down):
         which = "scale-ups" if up else "scale-downs"
     found = (("Frozen", frozen, "changes"), ("Paused", paused, which))
-    return [(label, f"{why}; {what} are decided and not written") for label, why, what in found if why]
+    return [
+        (label, f"{why}; what the metrics ask for is recorded, and {what} are not written")
+        for label, why, what in found
+        if why
+    ]
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:

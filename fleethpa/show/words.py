@@ -237,10 +237,12 @@ def reason(decision: Decision) -> str:
     stays = decision.final_desired_replicas == decision.current_replicas
     if stays and (missing := _missing(decision)):
         return missing
+    if not stays:
+        # The metric that decided is the reason of a change; one that failed comes after it.
+        failed = f"; {failure(decision)}" if decision.error else ""
+        return rescale_reason(decision) + _numbers(decision) + limited(decision) + failed
     if decision.error:
         return failure(decision)
-    if not stays:
-        return rescale_reason(decision) + _numbers(decision) + limited(decision)
     return held(decision) or kept(decision) or REASONS.get(decision.reason, decision.reason) or _ENOUGH
 
 

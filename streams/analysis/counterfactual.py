@@ -160,7 +160,8 @@ class Flip(Struct, frozen=True, kw_only=True, rename="camel"):
 class Unmoved(Struct, frozen=True, kw_only=True, rename="camel"):
     """No value of the metric in this direction changes the answer. `searched`: as far as this (milli).
 
-    `limits`: what holds the answer at the farthest value searched (`constraintsApplied`); `failed`: names of the
+    `limits`: what holds the answer at the farthest value searched (of `constraintsApplied` those without which it would
+    change, or else all that act in this direction); `failed`: names of the
     metrics that have no value there, for replicas do not go down while one is missing.
     """
 
@@ -170,6 +171,8 @@ class Unmoved(Struct, frozen=True, kw_only=True, rename="camel"):
     searched: int
     limits: list[str] = []
     failed: list[str] = []
+    asks: Flip | None = None
+    """Where a stabilization window holds the count: the nearest value at which the metrics ask for another one."""
 
 
 class Without(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -196,10 +199,18 @@ class Counterfactuals(Struct, frozen=True, kw_only=True, rename="camel"):
     unmoved: list[Unmoved]
     without: list[Without]
     release: Release | None = None
+    apart_from: str = ""
+    """What was taken away first, in words, since beside it nothing changes the answer: `the pause`; `final` and all
+    else is then without it.
+    """
 
 
 def counterfactuals(inputs: EvaluationInputs) -> Counterfactuals:
     """Search and check. Raises CounterfactualError: one that was found does not hold; nothing is given then."""
+    apart_from = ""
+    if inputs.mode == "enforce" and (inputs.guards.paused_up or inputs.guards.paused_down):
+        guards = structs.replace(inputs.guards, paused_up="", paused_down="")
+        apart_from, inputs = "the pause", structs.replace(inputs, guards=guards)
     recorded = answer(inputs)
     flips: list[Flip] = []
     unmoved: list[Unmoved] = []
@@ -217,6 +228,7 @@ def counterfactuals(inputs: EvaluationInputs) -> Counterfactuals:
         unmoved=unmoved,
         without=taken,
         release=_release(inputs, recorded),
+        apart_from=apart_from,
     )
 
 
@@ -225,16 +237,37 @@ def _of_metrics(inputs: EvaluationInputs, recorded: Answer) -> Iterator[Flip | U
         number = varied(inputs, index)
         if number is None or not 0 <= number.now < LARGEST:
             continue
-        search = _Search(inputs, number, recorded.final)
+        search = _Search(inputs, number, recorded, _final)
+        alone = _Search(inputs, number, recorded, _asked)
         for direction in ("lower", "higher"):
-            yield search.flip(direction)
+            found = search.flip(direction)
+            if isinstance(found, Unmoved) and "StabilizationWindow" in found.limits:
+                asks = alone.flip(direction)
+                found = structs.replace(found, asks=asks if isinstance(asks, Flip) else None)
+            yield found
+
+
+def _final(made: Answer) -> int:
+    return made.final
+
+
+def _asked(made: Answer) -> int:
+    """What the metrics ask for, before any limit."""
+    return made.final if made.evaluation.proposal is None else made.evaluation.proposal
+
+
+_OF_ADDITIONS = frozenset({"MaxReplicas", "ScaleUpPolicy", "ScaleUpLimit", "AdditionBudget", "CapacityGroup"})
+_OF_REMOVALS = frozenset({"MinReplicas", "ScaleDownPolicy", "RemovalBudget", "PartialView"})
+"""Limits that act in one direction only."""
 
 
 class _Search:
     """The nearest value of one number that changes the answer."""
 
-    def __init__(self, inputs: EvaluationInputs, number: Varied, final: int) -> None:
-        self.inputs, self.number, self.final = inputs, number, final
+    def __init__(
+        self, inputs: EvaluationInputs, number: Varied, recorded: Answer, count: Callable[[Answer], int]
+    ) -> None:
+        self.inputs, self.number, self.final, self._count = inputs, number, count(recorded), count
         self._known: dict[int, int] = {}
         self._calculated: dict[int, Calculation | None] = {}
 
@@ -256,9 +289,20 @@ class _Search:
             name=number.spec.name,
             direction=direction,
             searched=farthest,
-            limits=[limit for limit in made.constraints if limit != TOLERANCE],
+            limits=self._holding(farthest, made, direction),
             failed=[metric.spec.name for metric in made.evaluation.metrics if metric.error],
         )
+
+    def _holding(self, farthest: int, made: Answer, direction: SearchDirection) -> list[str]:
+        """The limits that hold the answer in this direction at a value: those that do so alone, or else all."""
+        other_way = _OF_ADDITIONS if direction == "lower" else _OF_REMOVALS
+        acting = [limit for limit in made.constraints if limit != TOLERANCE and limit not in other_way]
+        moved = {
+            limit
+            for limit, other, _ in without(self.number.at(self.inputs, farthest), made)
+            if other.final != made.final
+        }
+        return [limit for limit in acting if limit in moved] or acting
 
     def _between(self, same: int, other: int) -> int:
         """Find the value nearest to `same` where the answer is no longer the recorded one."""
@@ -272,7 +316,7 @@ class _Search:
 
     def _checked(self, value: int, direction: SearchDirection) -> Flip:
         nearer = value + 1 if direction == "lower" else value - 1
-        new, old = (answer(self.number.at(self.inputs, each)).final for each in (value, nearer))
+        new, old = (self._count(answer(self.number.at(self.inputs, each))) for each in (value, nearer))
         if new == self.final or old != self.final:
             raise CounterfactualError(f"{self.number.spec.name}: {value} gives {new}, {nearer} gives {old}")
         now, then = self._shown(self.number.now), self._shown(value)
@@ -292,7 +336,7 @@ class _Search:
     def _answer(self, value: int) -> int:
         known = self._known.get(value)
         if known is None:
-            known = self._known[value] = answer(self.number.at(self.inputs, value)).final
+            known = self._known[value] = self._count(answer(self.number.at(self.inputs, value)))
         return known
 
     def _shown(self, value: int) -> int:

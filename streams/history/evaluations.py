@@ -3,8 +3,9 @@
 Those of many HPAs are read some at a time, so that memory stays bounded.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, nullcontext
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -124,6 +125,8 @@ class Evaluated(NamedTuple):
 
     inputs: EvaluationInputs
     value: bytes
+    owners: Mapping[str, str] = MappingProxyType({})
+    """Pod of the target → its controller as `Kind/name`, where one evaluation was asked for; no decision reads them."""
 
 
 HpaEvent = Evaluated | WriteEnded | NativeSync
@@ -211,8 +214,15 @@ async def _evaluation_in(
         async for record in records:
             for each in events(partition, [record.plain], lambda _: True, only=only):
                 if isinstance(each, Evaluated) and each.inputs.decision == id_:
-                    return each
+                    return each._replace(owners=_owners(partition, each.inputs))
     return None
+
+
+def _owners(partition: Partition, inputs: EvaluationInputs) -> dict[str, str]:
+    namespace = partition.state.namespaces.get(inputs.hpa.namespace_key)
+    tracked = {} if namespace is None else namespace.membership.pods
+    names = (pod.name for pod in inputs.observation.pods.rows)
+    return {name: tracked[name].kind.owner for name in names if name in tracked and tracked[name].kind.owner}
 
 
 def _is_same(found: Evaluated, value: bytes) -> bool:

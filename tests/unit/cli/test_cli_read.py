@@ -25,14 +25,15 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
 from fleethpa.show.text import Column, Widths, table
 from schemas.codec import encode
-from schemas.entries import Body, LogRecord, Outcome
+from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
+from schemas.settings import SettingsSet
 from streams.archive.layout import LOG, archived_record
 from streams.history.recorded import Expander, Recorded
 from streams.state.moves import KEPT_MOVES
-from tests.kit.cli import START_MS, Cli, Fleet, FleetPast, hpa
+from tests.kit.cli import SETTINGS, START_MS, Cli, Fleet, FleetPast, hpa
 from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
 
@@ -849,3 +850,49 @@ def test_wide_decisions_show_what_became_of_the_write(run: Cli, fleet: Fleet) ->
     header = wide.splitlines()[0]
     assert all(name in header for name in ("REASON", "WINNER", "LIMITED BY", "APPLIED", "GENERATION", "BY", "ID"))
     assert "applied" in wide
+
+
+def test_explain_of_an_hpa_that_was_made_again_does_not_show_its_predecessors_decision(run: Cli, fleet: Fleet) -> None:
+    before = fleet.decisions()[0].decision.id
+    fleet.append(AutoscalerDeleted(name="checkout"))
+    fleet.append(after_ms=16_000)
+    made = hpa()
+    made["metadata"]["uid"] = "another"
+    fleet.append(AutoscalerSet(hpa=made))
+    result = run("explain", "east/shop/checkout")
+    assert result.exit_code == 4
+    assert "checkout has no decision yet" in result.stderr
+    assert "It was made again" in result.stderr
+    assert f"Next: fleethpa explain {before}" in result.stderr, result.stderr
+
+
+def test_that_enforcing_is_refused_is_said_once(run: Cli, fleet: Fleet) -> None:
+    native = SettingsSet(cluster="*", settings=structs.replace(SETTINGS, native_controller="present"))
+    fleet.append(native, key=WHOLE_PARTITION_KEY)
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 300)
+    text = run("get", "hpa", "-A", "--problem").stdout
+    assert text.count("enforcing is refused") == 1, text
+    assert "EnforcingRefused" not in text
+
+
+def test_one_of_two_metrics_without_a_value_is_not_called_no_metrics(run: Cli, fleet: Fleet) -> None:
+    queue = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
+    metrics = [*hpa()["spec"]["metrics"], {"type": "External", "external": queue}]
+    fleet.append(AutoscalerSet(hpa=hpa(metrics=metrics)), after_ms=16_000)
+    for _ in range(3):
+        fleet.append(after_ms=16_000)
+        fleet.observe(5, 60)
+    assert "1 of 2 metrics missing" in run("get", "hpa", "-A").stdout, run("get", "hpa", "-A").stdout
+    assert "no metrics" not in run("get", "hpa", "-A", "--problem").stdout
+
+
+def test_that_older_decisions_are_left_out_is_said(run: Cli, fleet: Fleet) -> None:
+    assert "older" not in run("decisions", "-A").stderr
+    for _ in range(52):
+        fleet.append(after_ms=16_000)
+        fleet.observe(5, 300)
+    made = run("decisions", "-A", "--no-headers")
+    assert len(made.stdout.splitlines()) == 50
+    assert "The newest 50 are listed; there are older ones. Next: --since 24h, or --last N" in made.stderr
+    assert "older" not in run("decisions", "-A", "--last", "3").stderr

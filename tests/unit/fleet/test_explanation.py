@@ -13,7 +13,7 @@ from msgspec import structs
 from fleethpa.fleet.decisionpage import explained, explanation_lines, would_rows
 from schemas.decisions import MetricDecision
 from schemas.entries import WHOLE_PARTITION_KEY
-from schemas.observed import AutoscalerSet, Command
+from schemas.observed import AutoscalerSet, Command, Container, Pod
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.counterfactual import Counterfactuals, Without
 from streams.history.recorded import Recorded, expanded
@@ -68,7 +68,8 @@ def test_a_scale_up_after_requests_fell_names_them(
     text = run("explain", "east/shop/checkout", "--change").stdout
     assert "SCALE UP  3 → " in text
     lines = [line.removeprefix("Request").strip() for line in text.splitlines() if line.startswith("Request")]
-    assert lines == ([f"cpu: the ratio rose because the request fell, {shown}"] if shown else [])
+    known = "; of pods that are resized in place upstream counts the new request at once (kubernetes #142155)"
+    assert lines == ([f"cpu: the ratio rose because the request fell, {shown}{known}"] if shown else [])
 
 
 def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +152,7 @@ def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str
             Command(command="pause", name="checkout", author="anna"),
             "NO CHANGE at 4: held by a pause; metrics ask for 7    winner: cpu    "
             "not written: this HPA is paused by anna",
-            "  cpu higher  -    changes nothing: a pause holds the replicas",
+            "  without the pause → 7 and what follows is without it, too",
             id="paused",
         ),
         pytest.param(
@@ -209,7 +210,9 @@ def test_explain_names_a_pause_also_where_no_change_was_wanted(
     fleet.observe(4, 300)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
     assert "NO CHANGE at 4: within tolerance" in shown
-    assert f"{label:<10} {text} are decided and not written\n" in shown, shown
+    what, _, changes = text.rpartition("; ")
+    stated = f"{label:<10} {what}; what the metrics ask for is recorded, and {changes} are not written\n"
+    assert stated in shown, shown
 
 
 def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,3 +238,125 @@ def test_a_limit_without_which_the_answer_is_the_same_is_not_named_as_its_cause(
     )
     assert [row[:2] for row in would_rows(found)] == [("without the tolerance", "-"), ("without maxReplicas", "→ 9")]
     assert would_rows(found)[0][2] == "changes nothing"
+
+
+# --- the cause in place of upstream's sentence ------------------------------------------------------------------------
+
+
+def _with_pods(fleet: Fleet, milli: int, *others: Pod, **observed: Any) -> None:
+    """An evaluation of two measured pods and these."""
+    fleet.append(after_ms=16_000)
+    fleet.observe(2, milli, unmeasured=others, **observed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        pytest.param(
+            {"phase": "Succeeded", "owner": "Job/web-migrate"},
+            "6 of 8 pods have no metrics: job-0 (Succeeded, of Job web-migrate), "
+            "job-1 (Succeeded, of Job web-migrate), job-2 (Succeeded, of Job web-migrate), "
+            "job-3 (Succeeded, of Job web-migrate), "
+            "job-4 (Succeeded, of Job web-migrate) and 1 more; pods that have succeeded are ignored from Kubernetes "
+            "1.38 on",
+            id="finished pods of a Job",
+        ),
+        pytest.param(
+            {"phase": "Pending", "ready": "False"},
+            "6 of 8 pods are not ready: job-0 (Pending), job-1 (Pending), job-2 (Pending), job-3 (Pending), job-4 "
+            "(Pending) and 1 more",
+            id="pods that wait for a node",
+        ),
+        pytest.param(
+            {},
+            "6 of 8 pods have no metrics: job-0, job-1, job-2, job-3, job-4 and 1 more",
+            id="running pods without metrics",
+        ),
+    ],
+)
+def test_pods_that_an_evaluation_could_not_count_are_named(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str
+) -> None:
+    fleet = Fleet()
+    fleet.settle(2, 300)
+    others = [structs.replace(fleet._pod(number), name=f"job-{number}", **changes) for number in range(6)]
+    _with_pods(fleet, 820, *others)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert f"{'Pods':<10} {line}\n" in shown, shown
+    jobs = "pods are those of selector app=checkout; job-0 belongs to Job web-migrate"
+    assert (jobs in shown) == ("owner" in changes), shown
+
+
+def test_a_pod_of_a_job_without_requests_is_named_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(2, 300)
+    job = structs.replace(fleet._pod(7), name="migrate", owner="Job/migrate", containers=[Container(name="sql")])
+    _with_pods(fleet, 820, job)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert "migrate (of Job migrate) requests no cpu: set resources.requests.cpu of container sql" in shown, shown
+    assert "pods are those of selector app=checkout; migrate belongs to Job migrate" in shown
+
+
+def test_that_no_pod_has_the_container_is_said_in_place_of_that_pods_might_be_unready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet()
+    fleet.settle(2, 300)
+    source = {"name": "cpu", "container": "app", "target": {"type": "AverageValue", "averageValue": "100m"}}
+    metric = {"type": "ContainerResource", "containerResource": source}
+    fleet.append(AutoscalerSet(hpa=hpa(metrics=[metric])), after_ms=16_000)
+    fleet.observe(2, 300)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert "Pods       no pod has a container app: they have main\n" in shown, shown
+
+
+def test_a_direction_that_the_spec_disables_is_the_verdict_also_while_a_window_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    policies = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
+    behavior = {"scaleDown": {"selectPolicy": "Disabled", "policies": policies, "stabilizationWindowSeconds": 300}}
+    fleet.append(AutoscalerSet(hpa=hpa(behavior=behavior)), after_ms=16_000)
+    fleet.observe(4, 300)
+    fleet.append(after_ms=16_000)
+    fleet.observe(4, 60)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    text = "NO CHANGE at 4: scale-down is disabled by the spec (behavior.scaleDown.selectPolicy: Disabled)"
+    assert f"{text}; metrics ask for 1" in shown, shown
+    assert "HELD" not in shown
+
+
+def test_while_a_window_holds_the_value_at_which_the_metrics_ask_for_another_count_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    fleet.append(after_ms=16_000)
+    fleet.observe(4, 300)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert re.search(r"cpu lower +- +changes nothing: the stabilization window holds the replicas", shown), shown
+    assert re.search(r"cpu ≤ 45%, for the metrics alone +→ 3 +.*; asked for, and held", shown), shown
+
+
+def test_a_limit_that_acts_in_the_other_direction_is_not_named_as_what_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=4)), after_ms=16_000)
+    fleet.observe(4, 900)
+    fleet.append(after_ms=16_000)
+    fleet.observe(4, 300)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    (line,) = re.findall("cpu lower .*", shown)
+    assert "maxReplicas" not in line, shown
+    assert "the stabilization window holds the replicas" in line, shown
+
+
+def test_the_step_of_a_pause_is_called_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    fleet.append(Command(command="pause", name="checkout", author="anna"), after_ms=16_000)
+    fleet.observe(4, 500)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert re.search(r"^pause +4 +7 → 4", shown, re.MULTILINE), shown
+    assert "\nguard " not in shown

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from fleethpa.page.fleetview import changes_view
-from schemas.entries import WHOLE_PARTITION_KEY
-from schemas.observed import Command
-from tests.kit.cli import Cli, Fleet
+from schemas.entries import WHOLE_PARTITION_KEY, Outcome
+from schemas.observed import AutoscalerList, Command, Mode
+from schemas.settings import SettingsSet
+from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
 from tests.kit.page import Shown, browsing, over
 
 
@@ -28,13 +30,34 @@ def test_a_change_is_one_row_with_its_outcome_and_who(fleet: Fleet) -> None:
     ended = {each.decision.completes for each in made if each.decision.kind == "completion"}
     assert ended
     found = changes_view(made, "", 0, fleet.now_ms, None)
-    assert found["verdict"] == "1 change decided: 1 up, 0 down"
+    assert found["verdict"] == "1 change applied: 1 up, 0 down"
     rows = {each.decision.id: each for each in found["rows"]}
     assert {each.decision.kind for each in found["rows"]} == {"evaluation"}
     cells = {column.header: column for column in found["columns"]}
     for wanted in ended:
         assert cells["APPLIED"].cell(rows[wanted]) == "applied"
-        assert cells["BY"].cell(rows[wanted]) == "fleethpa"
+        assert cells["SPEC BY"].cell(rows[wanted]) == "-"  # nobody is known who made the spec
+
+
+@pytest.mark.parametrize(
+    ("mode", "query", "verdict", "rows", "in_shadow"),
+    [
+        pytest.param("shadow", "", "No change was applied", 0, 2, id="shadow is left out"),
+        pytest.param("shadow", "mode:shadow", "No change was applied; 2 decided in shadow", 2, 0, id="asked for"),
+        pytest.param("enforce", "", "No change was applied; 2 decided and not applied", 2, 0, id="never written"),
+    ],
+)
+def test_changes_count_what_was_applied(mode: Mode, query: str, verdict: str, rows: int, in_shadow: int) -> None:
+    fleet = Fleet()
+    settings = structs.replace(SETTINGS, default_mode=mode)
+    fleet.append(SettingsSet(cluster="*", settings=settings), key=WHOLE_PARTITION_KEY)
+    fleet.append(AutoscalerList(list_id="a", hpas=[hpa()], session="s"))
+    for _ in range(2):
+        fleet.append(after_ms=16_000)
+        fleet.observe(3, 500)
+        fleet.append(Outcome(decision=fleet.decisions()[-1].decision.id, name="checkout", uid="u", result="failed"))
+    found = changes_view(fleet.decisions(), query, 0, fleet.now_ms, None)
+    assert (found["verdict"], found["found"], found["in_shadow"]) == (verdict, rows, in_shadow)
 
 
 def test_the_end_of_a_write_has_a_row_where_its_change_has_none(fleet: Fleet) -> None:

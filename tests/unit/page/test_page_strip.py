@@ -114,14 +114,14 @@ def test_the_tiles_count_the_fleet() -> None:
     assert {name: tile.value for name, tile in tiles.items()} == {
         "HPAs": "5",
         "Replicas": "29",
-        "Changes in 1 h": "10+",
+        "Changes in 1 h": "many",
         "Saturated": "1",
         "Held": "1",
         "Problems": "3",
         "Clusters": "1",
         "Decisions": "12",
     }
-    assert tiles["Changes in 1 h"].about == "▲ 8 ▼ 2"
+    assert tiles["Changes in 1 h"].about == "more than are kept; see Changes"
     assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("1 at max with enough", "trouble")
     assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None, NOON_MS)["tiles"]}
 
@@ -161,6 +161,13 @@ def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
         ("no metrics", 1, "west"),
     ]
     assert [str(each.hpa) for each in found["causes"] if each.hpa] == ["west/shop/alone"]
+
+
+def test_a_cause_of_several_hpas_says_nothing_that_only_one_of_them_has() -> None:
+    views = [one(f"north/n{count}", count, failing="unanswered", cut_off="cluster north away") for count in (5, 8)]
+    texts = [each.problem.text for each in strip_view(fleet_of(views), None, NOON_MS)["causes"] if each.hpas == 2]
+    assert texts == ["no metric: cluster north away"]
+    assert [view.problems[0].text for view in views] == [f"{texts[0]}; replicas held at {count}" for count in (5, 8)]
 
 
 def test_what_waits_comes_before_pauses_and_pauses_of_many_clusters_are_one_line() -> None:

@@ -69,6 +69,11 @@ UP = {"reason": "external metric queue(nil) above target", "current_replicas": 4
             "queue above target; limited by a scale-up policy; metrics ask for 9",
             id="cut on the way",
         ),
+        pytest.param(
+            UP | {"mode": "enforce", "error": "requests_per_second: DatadogMetric is invalid"},
+            "queue above target; requests_per_second: DatadogMetric is invalid",
+            id="another metric failed",
+        ),
         pytest.param(UP | {"mode": "shadow"}, "queue above target; not written: mode shadow", id="in shadow"),
         pytest.param(
             UP | {"mode": "shadow", "refused": "ScaledObject shop/web drives Deployment/web too"},
