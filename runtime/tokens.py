@@ -11,7 +11,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies
 
 import msgspec
 from aiokafka.abc import AbstractTokenProvider
@@ -137,6 +136,8 @@ async def _ask(settings: KafkaSettings) -> tuple[str, float]:
 
 async def _post(settings: KafkaSettings) -> tuple[int, bytes]:
     """Ask the issuer by client credentials (RFC 6749, 4.4); status and body. Raises TokenError: no whole answer."""
+    from urllib.request import getproxies  # here: it loads twenty modules, and most commands fetch no token
+
     import aiohttp
 
     form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})

@@ -28,7 +28,7 @@ from streams.hpa.evaluation import (
     ScaleApplied,
     new_status,
 )
-from streams.hpa.metrics import JoinedObservation
+from streams.hpa.metrics import JoinedObservation, tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete
@@ -128,9 +128,8 @@ def _repeat(
     if row.annotations:
         row.failures = 0
     _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
-    row.blocked = blocked(
-        repeated.metrics, memo.scale.spec_replicas, hpa.compiled_for(settings.controller.rules), settings.controller
-    )
+    band = partial(tolerance_band, hpa.compiled_for(settings.controller.rules), settings.controller)
+    row.blocked = blocked(repeated.metrics, memo.scale.spec_replicas, band)
     row.status = memo.status = repeated.status
     if state.row.groups or row.claims:
         state.messages += capacity.report(state, namespace, hpa, settings, memo.pods, memo.scale.spec_replicas)
@@ -392,7 +391,8 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     row.blocked = ()
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
-        row.blocked = blocked(evaluation.metrics, observed.replicas, subject.autoscaler, subject.settings.controller)
+        band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
+        row.blocked = blocked(evaluation.metrics, observed.replicas, band)
     row.mode, row.refused = subject.standing.mode, subject.standing.refused
     reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held

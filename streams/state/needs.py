@@ -1,12 +1,10 @@
 """What an HPA needs and does not get, by its row: saturated, flapping, or blocked by pods without metrics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import MetricEvaluation
-from streams.hpa.metrics import tolerance_band
 from streams.state.moves import KEPT_MOVES, Move
 from streams.state.rows import HpaRow
 
@@ -43,11 +41,11 @@ class Blocked(NamedTuple):
 
 
 def blocked(
-    metrics: Iterable[MetricEvaluation], current: int, autoscaler: Autoscaler, settings: ControllerSettings
+    metrics: Iterable[MetricEvaluation], current: int, band: Callable[[], tuple[float, float]]
 ) -> tuple[int, ...]:
     """Return the `Blocked` metric that is furthest from its target, as a row keeps it; () if there is none.
 
-    Where another metric changes the count, none is.
+    Where another metric changes the count, none is. `band`: the ratios that are within tolerance.
     """
     found: list[Blocked] = []
     for place, each in enumerate(metrics):
@@ -57,7 +55,7 @@ def blocked(
         if made.proposal > current:
             return ()
         if made.kept and made.missing:
-            low, high = tolerance_band(autoscaler, settings)
+            low, high = band()
             if not low <= made.ratio <= high:
                 found.append(Blocked(place, _percent(made.ratio), made.missing, made.not_ready))
     found.sort(key=lambda each: abs(each.percent - 100))
