@@ -37,6 +37,7 @@ from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerSet, Mode
 from streams.analysis.revisions import differences
+from streams.state.clustersettings import differences_in_words, fleet_settings
 
 if TYPE_CHECKING:
     from reconciler.clusters.nativehpas import NativeHpas
@@ -111,7 +112,9 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
         at_once = [each for each in records if each.cluster not in begun]
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
         text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
-        code = await change(session, f"adopt {whole}", at_once, [Concern(text)], options, must_arrive=True)
+        differing = differences_in_words(fleet_settings(dict(state.settings), sorted(plans)))
+        concerns = [Concern(each) for each in (text, *differing)]
+        code = await change(session, f"adopt {whole}", at_once, concerns, options, must_arrive=True)
         for name, ladder in ladders.items():
             code = code or await ladder.climb(plans[name])
         if code == OK and not options.dry_run:

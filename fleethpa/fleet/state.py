@@ -23,6 +23,7 @@ from schemas.settings import settings_of
 from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
 from streams.archive.layout import ArchiveError
+from streams.state.clustersettings import differences_in_words, fleet_settings
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa
@@ -285,7 +286,7 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
 
 def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
-    namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
+    namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
     in_force = standing(namespace, hpa, settings)
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
     guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
@@ -296,6 +297,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         hpa=_object(row) | {"status": row.shown_status},
         mode=in_force.mode,
         origin=row.origin,
+        differing=() if row.fleet is None else _differing(part, row.fleet),
         partition=part.row.number,
         last_decision=row.last_decision,
         paused="; ".join(text for text, _ in pauses),
@@ -315,6 +317,10 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         fleet=None if row.fleet is None else row.fleet.spec,
         members=() if row.fleet is None else tuple(_members(row.fleet, clock_ms, settings.sync_period_ms)),
     )
+
+
+def _differing(part: State, fleet: FleetRow) -> tuple[str, ...]:
+    return tuple(differences_in_words(fleet_settings(part.row.settings, list(fleet.accounts))))
 
 
 def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberView]:

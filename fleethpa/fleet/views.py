@@ -123,6 +123,8 @@ class HpaView:
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     fleet: FleetSpec | None = None
     """Of a FleetHPA: how it is divided."""
+    differing: tuple[str, ...] = ()
+    """Of a FleetHPA: in which settings its clusters differ, and what is used."""
     members: tuple[MemberView, ...] = ()
     """Of a FleetHPA: its clusters, in the order of the spec."""
     incomplete: str = ""
@@ -221,6 +223,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
     yield from _of_members(() if view.is_unanswered else view.members)
+    for text in view.differing:
+        yield Problem("settings", text, text)
     if view.incomplete:
         yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _held(view):

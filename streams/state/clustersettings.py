@@ -3,13 +3,14 @@
 Its HPAs are decided by the rules of the version that the settings pin, else of the version that its observer reported.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.capacity import micro_price
+from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
@@ -83,6 +84,60 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
             _budgets(own.addition_budgets),
         ),
     )
+
+
+_OF_CONTROLLER: Final = {
+    "tolerance": "tolerance",
+    "downscale-stabilization": "downscale_stabilization_ms",
+    "cpu-initialization-period": "cpu_initialization_period_ms",
+    "initial-readiness-delay": "initial_readiness_delay_ms",
+}
+"""Settings of a controller that decide a total as they decide a count, and their fields."""
+
+
+class FleetSettings(Struct, frozen=True):
+    """The settings by which a FleetHPA decides. `differing`: those of which a cluster has another value: the setting,
+    its value in each cluster (ms, or the tolerance), and the one that is used.
+    """
+
+    effective: Effective
+    differing: tuple[tuple[str, tuple[tuple[str, float], ...], float], ...] = ()
+
+
+def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -> FleetSettings:
+    """Give the settings of a FleetHPA: its own (those of cluster `@fleet`), else those of its clusters, as their own
+    controllers would decide. Where these differ, the largest value is used: it waits the longest and moves the least.
+    """
+    own, base = known.get(FLEET, ClusterSettings()), effective(known, FLEET)
+    of_clusters = {name: effective(known, name) for name in clusters}
+    if not of_clusters:
+        return FleetSettings(base)
+    differing = []
+    found: dict[str, Any] = {}
+    for name, field in {"sync-period": "sync_period_ms", **_OF_CONTROLLER}.items():
+        holders = {cluster: each if name == "sync-period" else each.controller for cluster, each in of_clusters.items()}
+        values = {cluster: getattr(holder, field) for cluster, holder in holders.items()}
+        is_own = getattr(own, field) is not None
+        used = getattr(base if name == "sync-period" else base.controller, field) if is_own else max(values.values())
+        found[field] = used
+        if any(each != used for each in values.values()):
+            differing.append((name, tuple(values.items()), used))
+    period_ms = found.pop("sync_period_ms", base.sync_period_ms)
+    made = structs.replace(base, sync_period_ms=period_ms, controller=structs.replace(base.controller, **found))
+    return FleetSettings(made, tuple(differing))
+
+
+def differences_in_words(found: FleetSettings) -> list[str]:
+    """Say in which settings the clusters of a FleetHPA differ, and what is used."""
+    return [
+        f"its clusters differ in {name} ({', '.join(f'{cluster} {_shown(name, each)}' for cluster, each in values)}): "
+        f"{_shown(name, used)} is used"
+        for name, values, used in found.differing
+    ]
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:g}" if name == "tolerance" else f"{value / 1000:g}s"
 
 
 def _read(text: str | None, read: Callable[[str], T], default: T) -> T:

@@ -291,7 +291,6 @@ class EntryFold(Folding):
     # --- FleetHPAs --------------------------------------------------------------------------------------------------
 
     def report(self, body: FleetReport) -> None:
-        period_ms = self.state.settings(self.namespace.cluster).sync_period_ms
         for each in body.items:
             hpa = self._live(each.name)
             known = None if hpa is None else hpa.row.fleet
@@ -305,6 +304,7 @@ class EntryFold(Folding):
             row.fleet = fleet.take_report(known, row.revision, body.member, body.at, each, self.now_ms)
             if row.fleet is not known:
                 hpa.dirty = True
+                period_ms = self.state.settings_of(hpa).sync_period_ms
                 its = fleet.fleet_turn(row.fleet, row.evaluated_ms, self.now_ms, period_ms)
                 if its.evaluate or its.due_ms != row.next_due_ms:
                     self.state.ready_or_due.add(hpa.id)

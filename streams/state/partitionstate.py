@@ -9,7 +9,7 @@ from schemas.decisions import InputPosition
 from schemas.entries import FleetReport, FleetReportItem
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from streams.state.budget import BudgetBook
-from streams.state.clustersettings import Effective, effective
+from streams.state.clustersettings import Effective, effective, fleet_settings
 from streams.state.fleet import Message
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
@@ -65,6 +65,8 @@ class State:
         self.capacity_due_ms = 0
         """When the first CapacityGroup of this partition is to be divided."""
         self._settings: dict[str, Effective] = {}
+        self._fleet_settings: dict[tuple[str, ...], Effective] = {}
+        """Of FleetHPAs, by their clusters."""
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
         """By cluster: those of which a namespace has been named."""
@@ -107,6 +109,17 @@ class State:
         known = self._settings.get(cluster)
         if known is None:
             known = self._settings[cluster] = effective(self.row.settings, cluster, self.version_of(cluster))
+        return known
+
+    def settings_of(self, hpa: Hpa) -> Effective:
+        """Settings by which an HPA is decided as of this record: of its cluster, or of the clusters of a FleetHPA."""
+        fleet = hpa.row.fleet
+        if fleet is None:
+            return self.settings(hpa.id.cluster)
+        clusters = tuple(fleet.accounts)
+        known = self._fleet_settings.get(clusters)
+        if known is None:
+            known = self._fleet_settings[clusters] = fleet_settings(self.row.settings, clusters).effective
         return known
 
     def namespace(self, cluster: str, name: str) -> Namespace:
@@ -254,12 +267,13 @@ class State:
 
     def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
         """Drop values derived from the settings of a cluster, and look at its HPAs."""
+        self._fleet_settings.clear()
         if cluster == EVERY_CLUSTER:
             self._settings.clear()
             concerned = list(self.hpas.values())
         else:
             self._settings.pop(cluster, None)
-            concerned = [hpa for hpa in self.hpas.values() if hpa.id.cluster == cluster]
+            concerned = [hpa for hpa in self.hpas.values() if hpa.id.cluster == cluster or _has(hpa, cluster)]
         for hpa in concerned:
             self.refresh(hpa)
             self.ready_or_due.add(hpa.id)
@@ -320,3 +334,8 @@ class State:
             namespace.membership.track(selector)
             namespace.register(name.name, "", selector)
         self.refresh(hpa)
+
+
+def _has(hpa: Hpa, cluster: str) -> bool:
+    """Whether a cluster is one of a FleetHPA's."""
+    return hpa.row.fleet is not None and cluster in hpa.row.fleet.accounts

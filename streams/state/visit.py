@@ -153,7 +153,7 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
 
 
 def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
-    settings, row = state.settings(hpa.id.cluster), hpa.row
+    settings, row = state.settings_of(hpa), hpa.row
     if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
         if state.now_ms >= row.next_due_ms:
             _leave(state, hpa)
@@ -247,7 +247,7 @@ def plan_sampled(state: State) -> None:
     for name in sorted(_sampled(state)):
         hpa = state.hpas[name]
         namespace = state.namespace(name.cluster, name.namespace)
-        settings = state.settings(name.cluster)
+        settings = state.settings_of(hpa)
         floor_ms, row = settings.sample_floor_ms, hpa.row
         if floor_ms is None or row.deleted or len(row.ratios) != len(hpa.queries):
             continue
