@@ -328,6 +328,14 @@ BUNDLE = Limit(
     "the command line; the page",
     "the command fails and says to choose a shorter time",
 )
+PACKED_RATIO = Limit(
+    "frames and snapshots of an archive, and state rows, unpacked, per byte",
+    1_000,
+    "bytes",
+    "the command line; the page; deciders",
+    "the file or row is an error that names it, before it is unpacked",
+)
+PACKED_FREE = Limit("the same, whatever the size", 1024 * 1024, "bytes", PACKED_RATIO.refused_by, PACKED_RATIO.shown)
 LOG_PARTITIONS = Limit(
     "partitions of the log", MAX_PARTITIONS, "partitions", "ingest; the command line", "the command fails"
 )

@@ -28,12 +28,12 @@ from hashlib import sha256 as _sha256
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
-import cramjam
 import msgspec
 from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
 from schemas.limits import Int64
+from schemas.packing import pack, unpack
 from schemas.topics import MAX_PARTITIONS, Sieve
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mappin
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{applied_offset:020d}.rows"
     plain = msgspec.msgpack.encode(sorted(rows.items()))
-    write_atomically(path, hashlib.sha256(plain).digest() + bytes(cramjam.zstd.compress(plain, 3)))
+    write_atomically(path, hashlib.sha256(plain).digest() + pack(plain))
     return path
 
 
@@ -144,9 +144,9 @@ def read_snapshot(path: Path) -> dict[bytes, bytes]:
     """Read a snapshot back. Raises ArchiveError: damaged."""
     data = read_small(path)
     try:
-        plain = bytes(cramjam.zstd.decompress(data[32:]))
+        plain = unpack(data[32:])
         rows = msgspec.msgpack.decode(plain, type=list[tuple[bytes, bytes]])
-    except (cramjam.DecompressionError, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec.DecodeError is a ValueError
         raise ArchiveError(f"{path}: cannot be read: {error}") from error
     if hashlib.sha256(plain).digest() != data[:32]:
         raise ArchiveError(f"{path}: the rows are not those whose hash it holds")
@@ -316,7 +316,7 @@ def link(head: bytes, digest: bytes) -> bytes:
 
 def frame(records: Iterable[ArchivedRecord]) -> bytes:
     plain = _encode(list(records))
-    packed = bytes(cramjam.zstd.compress(plain, 3))
+    packed = pack(plain)
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
 
 
@@ -393,14 +393,12 @@ def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
 
 
 def _unpack(path: Path, position: int, packed: bytes, length: int, sieve: Sieve | None = None) -> list[ArchivedRecord]:
+    if length > MAX_FRAME_BYTES:
+        raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
     try:
-        if length > MAX_FRAME_BYTES:
-            raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
-        plain = bytes(cramjam.zstd.decompress(packed))
-        if len(plain) != length:
-            raise ArchiveError(f"{path}: the frame at byte {position} has another length than its header says")
+        plain = unpack(packed, length)
         return _decode(plain) if sieve is None else _sifted(plain, sieve)
-    except (cramjam.DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error
 
 

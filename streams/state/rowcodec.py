@@ -8,11 +8,11 @@ counts from its last row on, which is the partition's own (`WholeCheckpoints`).
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
-import cramjam
 import msgspec
 
 from schemas import limits
 from schemas.keys import HpaId, namespace_key, split_namespace_key
+from schemas.packing import MAGIC, pack, unpack
 from streams.state.answers import asked
 from streams.state.ledger import StateError
 from streams.state.namespace import Namespace
@@ -294,7 +294,6 @@ class WholeCheckpoints:
 _LEVEL = 1
 _PLAIN_BYTES = 16_384
 """Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
-_ZSTD = b"\x28\xb5\x2f\xfd"
 
 Row = HpaRow | NamespaceRow | IndexRow | PartitionRow
 _ENCODER = msgspec.msgpack.Encoder()
@@ -321,7 +320,7 @@ def encode_row(applied_offset: int, row: Row) -> bytes:
     """Encode a row as of log offset `applied_offset`."""
     body = _ENCODER.encode(row)
     if len(body) >= _PLAIN_BYTES:
-        body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
+        body = pack(body, _LEVEL)
     return applied_prefix(applied_offset) + body
 
 
@@ -333,9 +332,8 @@ def decode_row(key: bytes, value: bytes) -> Row:
     if decoder is None or not stored:
         raise StateError(f"{key!r} is not a state row of fleethpa")
     try:
-        body = bytes(cramjam.zstd.decompress(stored)) if stored.startswith(_ZSTD) else stored
-        row: Row = decoder.decode(body)
-    except (msgspec.DecodeError, cramjam.DecompressionError) as error:
+        row: Row = decoder.decode(unpack(stored) if stored.startswith(MAGIC) else stored)
+    except (ValueError, RecursionError) as error:  # msgspec.DecodeError is a ValueError
         raise StateError(f"state row {key.decode(errors='replace')} cannot be read: {error}") from error
     return row
 
