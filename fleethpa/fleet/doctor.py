@@ -296,6 +296,8 @@ def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
     explained.
     """
     is_paused = all(each.label == "paused" for each in problems)
+    if view.twin and any(each.text == view.twin for each in problems):
+        return view.twin.rpartition("Next: ")[2]
     return view.pauses[0][1] if is_paused else f"fleethpa explain {view.id}"
 
 

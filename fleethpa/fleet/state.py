@@ -70,6 +70,7 @@ async def read_state(
             _put(state, name, is_unserved=True)
     if partitions is None:
         _find_incomplete(state)
+    _find_twins(state)
     await _find_hung(state, past)
     state.remarks = (*_remarks(past, state), *await _too_late(past, state))
     for text in state.remarks:
@@ -169,6 +170,32 @@ def _find_incomplete(state: FleetState) -> None:
             text = f"FleetHPA {view.whole}, which allots its share, is not there. Next: apply its manifest again"
         if text:
             state.hpas[hpa] = replace(view, incomplete=text)
+
+
+def _find_twins(state: FleetState) -> None:
+    """Name the newer of HPAs that drive one target and stop each other: followed for each, two hints that name the
+    other one would delete both.
+    """
+    groups: dict[tuple[str, str, str, str], list[HpaView]] = {}
+    for view in state.hpas.values():
+        if view.refused and (target := view.spec.get("scaleTargetRef")):
+            key = (view.id.cluster, view.id.namespace, target.get("kind", ""), target.get("name", ""))
+            groups.setdefault(key, []).append(view)
+    for (cluster, namespace, kind, name), views in groups.items():
+        if len({view.origin for view in views}) != 1 or len(views) < 2:
+            continue
+        *kept, newest = sorted(views, key=lambda view: (_created(view), view.id.name))
+        delete = f"kubectl --context {cluster} delete hpa {newest.id.name} -n {namespace}"
+        command = f"fleethpa delete {newest.id}" if newest.origin == "central" else delete
+        text = (
+            f"HPAs {listed(view.id.name for view in kept)} and {newest.id.name} drive {kind}/{name}, so neither is "
+            f"enforced: {newest.id.name} is the newer one. Next: {command}"
+        )
+        state.hpas |= {view.id: replace(view, twin=text) for view in views}
+
+
+def _created(view: HpaView) -> str:
+    return str((view.hpa.get("metadata") or {}).get("creationTimestamp") or "")
 
 
 def has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:

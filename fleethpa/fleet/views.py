@@ -102,6 +102,10 @@ class HpaView:
     held: str = ""
     """Why the last evaluation wanted no write although it had another count: a brake, or a pause as of then."""
     refused: str = ""
+    twin: str = ""
+    """The HPA that drives the same target and is refused because of this one, as this one because of it: which is the
+    newer of the two, and the command that deletes it; empty: there is none.
+    """
     override: Override | None = None
     """The replicas that a person wants in place of what the metrics ask for."""
     author: str = ""
@@ -218,6 +222,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     if is_ignored:
         why = view.refused or next(each["message"] for each in conditions if each.get("reason") == IGNORED_REASON)
         yield Problem("ignored", why)
+    elif view.twin:
+        yield Problem("refused", view.twin, view.twin)
     elif view.refused:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)

@@ -175,6 +175,11 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
     own = DirectoryKey(hpa.id.name, origin)
     others = namespace.by_target.get(target, ())
     rivals = sorted([other for other in others if other != own and _stops(namespace, other, own, settings)])
+    if rivals and rivals[0].origin == origin:
+        # They stop each other. A command that names the other one would be given for both, and followed for both it
+        # would delete both.
+        text = f"{_describe_hpa(namespace, rivals[0])} drives {_print(target)} too, and the newer of the two must go"
+        return f"{text}; AGE shows which that is", f"fleethpa get hpa -C {cluster} -n {namespace.name}"
     if rivals:
         return _too(_describe_hpa(namespace, rivals[0]), target), _deletion(namespace, rivals[0])
     for rival in namespace.rivals:

@@ -607,3 +607,25 @@ async def test_an_inventory_that_may_not_be_read_is_named_with_what_grants_it(
         [found] = items(done)
         assert (done.exit_code, found["level"]) == (1, "failure")
         assert found["nextStep"] == "fleethpa clusters rbac --secrets-in argocd | kubectl apply -f -"
+
+
+def test_two_hpas_of_one_target_are_one_problem_that_names_the_newer_one(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    newer = hpa("web", scaleTargetRef=hpa()["spec"]["scaleTargetRef"])
+    newer["metadata"] |= {"creationTimestamp": "2026-11-21T13:59:00Z"}
+    fleet.append(AutoscalerSet(hpa=newer))
+    fleet.run(20)
+    found = troubles(Cli(monkeypatch, fleet)("doctor", "--only", "hpas", *PARTS[2:], "-o", "json"))
+    (text,) = [text for _, area, text in found if area == "hpas"]
+    assert "HPAs checkout and web drive Deployment/checkout" in text
+    assert "web is the newer one" in text
+    steps = [
+        each["nextStep"]
+        for each in items(Cli(monkeypatch, fleet)("doctor", "--only", "hpas", *PARTS[2:], "-o", "json"))
+    ]
+    deletions = {step for step in steps if "delete" in step}
+    assert deletions == {"kubectl --context east delete hpa web -n shop"}
+    for name in ("checkout", "web"):
+        shown = Cli(monkeypatch, fleet)("get", "hpa", name, "-n", "shop", "-o", "json").stdout
+        assert "delete hpa checkout" not in shown

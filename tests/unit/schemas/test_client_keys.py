@@ -31,7 +31,7 @@ def test_each_documented_key_has_its_place_in_the_table(key: str) -> None:
     assert tables.count(True) == 1
 
 
-@pytest.mark.parametrize("key", [*USED, *HARMLESS, *ONLY, *REFUSED, *REFUSED_PREFIXES])
+@pytest.mark.parametrize("key", sorted([*USED, *HARMLESS, *ONLY, *REFUSED, *REFUSED_PREFIXES]))
 def test_a_key_that_is_refused_is_named_with_what_to_write_instead_and_without_its_value(key: str) -> None:
     name = f"{key}x" if key.endswith(".") else key
     reason = refusal(name, MARKER)
@@ -71,7 +71,7 @@ def test_an_option_of_a_login_module_is_refused_by_name(module: str, option: str
     assert MARKER not in str(refused.value)
 
 
-@pytest.mark.parametrize("option", HARMLESS_OPTIONS)
+@pytest.mark.parametrize("option", sorted(HARMLESS_OPTIONS))
 def test_an_option_that_only_tunes_has_no_effect(option: str) -> None:
     line = f'sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required {option}="1";'
     assert gather({}, properties=line) == KafkaSettings()
