@@ -271,6 +271,8 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
         # Both are problems of their own already.
         if condition.get("reason") == IGNORED_REASON or (view.refused and condition.get("reason") == REFUSAL_REASON):
             continue
+        if view.twin and condition.get("reason") == "AmbiguousSelector":  # which follows from the same
+            continue
         if NO_OUTCOME in str(condition.get("message")) and (view.is_unanswered or view.is_unserved):
             if view.is_unserved:
                 text = f"not written: no reconciler serves cluster {view.id.cluster}"
