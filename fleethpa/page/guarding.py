@@ -75,9 +75,32 @@ class Guard:
         """Whether a Host header names this server: another name may be an attacker's that points here."""
         return _bare(host) in self.names
 
-    def is_own(self, origin: str) -> bool:
-        """Whether an Origin header names this page; programs that are not browsers send none."""
-        return not origin or self.host_fits(origin.partition("://")[2])
+    def is_own(self, origin: str, host: str = "") -> bool:
+        """Whether an Origin header names this page; programs that are not browsers send none.
+
+        `host`: the Host header. Another port of the same name is another page, whoever runs it.
+        """
+        scheme, _, place = origin.partition("://")
+        ports = _port(place) or _DEFAULT_PORTS.get(scheme.lower(), ""), _port(host)
+        # A Host without a port is that of the scheme, which a proxy in front may have changed.
+        is_port = ports[0] == ports[1] or (not ports[1] and ports[0] in _DEFAULT_PORTS.values())
+        return not origin or (self.host_fits(place) and is_port)
+
+    def is_from_elsewhere(self, request: web.Request) -> bool:
+        """Whether a page of another site, or of another port of this machine, makes this request. A link to this page
+        may be anywhere; pictures, scripts, frames and forms of others cost answers that nobody reads.
+        """
+        site = request.headers.get("Sec-Fetch-Site", "").lower()
+        if site in ("same-origin", "none"):
+            return not self.host_fits(request.headers.get("Host", ""))
+        is_link = (
+            request.method == "GET"
+            and request.headers.get("Sec-Fetch-Mode", "").lower() == "navigate"
+            and request.headers.get("Sec-Fetch-Dest", "").lower() == "document"
+        )
+        if site:
+            return not is_link
+        return not self.is_own(request.headers.get("Origin", ""), request.headers.get("Host", ""))
 
     def admits(self, request: web.Request) -> bool:
         """Whether a request may read the fleet."""
@@ -113,6 +136,16 @@ def _bare(host: str) -> str:
     return text if text.count(":") > 1 else text.partition(":")[0]
 
 
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+def _port(host: str) -> str:
+    """The port of a Host header; empty: it has none."""
+    text = host.strip()
+    rest = text.partition("]")[2] if text.startswith("[") else text
+    return rest.rpartition(":")[2] if rest.count(":") == 1 else ""
+
+
 def middleware(guard: Guard) -> Middleware:
     """Refuse what the guard does not admit; give every answer the security headers."""
 
@@ -132,7 +165,7 @@ async def _answer(guard: Guard, request: web.Request, handler: Handler) -> web.S
     if not is_probe and not guard.host_fits(request.headers.get("Host", "")):
         text = "This Host name is not one of this page. Start it with --allowed-host NAME to add one.\n"
         return web.Response(status=421, text=text)
-    if request.method == "POST" and not guard.is_own(request.headers.get("Origin", "")):
+    if not is_probe and guard.is_from_elsewhere(request):
         return web.Response(status=403, text="This request comes from another site.\n")
     if not request.path.startswith(OPEN_PATHS) and not guard.admits(request):
         if guard.token and "text/html" in request.headers.get("Accept", "") and request.method == "GET":

@@ -555,6 +555,41 @@ async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
             assert answer.status == 403
 
 
+_CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "is_answered"),
+    [
+        pytest.param("GET", {}, True, id="a program"),
+        pytest.param("GET", _CROSS, False, id="a picture of another site"),
+        pytest.param("GET", _CROSS | {"Sec-Fetch-Site": "same-site"}, False, id="of another port of this machine"),
+        pytest.param("GET", _LINK | {"Sec-Fetch-Dest": "iframe"}, False, id="a frame of another site"),
+        pytest.param("GET", _LINK, True, id="a link on another site"),
+        pytest.param("GET", _CROSS | {"Sec-Fetch-Site": "same-origin"}, True, id="a picture of this page"),
+        pytest.param("GET", _LINK | {"Sec-Fetch-Site": "none"}, True, id="typed by the user"),
+        pytest.param("GET", {"Origin": "http://127.0.0.1:1"}, False, id="an older browser, another port"),
+        pytest.param("POST", {}, True, id="a program's form"),
+        pytest.param("POST", _LINK, False, id="a form of another site"),
+        pytest.param("POST", {"Sec-Fetch-Site": "same-site"}, False, id="a form of another port"),
+        pytest.param("POST", {"Sec-Fetch-Site": "same-origin"}, True, id="a form of this page"),
+        pytest.param("POST", {"Origin": "http://127.0.0.1:{port}"}, True, id="an older browser, this page"),
+        pytest.param("POST", {"Origin": "http://127.0.0.1:1"}, False, id="an older browser, a form of another port"),
+        pytest.param("POST", {"Origin": "http://127.0.0.1"}, False, id="an older browser, the usual port"),
+        pytest.param("POST", {"Origin": "null"}, False, id="of nobody"),
+    ],
+)
+async def test_only_links_of_other_sites_and_ports_are_answered(
+    fleet: Fleet, method: str, headers: dict[str, str], is_answered: bool
+) -> None:
+    async with browsing() as client:
+        sent = {name: value.format(port=client.port) for name, value in headers.items()}
+        address = "/" if method == "GET" else "/try/cancel"
+        answer = await client.request(method, address, headers=sent, allow_redirects=False)
+        assert (answer.status == 403) is not is_answered, await answer.text()
+
+
 # --- errors, filters, charts ------------------------------------------------------------------------------------------
 
 
