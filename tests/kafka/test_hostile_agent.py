@@ -219,9 +219,13 @@ async def test_rubbish_stops_nobody(site: Site) -> None:
     await site.logged(site.own.topics.reports, offset)
 
 
-async def test_records_of_10_mb_are_refused_by_the_broker(site: Site) -> None:
+async def test_records_of_10_mb_are_refused_by_the_broker_and_compressed_ones_by_ingest(site: Site) -> None:
+    large = {"max_request_size": 20_000_000}
     with pytest.raises(MessageSizeTooLargeError):
-        await site.write(b"x" * 10_000_000, site.own.topics.reports, max_request_size=20_000_000)
+        await site.write(b"x" * 10_000_000, site.own.topics.reports, compression_type=None, **large)
+    offset = await site.write(b"x" * 10_000_000, site.own.topics.reports, **large)
+    code, reason = await site.refused(offset)
+    assert (code, "10000000 bytes, the limit is 4194304" in reason) == ("overLimit", True)
 
 
 # --- on other topics --------------------------------------------------------------------------------------------------
