@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
+from aiokafka.conn import collect_hosts
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime.driver import (
@@ -22,6 +23,7 @@ from runtime.driver import (
     start_driver,
     stop_soon,
 )
+from runtime.ending import first_of
 from runtime.tls import EncryptedKeyError, client_context, identify, is_pem_text
 from runtime.tokens import token_provider
 from schemas import connection
@@ -51,6 +53,8 @@ FETCHED_BYTES = 4 * 2**20
 the process.
 """
 ANSWERED_MS = 10_000
+AWAY_PAUSE_S, LOGGED_EVERY_S = 1.0, 30.0
+"""While no broker accepts a connection at the start: between two attempts, and between two lines of the log."""
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
@@ -142,6 +146,37 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
             raise KafkaConnectionError(f"the brokers at {driver.hosts} name no broker of the Kafka cluster")
         await asyncio.sleep(KNOWN_PAUSE_S)
         await driver.force_metadata_update()
+
+
+async def await_brokers(settings: KafkaSettings, stop: asyncio.Event) -> None:
+    """Wait until one of the brokers accepts a connection, or `stop` is set.
+
+    For long-running processes at their start: ending would only add the pause of a supervisor, minutes in Kubernetes,
+    to the absence of the brokers. A broker that is there and refuses a password or a certificate is no reason to wait.
+    """
+    last_logged_s = float("-inf")
+    while not stop.is_set() and (error := await _unreachable(settings)) is not None:
+        if time.monotonic() - last_logged_s >= LOGGED_EVERY_S:
+            last_logged_s = time.monotonic()
+            log.warning(
+                "no broker accepts a connection, waiting. Next: check that Kafka runs, and the addresses",
+                extra={"brokers": settings.bootstrap_servers, "error": str(error)},
+            )
+        await first_of(stop.wait(), asyncio.sleep(AWAY_PAUSE_S))
+
+
+async def _unreachable(settings: KafkaSettings) -> OSError | None:
+    """Why none of the brokers accepts a connection; None: one does."""
+    found: OSError | None = None
+    for host, port, _ in collect_hosts(settings.bootstrap_servers):
+        try:
+            async with asyncio.timeout(ANSWERED_MS / 1000):
+                _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return None
+        except OSError as error:  # TimeoutError is one of them
+            found = error
+    return found
 
 
 @asynccontextmanager

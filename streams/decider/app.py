@@ -36,7 +36,7 @@ from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, 
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.rebuild import rebuild
-from streams.decider.strict import StartError, StrictTransport, Watchdog, check, watch_loop
+from streams.decider.strict import StartError, StrictTransport, Watchdog, check, check_patiently, watch_loop
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.history.kafkapast import KafkaPast
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
@@ -409,7 +409,7 @@ def run_rebuild(config: DeciderConfig, archive: Path | None = None) -> None:
 def run_decider(config: DeciderConfig) -> None:
     """Run until a signal ends it; exits the process with a code of `Exit` if it cannot continue."""
     try:
-        partitions = asyncio.run(check(config))
+        partitions = asyncio.run(check_patiently(config))
         app = create_app(config, partitions)
     except StartError as error:
         die(error.code, str(error))

@@ -31,6 +31,7 @@ the loop.
 """
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -49,13 +50,13 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.driver import NameTakenError
-from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, reader
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, await_brokers, reader
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import stamp_problem
 from schemas.topics import CHANGELOG, DECIDER_APP_ID, DECISIONS, LOG
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.tail import Exit, Fence, die
+from streams.decider.tail import Exit, Fence, die, leave
 
 # --- what ends a decider ----------------------------------------------------------------------------------------------
 
@@ -91,6 +92,19 @@ async def check(config: DeciderConfig) -> int:
         raise StartError(Exit.STALLED, _unreachable(config, error)) from error
     except KafkaError as error:
         raise StartError(Exit.NEEDS_OPERATOR, _unreachable(config, error)) from error
+
+
+async def check_patiently(config: DeciderConfig) -> int:
+    """Do what `check` does, once a broker accepts a connection; a signal that comes before that ends the process."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await await_brokers(config.kafka, stop)
+    if stop.is_set():
+        leave()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    return await check(config)
 
 
 async def _check_topics(config: DeciderConfig) -> int:

@@ -19,7 +19,14 @@ from aiokafka.errors import KafkaError
 from runtime.driver import NameTakenError
 from runtime.ending import first_of, task_group
 from runtime.groups import Partitions, group_consumer
-from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, know_topics, started, strict_producer
+from runtime.kafkaclients import (
+    FETCH_MAX_WAIT_MS,
+    FETCH_MIN_BYTES,
+    await_brokers,
+    know_topics,
+    started,
+    strict_producer,
+)
 from runtime.process import health_server
 from runtime.records import follow_topic
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet, AgentTopics, agent_of_reports
@@ -173,13 +180,13 @@ class Agents:
 async def run_ingest(
     config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None] = lambda port: None
 ) -> None:
-    """Turn public topics into the log until `stop` is set.
+    """Turn public topics into the log until `stop` is set. Brokers that are away at the start are waited for.
 
     Args:
         announce: called with the port of the health server once the worker runs (0: no server).
 
     Raises:
-        IngestError: Kafka cannot be reached or denies something, a topic is missing, or was deleted and created again.
+        IngestError: Kafka cannot be used or denies something, a topic is missing, or was deleted and created again.
     """
     try:
         await _run(config, stop, announce)
@@ -190,6 +197,9 @@ async def run_ingest(
 
 
 async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None]) -> None:
+    await await_brokers(config.kafka, stop)
+    if stop.is_set():
+        return
     partitions = await check_topics(config)
     times = await last_times(config, range(partitions)) if config.is_playback else None
     async with AsyncExitStack() as stack:
