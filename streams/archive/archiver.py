@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from schemas.codec import encode
 from streams.archive.layout import (
@@ -108,13 +109,24 @@ class PartitionWriter:
         if not ready:
             return
         data = frame(ready)
-        with (self.folder / OPEN_FILE).open("ab") as file:
+        with self._open_file() as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         self.open_bytes += len(data)
         self._tally.add(ready)
         self.pending = self.pending[len(ready) :]
+
+    def _open_file(self) -> BinaryIO:
+        """The file of the open segment, cut to what it is known to hold: a disk that was full has left part of a frame
+        behind it.
+        """
+        path = self.folder / OPEN_FILE
+        path.touch()
+        file = path.open("rb+")
+        file.truncate(self.open_bytes)
+        file.seek(self.open_bytes)
+        return file
 
     def open_records(self) -> Iterator[ArchivedRecord]:
         """The records of the open segment that are on disk."""
@@ -128,6 +140,8 @@ class PartitionWriter:
         if not self._tally.records:
             return None
         manifest = self._tally.manifest(self.topic, self.partition, self.manifests[-1] if self.manifests else None)
+        with self._open_file() as file:
+            os.fsync(file.fileno())
         (self.folder / OPEN_FILE).replace(self.folder / manifest.file)
         sync_folder(self.folder)
         self._list(manifest)

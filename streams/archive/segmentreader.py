@@ -50,6 +50,15 @@ class SegmentManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     previous: str
     file: str
 
+    def __post_init__(self) -> None:
+        if self.file != segment_file(self.first_offset):
+            raise ValueError(f"`file` must be {segment_file(self.first_offset)}, which begins at its first offset")
+
+
+def segment_file(first_offset: int) -> str:
+    """Return the name of the file of a closed segment: a manifest can name no other one, here or elsewhere."""
+    return f"{first_offset:020d}.seg"
+
 
 class Head(Struct, frozen=True, kw_only=True, rename="camel"):
     """The end of a topic partition in the archive."""
@@ -100,7 +109,7 @@ class Tally:
             content=self.content.hex(),
             head=self.head.hex(),
             previous=sha256_hex(encode(previous)) if previous else "",
-            file=f"{self.first.offset:020d}.seg",
+            file=segment_file(self.first.offset),
         )
 
 

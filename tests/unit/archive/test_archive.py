@@ -1,5 +1,7 @@
 """The archive's files: written, torn, resumed, read while being written, damaged."""
 
+import errno
+import os
 import random
 import sys
 from pathlib import Path
@@ -25,7 +27,7 @@ from streams.archive.layout import (
     snapshots,
     write_snapshot,
 )
-from streams.archive.segmentreader import PartitionReader, SegmentManifest
+from streams.archive.segmentreader import OPEN_FILE, PartitionReader, SegmentManifest
 from streams.history.archivepast import ArchivePast
 from tests.kit.archive import SMALL, topics_of, write_archive
 from tests.laws import examples
@@ -279,6 +281,55 @@ def test_a_snapshot_reads_back_and_a_flipped_bit_is_found(tmp_path: Path) -> Non
     path.write_bytes(data)
     with pytest.raises(ArchiveError, match="hash"):
         read_snapshot(path)
+
+
+@pytest.mark.parametrize("left", [b"", b"\0", frame([record(2)])[:-3], frame([record(2)])], ids=len)
+@pytest.mark.parametrize("is_closed_at_once", [False, True])
+def test_what_a_full_disk_left_behind_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes, is_closed_at_once: bool
+) -> None:
+    """A write that fails half way, then room again, then the flush on the way out: nothing torn is closed."""
+    writer = PartitionWriter(tmp_path, LOG, 0)
+    for offset in range(2):
+        writer.append(record(offset))
+    writer.flush()
+    writer.append(record(2))
+    path, whole = tmp_path / LOG / "0" / OPEN_FILE, writer.open_bytes
+
+    def full(descriptor: int) -> None:
+        os.ftruncate(descriptor, whole)
+        os.pwrite(descriptor, left, whole)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("streams.archive.archiver.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.flush()
+    monkeypatch.undo()
+    assert path.stat().st_size == whole + len(left)
+    if not is_closed_at_once:
+        writer.flush()
+    assert writer.close_segment() is not None
+    writer.flush()
+    again = PartitionWriter(tmp_path, LOG, 0)
+    assert again.next_offset == 3
+    reader = PartitionReader(tmp_path, LOG, 0)
+    closed = [each for manifest in reader.manifests() for each in reader.segment(manifest)]
+    assert [each.offset for each in [*closed, *again.open_records()]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../../secret.seg", "/etc/passwd", "00000000000000000001.seg", "", "HEAD", "00000000000000000000.seg/../x"],
+)
+def test_a_manifest_names_no_file_but_its_own(tmp_path: Path, name: str) -> None:
+    write(tmp_path, range(5))
+    folder = tmp_path / LOG / "0"
+    path = folder / "00000000000000000000.json"
+    text = path.read_text()
+    assert '"file":"00000000000000000000.seg"' in text
+    path.write_text(text.replace("00000000000000000000.seg", name))
+    with pytest.raises(ArchiveError, match=r"`file` must be 00000000000000000000\.seg"):
+        PartitionReader(tmp_path, LOG, 0).manifests()
 
 
 def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> None:
