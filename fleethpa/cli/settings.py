@@ -31,7 +31,7 @@ from fleethpa.show.formats import one
 from fleethpa.show.text import LATEST_MS, layout
 from fleethpa.show.words import counted, listed
 from schemas.entries import GuardrailResume
-from schemas.keys import EVERY_CLUSTER, HpaId
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import Command, Mode
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
@@ -358,7 +358,7 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
     Raises:
         CommandError: --yes is missing to settings of an unknown cluster (exit 2), or there is nothing to take away (4).
     """
-    if cluster == EVERY_CLUSTER or cluster in state.clusters or cluster in session.config.contexts:
+    if cluster in (EVERY_CLUSTER, FLEET) or cluster in state.clusters or cluster in session.config.contexts:
         return
     if not (wanted.values or any(wanted.members.values())):
         raise no_such_cluster(cluster, state)
@@ -390,7 +390,7 @@ def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
 
 async def _show(session: Session, cluster: str, output: str) -> int:
     state = await fleet_now(session)
-    if cluster != EVERY_CLUSTER and cluster not in state.clusters:
+    if cluster not in (EVERY_CLUSTER, FLEET) and cluster not in state.clusters:
         raise no_such_cluster(cluster, state)
     effective = settings_of(state.settings, cluster)
     body = msgspec.to_builtins(effective)

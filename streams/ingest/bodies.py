@@ -318,7 +318,8 @@ def _breaker(body: BreakerCommand) -> None:
 
 
 def _settings(body: SettingsSet) -> None:
-    _cluster_or_all(body.cluster)
+    if body.cluster != FLEET:  # of FleetHPAs
+        _cluster_or_all(body.cluster)
     limits.check(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
     for field, minimum in MINIMA.items():

@@ -10,6 +10,7 @@ from schemas.codec import encode
 from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, PublicRecord, central_name
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
@@ -112,3 +113,8 @@ def test_a_report_that_cannot_be_used_is_refused(changed: dict[str, Any], cluste
     found = _converted(structs.replace(REPORT, **changed), cluster=cluster, topic=topics.REPORTS)
     assert found.result == "rejected"
     assert reason in found.reason()
+
+
+def test_settings_of_fleet_hpas_are_taken() -> None:
+    body = SettingsSet(cluster=FLEET, settings=ClusterSettings(downscale_stabilization_ms=60_000))
+    assert _converted(body, cluster="", topic=topics.SETTINGS).result == "ok"
