@@ -59,7 +59,8 @@ class CapacityPriority(Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class CapacitySpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A ceiling over the HPAs whose labels `selector` matches, in `clusters` (names or globs; none: all).
+    """A ceiling over the HPAs whose labels `selector` matches, in `namespaces` (names or globs; none: of no namespace,
+    since whoever may label an HPA would be of it) and `clusters` (names or globs; none: all).
 
     Of `priorities` the first that matches counts, else 0. `whenUnknown`: what a member does without a fresh allotment:
     add nothing, or add what it wants.
@@ -67,6 +68,7 @@ class CapacitySpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     selector: dict[str, Any]
     limit: CapacityLimit
+    namespaces: list[str] = []
     clusters: list[str] = []
     priorities: list[CapacityPriority] = []
     when_unknown: WhenUnknown = "Hold"
@@ -154,8 +156,10 @@ class CapacityMatch:
         self._selector = _compiled(spec.selector)
         self._priorities = [(_compiled(each.selector), each.value) for each in spec.priorities]
 
-    def priority(self, cluster: str, labels: Mapping[str, str]) -> int | None:
-        """Give the priority of an HPA of this cluster with these labels; None: it is not of the group."""
+    def priority(self, cluster: str, namespace: str, labels: Mapping[str, str]) -> int | None:
+        """Give the priority of an HPA of this cluster and namespace with these labels; None: it is not of the group."""
+        if not any(fnmatchcase(namespace, glob) for glob in self.spec.namespaces):
+            return None
         in_cluster = not self.spec.clusters or any(fnmatchcase(cluster, glob) for glob in self.spec.clusters)
         if not in_cluster or not self._selector.matches(labels):
             return None

@@ -249,6 +249,13 @@ ALL_MEMBERS = Limit(
     "fold",
     "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN,
 )
+UNITS_FACTOR = Limit(
+    "units of the annotation `fleethpa.io/units` of a cluster's own HPA, in what one of its pods requests",
+    4,
+    "times the request, at least once",
+    "fold",
+    "it counts with the nearest of them; where its pods request nothing of that name, the annotation does not count",
+)
 FLEET_PART = Limit(
     "part of a report to a FleetHPA",
     64 * 1024,

@@ -64,6 +64,7 @@ class _Priority(Struct, frozen=True, forbid_unknown_fields=True):
 class _GroupSpec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     selector: dict[str, Any]
     limit: _Limit
+    namespaces: Annotated[list[_Name], Meta(min_length=1, max_length=limits.CAPACITY_CLUSTERS.most)]
     clusters: Annotated[list[_Name], Meta(max_length=limits.CAPACITY_CLUSTERS.most)] = []
     priorities: Annotated[list[_Priority], Meta(max_length=limits.CAPACITY_PRIORITIES.most)] = []
     when_unknown: WhenUnknown = "Hold"
@@ -121,6 +122,7 @@ def capacity_group(manifest: FileManifest) -> CapacityGroup:
         spec = CapacitySpec(
             selector=read.spec.selector,
             limit=read.spec.limit.read(),
+            namespaces=read.spec.namespaces,
             clusters=read.spec.clusters,
             priorities=[CapacityPriority(selector=each.selector, value=each.value) for each in read.spec.priorities],
             when_unknown=read.spec.when_unknown,

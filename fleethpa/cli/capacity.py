@@ -171,13 +171,13 @@ def _members(group: CapacityGroup, state: FleetState) -> dict[HpaId, CeilingMemb
     """The HPAs of a group, as they are at the end. Raises CommandError: none is, or none uses of its limit (exit 4)."""
     members: dict[HpaId, CeilingMember] = {}
     for hpa, view in state.hpas.items():
-        priority = group.match.priority(hpa.cluster, view.labels)
+        priority = group.match.priority(hpa.cluster, hpa.namespace, view.labels)
         if priority is not None and view.fleet is None:
             members[hpa] = CeilingMember(priority, _weight(state, view, group.spec.limit))
     if not members:
         raise not_found(
             f"no HPA is of the CapacityGroup {group.name}",
-            cause="Its selector and clusters match none that the log knows.",
+            cause="Its selector, namespaces and clusters match none that the log knows.",
             next_step="fleethpa get hpa -A -o yaml, to see their labels",
         )
     if not any(each.weight for each in members.values()):
@@ -228,7 +228,7 @@ def _weight(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:
     selector = "" if scale is None else scale.selector
     pods = namespace.membership.matching(selector, settings.controller.rules)
     annotation = (view.hpa["metadata"].get("annotations") or {}).get(UNITS_ANNOTATION, "")
-    return replica_use(annotation, limit, settings, pods)
+    return replica_use(annotation, limit, settings, pods, is_central=view.origin == "central")
 
 
 _WITHOUT_USE: Final[Mapping[str, tuple[str, str]]] = {

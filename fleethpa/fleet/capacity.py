@@ -79,7 +79,9 @@ class GroupView:
 def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> list[HpaId]:
     """Give the HPAs that a group bounds; of a FleetHPA, the HPAs in its clusters."""
     return [
-        id_ for id_, view in hpas.items() if view.fleet is None and match.priority(id_.cluster, view.labels) is not None
+        id_
+        for id_, view in hpas.items()
+        if view.fleet is None and match.priority(id_.cluster, id_.namespace, view.labels) is not None
     ]
 
 
@@ -154,6 +156,7 @@ def member_rows(group: GroupView) -> list[tuple[str, ...]]:
 def manifest_spec(spec: CapacitySpec) -> dict[str, Any]:
     """The spec of a group as its manifest has it."""
     shown: dict[str, Any] = {"selector": spec.selector, "limit": _limit(spec.limit), "whenUnknown": spec.when_unknown}
+    shown["namespaces"] = spec.namespaces
     if spec.clusters:
         shown["clusters"] = spec.clusters
     if spec.priorities:

@@ -321,16 +321,15 @@ def granted(limit: int, claims: Sequence[CapacityClaim]) -> dict[str, int]:
     """Give the additions of each claim that the limit has room for; the sum of what they have may be above it.
 
     Higher priorities come first; among equal ones, additions are in proportion to what is missing (largest remainder,
-    then by name). A claim without weight gets all that it wants. Where a replica is too large for what is left, that
-    goes to others.
+    then by name), where all of a namespace together counts for no more than there is. A claim without weight gets all
+    that it wants. Where a replica is too large for what is left, that goes to others.
     """
     room = max(0, limit - sum([each.has * each.weight for each in claims]))
     given = {each.name: 0 if each.weight else each.missing for each in claims}
     wanting = [each for each in claims if each.missing and each.weight]
     for priority in sorted({each.priority for each in wanting}, reverse=True):
         equal = sorted([each for each in wanting if each.priority == priority], key=lambda each: each.name)
-        missing = {each.name: each.missing * each.weight for each in equal}
-        shares = largest_remainder(min(room, sum(missing.values())), missing)
+        shares = _by_namespace(room, {each.name: each.missing * each.weight for each in equal})
         given |= {each.name: shares[each.name] // each.weight for each in equal}
         room -= sum([given[each.name] * each.weight for each in equal])
         # What whole replicas leave of the shares: first to the largest parts of a replica.
@@ -339,6 +338,20 @@ def granted(limit: int, claims: Sequence[CapacityClaim]) -> dict[str, int]:
             given[each.name] += more
             room -= more * each.weight
     return given
+
+
+def _by_namespace(room: int, missing: Mapping[str, int]) -> dict[str, int]:
+    """Divide a room in proportion to what is missing; a namespace (of the names `CLUSTER/NAMESPACE/NAME`) counts for no
+    more than the room, so that one that wants without measure leaves something to each of the others.
+    """
+    places: dict[str, dict[str, int]] = {}
+    for name, each in missing.items():
+        places.setdefault(name.rpartition("/")[0], {})[name] = each
+    counted = {place: min(room, sum(each.values())) for place, each in places.items()}
+    shares = largest_remainder(min(room, sum(counted.values())), counted)
+    return {
+        name: share for place, each in places.items() for name, share in largest_remainder(shares[place], each).items()
+    }
 
 
 class CapacityMember(Struct, array_like=True, frozen=True, gc=False):

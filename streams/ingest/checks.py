@@ -348,6 +348,7 @@ def check_group(body: CapacityGroupSet) -> None:
         return
     limits.check(limits.CAPACITY_PRIORITIES, len(body.spec.priorities), "spec.priorities")
     limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.clusters), "spec.clusters")
+    limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.namespaces), "spec.namespaces")
     limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
     if body.spec.limit.kind == "units":
         check_text(body.spec.limit.name, "spec.limit.name")

@@ -26,6 +26,7 @@ from schemas.capacity import (
 )
 from schemas.decisions import Step
 from schemas.keys import HpaId, parse_hpa_id
+from schemas.shares import share_of
 from streams.across.allotments import (
     CapacityLeft,
     CapacityMember,
@@ -116,7 +117,7 @@ def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
     found: dict[str, int] = {}
     if hpa.row.fleet is None:
         for name, group in groups.items():
-            priority = group.priority(hpa.id.cluster, labels)
+            priority = group.priority(hpa.id.cluster, hpa.id.namespace, labels)
             if priority is not None:
                 found[name] = priority
     hpa.groups = (groups, hpa.row.hpa, found)
@@ -149,26 +150,34 @@ def _is_fresh(claim: ClaimRow, now_ms: int) -> bool:
 
 def weight(hpa: Hpa, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
     """Give what one replica of an HPA uses of a limit, as `replica_use`."""
-    return replica_use(hpa.annotation(UNITS_ANNOTATION), limit, settings, pods)
+    is_central = hpa.row.origin == "central"
+    return replica_use(hpa.annotation(UNITS_ANNOTATION), limit, settings, pods, is_central=is_central)
 
 
-def replica_use(annotation: str, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
+def replica_use(
+    annotation: str, limit: CapacityLimit, settings: Effective, pods: SeenPods, *, is_central: bool = True
+) -> int:
     """Give what one replica uses of a limit; 0: nothing, or nobody knows.
 
-    Units: what the annotation `fleethpa.io/units` says, else (empty) the most that one of the pods requests.
+    Units: what the annotation `fleethpa.io/units` says, else (empty) the most that one of the pods requests. An
+    annotation of a cluster's own HPA is the tenant's to write: it counts as far as its pods request as much.
     """
     if limit.kind == "replicas":
         return 1
     if limit.kind == "cost":
         return settings.price
+    stated: int | None = None
     if annotation:
         try:
-            return parse_units(annotation).get(limit.name, 0)
+            stated = parse_units(annotation).get(limit.name, 0)
         except ValueError:
-            return 0
+            stated = 0
+    if stated is not None and is_central:
+        return stated
     rows = pods.rows if isinstance(pods, TargetPods) else NO_PODS.rows
     requested = [pod.template.request(limit.name, "", settings.controller.rules) for pod in rows]
-    return min(MOST_USE, max([each for each in requested if isinstance(each, int)], default=0))
+    asked = min(MOST_USE, max([each for each in requested if isinstance(each, int)], default=0))
+    return asked if stated is None else min(MOST_USE, max(asked, min(stated, limits.UNITS_FACTOR.most * asked)))
 
 
 def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
@@ -221,9 +230,7 @@ def report(
         return []
     made = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
     claims = {name: claim for name, claim in row.claims.items() if name in priorities}
-    has = max(current or 0, 0 if wanted is None else wanted.desired_replicas)
-    wants = (current or 0) if wanted is None else wanted.desired_replicas
-    wants = wants if cut is None else cut.in_
+    is_enforced = wanted is not None or cut is not None or row.mode == "enforce"
     until_ms = now_ms + REPORTS_MS
     for name, priority in priorities.items():
         group = state.row.groups[name]
@@ -233,6 +240,11 @@ def report(
         if claim.is_new or claim.waits != (cut is not None):
             claim = structs.replace(claim, waits=cut is not None, is_new=False)
         is_fresh = _is_fresh(claim, now_ms)
+        # What the scale says alone is the tenant's to write: it counts as far as pods run, or as it was allotted.
+        runs = max(pods.running_ready, claim.replicas if is_enforced else 0)
+        has = max(min(current or 0, runs), 0 if wanted is None else wanted.desired_replicas)
+        wants = has if wanted is None else wanted.desired_replicas
+        wants = wants if cut is None else cut.in_
         most = max(has, claim.replicas if is_fresh else 0)
         what = (claim.number, not is_fresh, has, most, wants, weight(hpa, group.spec.limit, settings, pods), priority)
         is_due = what != claim.reported or now_ms - claim.reported_ms >= REPORTS_MS
@@ -354,9 +366,17 @@ def _has_room(state: State, name: str, key: str) -> bool:
     ceilings = state.row.ceilings
     own = ceilings.get(name, CeilingRow()).members
     size = sum([each.size for each in ceilings.values()])
-    for limit, held, more in ((limits.CAPACITY_MEMBERS, len(own), 1), (limits.ALL_MEMBERS, size, _size(key))):
-        if held + more > limit.most:
-            state.refuse(parse_hpa_id(key).cluster, limit, key)
+    hpa = parse_hpa_id(key)
+    place = f"{hpa.cluster}/{hpa.namespace}/"
+    neighbours = sum([each.startswith(place) for each in own])
+    of_place = sum([_size(each) for row in ceilings.values() for each in row.members if each.startswith(place)])
+    for limit, held, shared, more in (
+        (limits.CAPACITY_MEMBERS, len(own), neighbours, 1),
+        (limits.ALL_MEMBERS, size, of_place, _size(key)),
+    ):
+        # The first of a namespace is within its share, however small that is.
+        if held + more > limit.most or (shared and shared + more > share_of(limit.most)):
+            state.refuse(hpa.cluster, limit, key)
             return False
     return True
 

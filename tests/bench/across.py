@@ -105,7 +105,9 @@ def _ceiling_of(workload: GeneratedWorkload) -> str:
 def _ceiling(name: str, fleet: Fleet) -> CapacityGroupSet:
     limit = CapacityLimit(count=UNDER_CEILING * (2 * fleet.pods + 2))
     return CapacityGroupSet(
-        name=name, revision=1, spec=CapacitySpec(selector={"matchLabels": {"ceiling": name}}, limit=limit)
+        name=name,
+        revision=1,
+        spec=CapacitySpec(selector={"matchLabels": {"ceiling": name}}, limit=limit, namespaces=["*"]),
     )
 
 

@@ -34,7 +34,9 @@ class Ceiling(Fleet):
     def change(self, limit: CapacityLimit | None = None, **spec: Any) -> None:
         """Apply the group, as the verb does."""
         self.revision += 1
-        made = CapacitySpec(selector=OF_TEAM, limit=limit or CapacityLimit(count=self.maximum), **spec)
+        made = CapacitySpec(
+            selector=OF_TEAM, limit=limit or CapacityLimit(count=self.maximum), **({"namespaces": ["*"]} | spec)
+        )
         self.applied_at[CAPACITY] = len(self.logs[CAPACITY].records)
         self.everywhere(CapacityGroupSet(name=GROUP, revision=self.revision, spec=made))
 

@@ -35,6 +35,7 @@ kind: CapacityGroup
 metadata: {{name: search}}
 spec:
   selector: {{matchLabels: {{team: search}}}}
+  namespaces: ['*']
   limit: {{replicas: {LIMIT}}}
 """
 

@@ -17,6 +17,7 @@ kind: CapacityGroup
 metadata: {{name: ceiling}}
 spec:
   selector: {{matchLabels: {{space: {NAMESPACE}}}}}
+  namespaces: [{NAMESPACE}]
   limit: {{replicas: {LIMIT}}}
 """
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from schemas.entries import WHOLE_PARTITION_KEY
-from schemas.observed import AutoscalerList
+from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.published import fits
@@ -18,7 +18,7 @@ SINCE = ("--since", "2026-11-20T00:00:00Z")
 
 
 def _group(**changes: Any) -> dict[str, Any]:
-    spec = {"selector": {"matchLabels": {"app": "checkout"}}, "limit": {"replicas": 8}}
+    spec = {"selector": {"matchLabels": {"app": "checkout"}}, "limit": {"replicas": 8}, "namespaces": ["*"]}
     return {
         "apiVersion": "fleethpa.io/v1alpha1",
         "kind": "CapacityGroup",
@@ -105,7 +105,7 @@ def test_the_annotation_comes_before_what_pods_request(ask: Any, fleet: Fleet) -
         fleet.cluster = cluster
         made = hpa()
         made["metadata"]["annotations"] = {"fleethpa.io/units": units}
-        fleet.append(AutoscalerList(list_id=cluster, hpas=[made], session="s"))
+        fleet.append(AutoscalerSet(hpa=made, origin="central"))
     report = ask(_group(limit={"units": "license", "count": "12"}), *SINCE)
     assert "A limit of 12 license would have held back 1 of 2 HPAs" in report.stdout, report.output
     assert "A limit of 13.5 license would have held nothing back" in report.stdout

@@ -17,7 +17,7 @@ from tests.kit.published import fits
 
 
 def manifest(**changes: Any) -> str:
-    spec = {"selector": {"matchLabels": {"app": "checkout"}}, "limit": {"replicas": 8}} | changes
+    spec = {"selector": {"matchLabels": {"app": "checkout"}}, "limit": {"replicas": 8}, "namespaces": ["*"]} | changes
     body = {
         "apiVersion": "fleethpa.io/v1alpha1",
         "kind": "CapacityGroup",
@@ -123,7 +123,7 @@ def test_a_group_that_names_a_cluster_that_nobody_knows_is_refused(run: Cli, bro
 
 def test_a_group_may_go_on_naming_a_cluster_that_is_gone(run: Cli, fleet: Fleet, broker: Broker) -> None:
     match = {"matchLabels": {"app": "checkout"}}
-    spec = CapacitySpec(selector=match, limit=CapacityLimit(count=8), clusters=["east", "old"])
+    spec = CapacitySpec(selector=match, limit=CapacityLimit(count=8), namespaces=["*"], clusters=["east", "old"])
     fleet.append(CapacityGroupSet(name="shop", revision=1, spec=spec), key=WHOLE_PARTITION_KEY)
     fleet.checkpoint()
     result = run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east", "old"], limit={"replicas": 9}))

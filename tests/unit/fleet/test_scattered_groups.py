@@ -10,7 +10,7 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from streams.history.past import Folded
 from tests.kit.partition import LogBuilder
 
-SPEC = CapacitySpec(selector={"matchLabels": {"team": "search"}}, limit=CapacityLimit(count=8))
+SPEC = CapacitySpec(selector={"matchLabels": {"team": "search"}}, limit=CapacityLimit(count=8), namespaces=["*"])
 GROUP = CapacityGroup("search", SPEC, CapacityMatch(SPEC))
 
 

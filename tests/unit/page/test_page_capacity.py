@@ -26,7 +26,7 @@ class UnderCeiling(AcrossClusters):
         self.away: set[str] = set()
         self.append(SettingsSet(cluster="*", settings=SETTINGS), key=WHOLE_PARTITION_KEY)
         selector = {"matchLabels": {"app": "checkout"}}
-        made = CapacitySpec(selector=selector, limit=limit or CapacityLimit(count=8), **spec)
+        made = CapacitySpec(selector=selector, limit=limit or CapacityLimit(count=8), **({"namespaces": ["*"]} | spec))
         self.append(CapacityGroupSet(name="search", revision=1, spec=made), key=WHOLE_PARTITION_KEY)
         for name in CLUSTERS:
             self.append(AutoscalerSet(hpa=hpa(), origin="central", mode="enforce"), key=f"{name}/shop")

@@ -23,7 +23,7 @@ class UnderCeiling(Fleet):
 
     def limit(self, count: int) -> None:
         """Apply the group, as the verb does."""
-        spec = CapacitySpec(selector={}, limit=CapacityLimit(count=count))
+        spec = CapacitySpec(selector={}, namespaces=["*"], limit=CapacityLimit(count=count))
         for each in self.logs:
             self.add(each, CapacityGroupSet(name="all", revision=count, spec=spec))
 
