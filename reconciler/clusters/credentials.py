@@ -34,7 +34,7 @@ from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from runtime.tls import without_prompt
 from schemas.jsontext import read_document
-from schemas.kubernetes.manifests import YamlTextError, parse_yaml
+from schemas.kubernetes.manifests import YamlTextError, parse_yaml, place_of
 from schemas.kubernetes.shape import Json, JsonView
 from schemas.proxies import proxy_refusal
 
@@ -219,7 +219,9 @@ _KIND = "Config"
 def _kubeconfig(path: str) -> dict[str, Any]:
     try:
         document = parse_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YamlTextError) as error:
+    except YamlTextError as error:
+        raise ConfigError(f"kubeconfig {path} cannot be read: {_not_yaml(error.place)}") from error
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"kubeconfig {path} is not a mapping")
@@ -230,6 +232,11 @@ def _kubeconfig(path: str) -> dict[str, Any]:
     if not isinstance(contexts, list) or not all(map(_has_name, contexts)):
         raise ConfigError(f"kubeconfig {path}: `contexts` must be a list of contexts, each with a name")
     return document
+
+
+def _not_yaml(place: str) -> str:
+    """The text of an error about YAML that may have secrets: the reader's own shows the line."""
+    return f"it is not YAML{place and f' at {place}'}"
 
 
 def _has_name(context: Any) -> bool:
@@ -309,7 +316,10 @@ def _merged(kubeconfig: str) -> Any:
     stamp = [(each.st_mtime_ns, each.st_size, each.st_ino) for each in stats]
     known = _parsed.get(kubeconfig)
     if known is None or known[0] != stamp:
-        known = _parsed[kubeconfig] = (stamp, KubeConfigMerger(os.pathsep.join(paths)).config)
+        try:
+            known = _parsed[kubeconfig] = (stamp, KubeConfigMerger(os.pathsep.join(paths)).config)
+        except yaml.YAMLError as error:
+            raise ConfigException(_not_yaml(place_of(error))) from error
     return known[1]
 
 

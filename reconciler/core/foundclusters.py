@@ -159,7 +159,7 @@ def from_kubeconfig(text: str, origin: str, name: str = "") -> list[Member]:
     try:
         document = parse_yaml(text)
     except YamlTextError as error:
-        raise FindingError(f"{origin}: not YAML: {str(error).splitlines()[0]}") from error
+        raise FindingError(f"{origin}: not YAML{error.place and f' at {error.place}'}") from error
     if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
         raise FindingError(f"{origin}: contexts: a kubeconfig must have a list of contexts")
     contexts = document["contexts"]

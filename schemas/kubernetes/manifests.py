@@ -18,7 +18,20 @@ from schemas.kubernetes.shape import Json
 
 
 class YamlTextError(ValueError):
-    """The text is not YAML that can be used; the message says why, over several lines where it shows the place."""
+    """The text is not YAML that can be used; the message says why, over several lines where it shows the place.
+
+    `place`: line and column alone, for a text with secrets, of which the message may show a line; empty: not known.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def place_of(error: BaseException) -> str:
+    """Return line and column of an error of the YAML reader, and nothing of the text; empty: it has none."""
+    mark = getattr(error, "problem_mark", None)
+    return "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 def parse_yaml(text: str) -> Any:
@@ -31,7 +44,7 @@ def parse_yaml(text: str) -> Any:
     except RecursionError as error:
         raise YamlTextError("nested too deeply") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: 2024-13-45, a number of 5,000 digits
-        raise YamlTextError(str(error)) from error
+        raise YamlTextError(str(error), place_of(error)) from error
 
 
 MAX_NODES = 1_000_000
