@@ -19,7 +19,7 @@ from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
 from fleethpa.show.formats import Listing
 from fleethpa.show.text import paint, span
-from fleethpa.show.words import counted, listed, one_line
+from fleethpa.show.words import counted, one_line
 from reconciler.clusters.manifests import Access, review, wanted
 from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
@@ -298,10 +298,20 @@ def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
     is_paused = all(each.label == "paused" for each in problems)
     if view.twin and any(each.text == view.twin for each in problems):
         return view.twin.rpartition("Next: ")[2]
-    return view.pauses[0][1] if is_paused else f"fleethpa explain {view.id}"
+    if is_paused:
+        return view.pauses[0][1]
+    labels = {each.label for each in problems}
+    if labels == {"flapping"}:
+        return f"fleethpa tune {view.id}"
+    if labels == {"saturated"}:
+        return f"fleethpa backtest {view.id} --set maxReplicas={view.wants}"
+    return f"fleethpa explain {view.id}"
 
 
 async def _access(session: Session, state: FleetState | None, options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
+    if session.source != "kafka":
+        yield CheckResult("ok", "access", "-", "not asked: an archive is of the past, and clusters are as they are now")
+        return
     if not (session.config.kubeconfig or are_found(options) or options.get("in_cluster")):
         yield CheckResult("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return
@@ -309,12 +319,7 @@ async def _access(session: Session, state: FleetState | None, options: Mapping[s
     members = await look_up_members(session, options)
     for check in finding_checks(members):
         yield check
-    # An archive may be of another fleet than that of the kubeconfig of this machine.
-    here = None if session.source == "kafka" or state is None else state.clusters
-    lacking = [each.name for each in members.clusters if here is not None and each.name not in here]
-    if lacking:
-        yield CheckResult("ok", "access", "-", f"not asked, as they are not in the archive: {listed(lacking)}")
-    for cluster in (each for each in members.clusters if each.name not in lacking):
+    for cluster in members.clusters:
         enforce = cluster.name in enforced
         yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
 

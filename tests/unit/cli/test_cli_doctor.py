@@ -562,7 +562,7 @@ def test_while_ingest_hangs_an_hpa_without_metrics_names_it_and_not_its_observer
         assert "no answer" not in shown.stdout, (arguments, shown.output)
 
 
-async def test_a_cluster_that_an_archive_lacks_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_doctor_of_an_archive_asks_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a", GeneratedFleet(hpas=1, namespaces=1, minutes=1, partitions=1, seed=1))
     async with member(tmp_path) as (sim, reach):
         await sim.stop_api(abort=True)
@@ -570,7 +570,10 @@ async def test_a_cluster_that_an_archive_lacks_is_not_asked(monkeypatch: pytest.
         done = await asyncio.to_thread(run, "doctor", "--from", str(archive), "-o", "json", *reach)
         assert [each for each in items(done) if each["level"] == "failure"] == [], done.output
         (access,) = [each for each in items(done) if each["area"] == "access"]
-        assert (access["level"], access["message"]) == ("ok", "not asked, as they are not in the archive: east")
+        assert (access["level"], access["message"]) == (
+            "ok",
+            "not asked: an archive is of the past, and clusters are as they are now",
+        )
 
 
 async def test_clusters_that_a_folder_names_are_asked_too(
