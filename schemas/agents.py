@@ -88,15 +88,17 @@ class CentralHpa(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
 
 class KnownPause(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A pause that holds in the cluster: of one HPA, of a namespace (no `name`), or of all (neither).
+    """A pause that holds in the cluster: of one HPA, of a namespace (no `name`), or of all (neither); or (`override`)
+    the `replicas` that a person wants of one HPA in place of what its metrics ask for, which stops nothing.
 
     `until`: when it ends by itself (Unix ms); 0: never.
     """
 
-    kind: Literal["all", "scaleUp", "scaleDown"] = "all"
+    kind: Literal["all", "scaleUp", "scaleDown", "override"] = "all"
     namespace: str = ""
     name: str = ""
     until: int = 0
+    replicas: int = 0
 
 
 class AgentKnowledge(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -105,7 +107,8 @@ class AgentKnowledge(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     With `snapshot` (a name) it is one of `chunks` parts of the whole: once all have come, what none of them names is
     gone. Without, it is a change: HPAs are added, replaced or deleted. `settings`, where there are any, replace all
     those before: the merged settings of `*` and of the cluster. `pauses`, where it is not None, replaces those before:
-    the stand-in keeps to them while the hub is away. `time`: when it was written (ms, the writer's clock).
+    the stand-in keeps to them, and to overrides, while the hub is away. `time`: when it was written (ms, the writer's
+    clock).
     """
 
     v: int

@@ -151,12 +151,21 @@ class InForce:
         return None
 
     def _command(self, cluster: str, command: Command, namespace: str = "") -> InForceChange | None:
-        if command.command == "override" or not (command.is_about_pauses and cluster):
+        if not (command.is_about_pauses and cluster):
+            return None
+        is_override = command.command == "override"
+        if is_override and not command.name:
             return None
         if command.name and not namespace:
             return None
         scope = cluster, namespace, command.name
-        pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)
+        pause = KnownPause(
+            kind="override" if is_override else command.pause_kind,
+            namespace=namespace,
+            name=command.name,
+            until=command.until,
+            replicas=command.replicas or 0,
+        )
         if left := pauses_after(self._pauses.get(scope, {}), command, pause):
             self._pauses[scope] = left
         else:
@@ -208,7 +217,7 @@ class InForce:
         return None
 
     def pauses(self, cluster: str, now_ms: int) -> list[KnownPause]:
-        """All pauses in force in a cluster, those of persons first."""
+        """All pauses and overrides in force in a cluster, those of persons first."""
         own = [
             pause
             for (where, _, _), known in sorted(self._pauses.items())

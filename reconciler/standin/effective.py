@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
-from schemas.inforce import ScalingDirection, covers, is_in_force
+from schemas.inforce import OVERRIDE, ScalingDirection, covers, is_in_force
 from schemas.kubernetes.shape import Json, JsonView
 
 POLICY: Final = "fleethpa.io/stand-in"
@@ -193,11 +193,9 @@ class Keeper:
             position = f"{partition}@{decision.input.offset}"
         peaks = self._peaks.get(key, {}) if policy.kind == "floor" and policy.floor is None else {}
         up, down = _paused(key, pauses, "scaleUp"), _paused(key, pauses, "scaleDown")
-        if decision is not None:
-            override, override_until = _override(decision)
-        else:
-            assert stored is not None
-            override, override_until = stored.override, stored.override_until
+        override, override_until = _override(key, pauses)
+        if decision is not None and any(step.step == "allotment" for step in decision.steps):
+            override, override_until = None, 0  # a share of a FleetHPA comes before it
         return KeptSpec(
             namespace=key.namespace,
             name=key.name,
@@ -225,10 +223,14 @@ def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: ScalingDirec
     return None if not ends else 0 if 0 in ends else max(ends)
 
 
-def _override(decision: Decision) -> tuple[int | None, int]:
-    """The replicas that an override asked for at this evaluation, and until when; None: there was none."""
-    step = next((step for step in decision.steps if step.step == "override"), None)
-    return (None, 0) if step is None else (step.detail["replicas"], step.until or 0)
+def _override(key: HpaKey, pauses: Collection[KnownPause]) -> tuple[int | None, int]:
+    """The replicas that an override of an HPA asks for, and until when; None: there is none. It comes with the pauses,
+    not with decisions: one for which the scale could not be read shows no override.
+    """
+    for pause in pauses:
+        if pause.kind == OVERRIDE and (pause.namespace, pause.name) == key:
+            return pause.replicas, pause.until
+    return None, 0
 
 
 def _number(text: str) -> float:

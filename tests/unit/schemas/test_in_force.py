@@ -5,7 +5,7 @@ import pytest
 from reconciler.core.writeplan import guards_of
 from schemas.agents import AgentSet, KnownPause
 from schemas.entries import Body, BreakerCommand, GuardrailResume
-from schemas.inforce import InForce, report_every_ms
+from schemas.inforce import InForce, report_every_ms, stopping
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 
@@ -94,8 +94,21 @@ def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> Non
         ),
         pytest.param(
             [("east", "shop", Command(command="override", name="web", replicas=3, until=NOW_MS + 1))],
+            [KnownPause(kind="override", namespace="shop", name="web", until=NOW_MS + 1, replicas=3)],
+            id="an override",
+        ),
+        pytest.param(
+            [
+                ("east", "shop", Command(command="override", name="web", replicas=3, until=NOW_MS + 1)),
+                ("east", "shop", Command(command="override", name="web")),
+            ],
             [],
-            id="an override stops nothing",
+            id="an override that was ended",
+        ),
+        pytest.param(
+            [("east", "shop", Command(command="override", name="web", replicas=3, until=NOW_MS))],
+            [],
+            id="an override that has ended",
         ),
         pytest.param(
             [("east", "shop", PAUSE), ("east", "shop", Command(command="override", name="web"))],
@@ -158,3 +171,9 @@ def test_each_topic_states_only_what_its_writers_may() -> None:
 )
 def test_reports_come_once_per_sync_period_within_bounds(sync_period_ms: int, longest_ms: int, every_ms: int) -> None:
     assert report_every_ms(sync_period_ms, longest_ms) == every_ms
+
+
+def test_an_override_stops_nothing() -> None:
+    found = [KnownPause(kind="override", namespace="shop", name="web", until=NOW_MS + 1, replicas=3)]
+    assert stopping(found, "shop", "web", "scaleUp", NOW_MS) is None
+    assert stopping(found, "shop", "web", "scaleDown", NOW_MS) is None

@@ -232,25 +232,29 @@ def test_a_pause_in_force_disables_its_direction_and_one_that_has_ended_does_not
     assert effective_spec(structs.replace(KEPT, paused_up=0), 1 << 50)["behavior"]["scaleUp"]
 
 
-def _overridden(replicas: int, until_ms: int = 50_000) -> Decision:
-    step = Step(step="override", in_=4, out=replicas, detail={"replicas": replicas, "author": "ann"}, until=until_ms)
-    return structs.replace(decision(), steps=[step])
+OVERRIDE = KnownPause(kind="override", namespace="shop", name="web", until=50_000, replicas=7)
+_SCALE_UNREADABLE = structs.replace(decision(), steps=[])
+_OF_A_FLEET = structs.replace(decision(), steps=[Step(step="allotment", in_=4, out=5)])
 
 
 @pytest.mark.parametrize(
-    ("decisions", "found"),
+    ("made", "pauses", "found"),
     [
-        pytest.param([_overridden(7)], (7, 50_000), id="in force at the last evaluation"),
-        pytest.param([_overridden(7), decision()], (None, 0), id="ended before it"),
-        pytest.param([decision(), _overridden(7), _overridden(3, 9_000)], (3, 9_000), id="replaced"),
+        pytest.param(decision(), (OVERRIDE,), (7, 50_000), id="in force"),
+        pytest.param(_SCALE_UNREADABLE, (OVERRIDE,), (7, 50_000), id="whose scale could not be read"),
+        pytest.param(decision(), (), (None, 0), id="ended"),
+        pytest.param(decision(), (structs.replace(OVERRIDE, name="api"),), (None, 0), id="of another HPA"),
+        pytest.param(_OF_A_FLEET, (OVERRIDE,), (None, 0), id="of an HPA that a FleetHPA gives its share"),
     ],
 )
-def test_the_override_that_the_hub_enforced_last_is_kept(
-    decisions: list[Decision], found: tuple[int | None, int]
+def test_an_override_is_kept_as_the_hub_knew_it_whatever_the_last_evaluation_saw(
+    made: Decision, pauses: tuple[KnownPause, ...], found: tuple[int | None, int]
 ) -> None:
-    kept = _kept(*decisions)[WEB]
+    kept = _kept(made, pauses=pauses)[WEB]
     assert (kept.override, kept.override_until) == found
-    assert _kept(stored=stored(store_bodies({WEB: kept}, "home")))[WEB] == kept  # after a restart of the agent
+    assert (kept.paused_up, kept.paused_down) == (None, None)
+    if made is not _OF_A_FLEET:  # which only decisions show
+        assert _kept(stored=stored(store_bodies({WEB: kept}, "home")), pauses=pauses)[WEB] == kept  # after a restart
 
 
 BOTH_DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
