@@ -100,9 +100,18 @@ class Account(Struct, array_like=True, frozen=True, gc=False):
         return report is None or report.obeys < self.newest.number or report.replicas != report.most
 
     @property
+    def given(self) -> int:
+        """The most that was allotted to it and may be in force; before the first allotment, the most that it has. What
+        it says that it has beyond that keeps additions back, but takes nothing from others.
+        """
+        return max([each.replicas for each in self.allotted], default=self.counted)
+
+    @property
     def present(self) -> int:
-        """What the member has or is about to have."""
-        return self.newest.replicas if self.is_moving or self.report is None else self.report.replicas
+        """What the member has or is about to have, of what was allotted to it."""
+        if self.is_moving or self.report is None:
+            return self.newest.replicas
+        return min(self.report.replicas, self.given)
 
 
 def obeyed(now: Allotment, received: Allotment) -> Allotment:

@@ -413,7 +413,7 @@ def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_m
     spilled.
     """
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
-    held = sum([fleet.accounts[name].counted for name in gone if name not in left])
+    held = sum([fleet.accounts[name].given for name in gone if name not in left])
     least = sum([each.min_replicas for each in fleet.spec.clusters if each.name not in gone])
     return within(autoscaler, held, least)
 
