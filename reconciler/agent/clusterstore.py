@@ -1,5 +1,6 @@
 """What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -51,6 +52,8 @@ from schemas.kubernetes.shape import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
 _TOKEN_BYTES = 16
+_LOOKED_UP = 32
+"""So many native HPAs that a list by label does not show are looked up at once: most of them have just been deleted."""
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -66,6 +69,8 @@ class ClusterStore:
         self._maps = f"/api/v1/namespaces/{home}/configmaps"
         self._discovery, self._hpas = Discovery(client), NativeHpas(client, timeout_s=_TIMEOUT_S)
         self._own: dict[HpaKey, OwnNative] = {}
+        self._gone: set[str] = set()
+        """Uids of native HPAs that are known to be gone: what is still stored of them does not count."""
         self._has_own = self._has_news = False
         """Whether what was recorded was read; whether a uid is known that is not recorded yet."""
         self.labelled: dict[HpaKey, str] = {}
@@ -128,8 +133,12 @@ class ClusterStore:
 
     async def load_own(self) -> None:
         """Read which native HPAs are ours, as other replicas of the agent recorded them, too."""
-        self._own = merged(self._own, stored_own((await self._store_maps(OWN_LABEL)).values()))
+        self._own = self._with_stored(await self._store_maps(OWN_LABEL))
         self._has_own = True
+
+    def _with_stored(self, maps: Mapping[str, Json]) -> dict[HpaKey, OwnNative]:
+        known = merged(self._own, stored_own(maps.values()))
+        return {key: each for key, each in known.items() if not each.uid or each.uid not in self._gone}
 
     def is_own(self, hpa: JsonView) -> bool:
         """Whether this HPA is one that the stand-in made."""
@@ -150,7 +159,26 @@ class ClusterStore:
         self.labelled = labelled
         found = {key: each for key, each in listed.items() if key not in labelled}
         self._note_uids(found.values())
-        return found
+        return found | await self._without_label(found.keys())
+
+    async def _without_label(self, found: Collection[HpaKey]) -> dict[HpaKey, Json]:
+        """Native HPAs of ours that lost their label, which anybody may take away who may write them."""
+        missing = [each for each in self._own.values() if each.uid and each.key not in found][:_LOOKED_UP]
+        lost: dict[HpaKey, Json] = {}
+        for each, item in zip(
+            missing, await asyncio.gather(*(self._hpas.get(*one.key) for one in missing)), strict=True
+        ):
+            with reading("a native HPA of the stand-in cannot be read"):
+                if item is not None and item["metadata"]["uid"] == each.uid:
+                    lost[native_seen(item).key] = item
+                    continue
+            self._forget(each)
+        return lost
+
+    def _forget(self, native: OwnNative) -> None:
+        self._gone.add(native.uid)
+        self._own.pop(native.key, None)
+        self._has_news = True
 
     async def _listed(self, namespace: str) -> list[Json]:
         return await self._hpas.listed(namespace, label=STAND_IN_LABEL)
@@ -182,9 +210,10 @@ class ClusterStore:
     async def _record(self, change: Callable[[dict[HpaKey, OwnNative]], dict[HpaKey, OwnNative]]) -> None:
         """Change the record on condition that nobody else has, since what is stored was read."""
         there = await self._store_maps(OWN_LABEL)
-        own = change(merged(self._own, stored_own(there.values())))
+        own = change(self._with_stored(there))
         await self._save(own, there, OWN_LABEL)
         self._own, self._has_own, self._has_news = own, True, False
+        self._gone.clear()
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
         """Create the native HPA without effect, so that what refuses it is known before it is needed."""

@@ -868,6 +868,29 @@ def test_an_hpa_of_a_tenant_in_fleethpas_name_takes_the_cluster_from_nobody(
     asyncio.run(story())
 
 
+def test_a_native_hpa_whose_label_somebody_took_away_is_ended_like_the_others() -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        native = world.cluster.objects["web"]
+        native["metadata"]["labels"] = {}
+        world.cluster.stamp(native)
+        await world.run(2)
+        assert not world.agents["a"]._store.labelled
+        del native["metadata"]["annotations"]
+        native["metadata"]["labels"] = {}
+        world.cluster.stamp(native)
+        world.is_hub_alive = True
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, world.cluster.hpas(), world.agents["a"].trouble()) == (HUB, [], "")
+
+    asyncio.run(story())
+
+
 def test_an_hpa_that_a_tenant_puts_in_place_of_the_stand_ins_is_not_taken_for_it() -> None:
     """Also one with all that the API shows of the other, but for its uid. It keeps its own target from the hub."""
     world = World(6, 0.0)
