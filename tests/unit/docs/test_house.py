@@ -1,0 +1,84 @@
+"""What must not grow: the kernel's imports, private names of other people's libraries, and features woven into others.
+
+Each number is today's. A change that lowers one lowers it here, too; one that raises it says why in its commit. The
+goals are 50 modules and 15,000 lines for the kernel, no private name, and a feature in one file and at most two places.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import grimp
+
+from tests.tiers import PACKAGES
+
+ROOT = Path(__file__).parents[3]
+KERNEL = "streams.state.partition"
+MOST_MODULES, MOST_LINES = 71, 20_121
+WOVEN = {"FleetHPA": 23, "CapacityGroup": 22}
+"""How many product files name a feature beside those of its own (`OWN`)."""
+OWN = re.compile(r"across|fleet|capacity|ceiling|whole", re.IGNORECASE)
+OF_TUPLES = {"_asdict", "_replace", "_fields", "_make"}
+"""Public for all that they begin with an underscore: `collections.namedtuple`."""
+PRIVATE = Path(__file__).parent / "data" / "private-names.txt"
+
+
+@cache
+def sources() -> dict[Path, str]:
+    """The product's modules."""
+    return {path: path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+
+
+def kernel() -> list[Path]:
+    """The files of all modules that the kernel imports, directly or not, and its own."""
+    graph = grimp.build_graph(*PACKAGES)
+    names = sorted({KERNEL, *graph.find_upstream_modules(KERNEL)})
+    paths = [ROOT / Path(*name.split(".")) for name in names]
+    return [path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py" for path in paths]
+
+
+def test_the_kernel_imports_no_more_than_it_does_today() -> None:
+    files = kernel()
+    lines = sum(len(sources()[file].splitlines()) for file in files)
+    assert (len(files), lines) <= (MOST_MODULES, MOST_LINES), f"{len(files)} modules, {lines} lines"
+    assert lines <= MOST_LINES
+
+
+def private_names() -> Iterator[str]:
+    """`module: _name` for each private attribute that product code reads of an object of somebody else's class."""
+    trees = {path: ast.parse(text) for path, text in sources().items()}
+    own = {name for tree in trees.values() for node in ast.walk(tree) for name in _defined(node)}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr) and node.attr not in own | OF_TUPLES:
+                yield f"{path.relative_to(ROOT)}: {node.attr}"
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """The names that a node defines in our own classes and modules."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+        yield node.attr
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+
+
+def test_no_further_private_name_of_a_library_is_used() -> None:
+    listed = PRIVATE.read_text().splitlines()
+    found = sorted(set(private_names()))
+    assert found == listed, "tests/unit/docs/data/private-names.txt lists them; it only ever gets shorter"
+
+
+def test_no_further_file_names_a_feature_of_another() -> None:
+    found = {
+        feature: sum(feature in text for path, text in sources().items() if not OWN.search(str(path.relative_to(ROOT))))
+        for feature in WOVEN
+    }
+    assert all(found[feature] <= most for feature, most in WOVEN.items()), found
