@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from streams.state import memo
 from tests.laws import register_profiles
 
 register_profiles()
@@ -21,8 +20,7 @@ GC_THRESHOLDS = (50_000, 20, 20)
 
 
 def pytest_configure() -> None:
-    """Compare every evaluation on the fast path with the general one. Look for cycles of garbage less often; let Ctrl-C
-    reach the processes that tests start in background jobs, too.
+    """Look for cycles of garbage less often; let Ctrl-C reach the processes that tests start in background jobs, too.
 
     A shell starts such a job with SIGINT ignored, and what is ignored stays so in every process that it starts: a
     test that interrupts one would wait for it in vain.
@@ -30,7 +28,6 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*GC_THRESHOLDS)
-    memo.CHECK_EVERY, memo.RAISES = 1, True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -161,15 +161,6 @@ class Metrics:
         self.results = Results(registry)
         self.evaluations = counter("fleethpa_evaluations", "Evaluations published")
         self.duplicates = counter("fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded")
-        self.fast = counter("fleethpa_fast_evaluations", "Evaluations that repeated the one before on the fast path")
-        self.fast_checks = counter(
-            "fleethpa_fast_checks",
-            "Evaluations that were made on the fast path and on the general one, to compare them",
-        )
-        self.fast_differences = counter(
-            "fleethpa_fast_differences",
-            "Checks in which the fast path and the general one differed: the general result was recorded",
-        )
         self.reread = counter("fleethpa_reread_records", "Log records folded again after a restart")
         self.log_records = counter("fleethpa_log_records", "Log records taken")
         self.take_size = histogram("fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES)
@@ -227,14 +218,11 @@ class Metrics:
         self.row_bytes.inc(row_bytes)
 
     def refolded(self, partitions: Iterable[OwnedPartition]) -> None:
-        """Count what was folded again, the decisions that were already published, and those of the fast path."""
-        counters = self.reread, self.duplicates, self.fast, self.fast_checks, self.fast_differences
+        """Count what was folded again, and the decisions that were already published."""
+        counters = self.reread, self.duplicates
         totals = [0] * len(counters)
         for owned in partitions:
-            found, checked, differences = owned.partition.state.fast.drain()
-            totals = [*map(add, totals, (*owned.drain_counts(), found, checked, len(differences)))]
-            for text in differences:
-                log.error("the fast path gave another result than the general one, which was recorded; %s", text)
+            totals = [*map(add, totals, owned.drain_counts())]
         for counter, total in zip(counters, totals, strict=True):
             if total:  # most are 0, and each call takes a lock
                 counter.inc(total)

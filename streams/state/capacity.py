@@ -41,9 +41,8 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
-from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
+from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa, LastReport
 from streams.state.logtime import CAPACITY_LASTS_MS
-from streams.state.memo import LastReport
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
 from streams.state.rows import NOTHING

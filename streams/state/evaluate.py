@@ -32,10 +32,9 @@ from streams.hpa.metrics import JoinedObservation, tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete
-from streams.state import capacity, fastpath, fleet, records
+from streams.state import capacity, fleet, records
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
-from streams.state.fastpath import Repeated
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.inputs import CONSTRAINT as OVERRIDDEN
 from streams.state.inputs import (
@@ -52,7 +51,6 @@ from streams.state.inputs import (
     without_write,
 )
 from streams.state.ledger import Draft, StateError
-from streams.state.memo import Memo
 from streams.state.namespace import Namespace
 from streams.state.needs import blocked
 from streams.state.partitionstate import State
@@ -80,13 +78,7 @@ _CONSTRAINTS = {"fallback": FALLBACK, "override": OVERRIDDEN, "allotment": fleet
 
 def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Draft:
     """Evaluate an HPA at the present record of the log, remember what later evaluations need, and give the record."""
-    memo, name = hpa.memo, decision_id(state, hpa)
-    repeated, probe = None, state.probe
-    # A probe is called with all that the general path reads: then both are made only to compare them.
-    if memo is not None and (probe is None or state.fast.checks_all):
-        repeated = fastpath.find(memo, state, namespace, hpa, settings, name)
-    if memo is not None and repeated is not None and probe is None and state.fast.takes():
-        return _repeat(state, namespace, hpa, settings, memo, repeated, name)
+    name, probe = decision_id(state, hpa), state.probe
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
     count_size(subject, observed)
@@ -106,62 +98,9 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
         limits_ = limit(subject, observed, decided)
         recorded = record(subject, observed, decided, limits_, name)
     part = _part(subject, observed)
-    if repeated is not None:
-        _check(subject, repeated, decided, limits_, recorded, part)
     _tell(subject, observed, limits_, name, part)
     remember(subject, observed, decided, limits_, recorded)
-    hpa.memo = _memo_of(subject, observed, decided, limits_)
     return recorded.draft
-
-
-def _repeat(
-    state: State, namespace: Namespace, hpa: Hpa, settings: Effective, memo: Memo, repeated: Repeated, name: str
-) -> Draft:
-    """End an evaluation on the fast path. Mode, refusal, moves and replicas in the row stay: they are the same."""
-    row = hpa.row
-    if settings.budgets.is_set:
-        subject = subject_of(state, namespace, hpa, settings)
-        count_size(subject, observe(subject))
-        reserve(subject, None, None)
-    if repeated.fleet is not None:
-        row.fleet = repeated.fleet
-    if row.annotations:
-        row.failures = 0
-    _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
-    band = partial(tolerance_band, hpa.compiled_for(settings.controller.rules), settings.controller)
-    row.blocked = blocked(repeated.metrics, memo.scale.spec_replicas, band)
-    row.status = memo.status = repeated.status
-    if state.row.groups or row.claims:
-        state.messages += capacity.report(state, namespace, hpa, settings, memo.pods, memo.scale.spec_replicas)
-    if repeated.part is not None:
-        _report(state, namespace, row, repeated.part)
-    return Draft(name, namespace.key, hpa.headers, repeated.record)
-
-
-def _check(
-    subject: Subject,
-    repeated: Repeated,
-    decided: Decided,
-    limits_: Limited,
-    recorded: DraftRecord,
-    part: PartObservation | None,
-) -> None:
-    """Compare what the fast path gives with the general result; one difference ends the fast path of the HPA."""
-    made = (recorded.draft.body, decided.evaluation.metrics, decided.evaluation.history, limits_.result.status)
-    found = fastpath.difference(repeated, *made, part, subject.hpa.row.fleet)
-    if found:
-        subject.hpa.is_fast = False
-        subject.state.fast.differs(f"HPA {subject.hpa.id}, decision {recorded.draft.id}: {found}")
-
-
-def _memo_of(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> Memo | None:
-    """Keep an evaluation for the fast path."""
-    replaced = decided.replaced
-    if not subject.hpa.is_fast or limits_.wanted is not None or _override(subject) is not None:
-        return None
-    if (replaced is not None and replaced.step != "allotment") or decided.of_clusters:
-        return None
-    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:

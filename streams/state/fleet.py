@@ -461,7 +461,7 @@ def _divided(
 ) -> FleetRow:
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
     kept, members = _seen(fleet, now_ms), [each for each in fleet.spec.clusters if each.name not in gone]
-    if total is None or not members or (not gone and not kept.rooms and _is_divided(fleet, total, is_enforced)):
+    if total is None or not members:
         return kept
     # A cluster that is back, or new, begins with what it has.
     known = fleet.shares
@@ -479,51 +479,6 @@ def _seen(fleet: FleetRow, now_ms: int) -> FleetRow:
     seen = totals([each.seen for each in fleet.parts.values()])
     drift, rooms = (0,) * len(seen), _rooms(fleet, now_ms)
     return structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=drift, rooms=rooms)
-
-
-def _is_divided(fleet: FleetRow, total: int, is_enforced: bool) -> bool:
-    """Say whether the newest division is of the same total, among all clusters, as the spec asks for, and allotted:
-    dividing again would give the same.
-    """
-    shares = fleet.shares
-    if fleet.since_ms or fleet.rooms or len(shares) < len(fleet.accounts) or total != sum(shares.values()):
-        return False
-    return not is_enforced or all(
-        [each.allotted and each.newest.replicas == shares[name] for name, each in fleet.accounts.items()]
-    )
-
-
-def is_at_rest(
-    fleet: FleetRow, autoscaler: Autoscaler, total: int, is_enforced: bool, now_ms: int, period_ms: int
-) -> bool:
-    """Say whether the clusters have what the newest division of this total gives them, and nothing else is known."""
-    return (
-        not (fleet.rooms or fleet.lacking or outstanding(fleet.accounts) or away(fleet, now_ms, period_ms))
-        and _is_divided(fleet, total, is_enforced)
-        and len(fleet.parts) == len(fleet.accounts)
-        and all(fits([each.part for each in fleet.parts.values()], autoscaler))
-    )
-
-
-def seen_at_rest(
-    fleet: FleetRow, then: FleetRow, autoscaler: Autoscaler, scale: Scale, now_ms: int, period_ms: int
-) -> tuple[JoinedObservation, FleetRow] | None:
-    """Give what `seen_by` and `divided` give of a whole that was at rest as `then`, with this scale; None: it is not
-    any more.
-
-    What the clusters have, and so the scale's replicas, follows from accounts and shares, which are the same objects;
-    and the windows of the whole hold the recommendations of all of them since then.
-    """
-    if fleet.accounts is not then.accounts or fleet.shares is not then.shares:
-        return None
-    parts, after = [fleet.parts[name].seen.part for name in fleet.accounts], _seen(fleet, now_ms)
-    if after.rooms or away(fleet, now_ms, period_ms) or not all(fits(parts, autoscaler)):
-        return None
-    seen = joined(parts)
-    if not isinstance(seen.scale, Scale):
-        return None
-    made = structs.replace(seen.scale, spec_replicas=scale.spec_replicas)
-    return structs.replace(seen, scale=made), after
 
 
 def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:

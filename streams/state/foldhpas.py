@@ -305,8 +305,6 @@ def _add_rivals(namespace: Namespace, rivals: Iterable[Rival], *, is_first: bool
 def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
     """A full list has ended: if it came whole, its rivals replace those before."""
     gone = namespace.rivals if is_whole else namespace.rivals_coming
-    if is_whole and namespace.rivals != namespace.rivals_coming:
-        namespace.drivers = object()
     if is_whole:
         namespace.rivals = namespace.rivals_coming
     namespace.rivals_coming = []

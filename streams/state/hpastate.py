@@ -18,11 +18,13 @@ from schemas.fitting import IGNORED
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import AutoscalerSet
+from streams.across.allotments import ClaimRow
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
+from streams.hpa.observation import SeenPods
 from streams.hpa.rules import CURRENT, Rules
+from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
-from streams.state.memo import LastReport, Memo
 from streams.state.rows import NO_STATUS, NOTHING, NOTHING_APPLIED, NOTHING_SHOWN, HpaRow, MetricKey, TargetName
 
 _NO_TARGET: TargetName = ("", "", "")
@@ -38,6 +40,19 @@ class _Referring(Struct, gc=False):
 _REFERRING = msgspec.json.Decoder(_Referring)
 
 
+class LastReport(Struct, frozen=True, gc=False):
+    """What the newest reports of an HPA to its CapacityGroups were made from; none is sent again until `until_ms` while
+    all of it is the same.
+    """
+
+    claims: Mapping[str, ClaimRow]
+    priorities: Mapping[str, int]
+    settings: Effective
+    pods: SeenPods
+    current: int | None
+    until_ms: int
+
+
 class Hpa:
     """One HPA. A live one has an `autoscaler`; of a deleted one only the row is left."""
 
@@ -51,9 +66,7 @@ class Hpa:
         "groups",
         "id",
         "ignored",
-        "is_fast",
         "last_report",
-        "memo",
         "namespace",
         "outcome",
         "polled",
@@ -73,10 +86,6 @@ class Hpa:
         self.subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
         """What its decisions are about, in their headers."""
         self.dirty = False
-        self.memo: Memo | None = None
-        """The evaluation before, if the next one may take the fast path."""
-        self.is_fast = True
-        """No evaluation of it has differed between the fast path and the general one."""
         self.deadline = 0
         self.outcome: Outcome | None = None
         self.queries: tuple[MetricQuery, ...] = ()

@@ -68,7 +68,6 @@ class Namespace:
         "commands",
         "directory",
         "dirty",
-        "drivers",
         "expiry_slot",
         "held",
         "hpa_list",
@@ -128,10 +127,6 @@ class Namespace:
         self.view = ViewRow()
         self.idle_ms = 0
         self.unused: dict[str, int] = {}
-        self.drivers = object()
-        """Another object as soon as HPAs, their targets, rivals or commands change. While it is the same one, they give
-        the same for each HPA (`guards.standing`).
-        """
         self.targets = object()
         """Another object as soon as a scale changes, or an HPA registers another selector for the overlap check."""
         # Made from the rest:
@@ -336,7 +331,6 @@ class Namespace:
             # The texts that are kept already: a full list brings all of them again.
             entry = structs.replace(entry, target=old.target, uid=old.uid if old.uid == entry.uid else entry.uid)
         else:
-            self.drivers = object()
             self._leave_target(key)
             self.join_target(entry.target, key)
         self._uncount_hpa(key)
@@ -350,7 +344,6 @@ class Namespace:
     def leave_hpa(self, key: DirectoryKey) -> None:
         if key in self.directory:
             self.touch()
-            self.drivers = object()
             self._leave_target(key)
             self._uncount_hpa(key)
             del self.directory[key]
@@ -393,7 +386,6 @@ class Namespace:
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
         if self.takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
-            self.drivers = object()
             self.commands.pop(name, None)
             if not is_empty:
                 self.commands[name] = command

@@ -407,7 +407,7 @@ def _after_step_back(old: State) -> State:
     row, offset = old.row, old.row.offset
     bound(row, row.clock_ms)
     state = State(row)
-    state.index, state.fast = old.index, old.fast
+    state.index = old.index
     for key in sorted(old.namespaces):
         before = old.namespaces[key]
         before.tidy()

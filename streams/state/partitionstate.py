@@ -14,7 +14,6 @@ from streams.state.fleet import Message
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
-from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
@@ -45,8 +44,6 @@ class State:
         """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
         self.probe: Probe | None = None
         """Called with the inputs of each evaluation of this record, or None."""
-        self.fast = FastPath()
-        """How often evaluations took the fast path, and the differences that its self-check found."""
         self.budget = BudgetBook()
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self.views: set[str] = set()

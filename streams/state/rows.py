@@ -107,29 +107,6 @@ def kept_status(status: Mapping[str, Any]) -> Raw:
     return Raw(bytes(memoryview(_packed(status))))
 
 
-ByteRange = tuple[int, int]
-"""How many bytes come before something, and how many after it."""
-
-
-def metrics_place(status: Mapping[str, Any]) -> ByteRange | None:
-    """Give where the value of `currentMetrics` is in the MessagePack of a status; None: it has none, or more members
-    than fleethpa's own have.
-    """
-    names = list(status)
-    if len(names) > _MOST_IN_SHORT_MAP or "currentMetrics" not in names:
-        return None
-    at = names.index("currentMetrics")
-    before, after = ({name: status[name] for name in part} for part in (names[:at], names[at + 1 :]))
-    # Each of these maps begins with one byte for the number of its members.
-    return len(_packed(before)) + len(_packed("currentMetrics")), len(_packed(after)) - 1
-
-
-def with_metrics(status: Raw, place: ByteRange, metrics: list[dict[str, Any]]) -> Raw:
-    """Give a status with another `currentMetrics` in its place."""
-    whole, (before, after) = bytes(status), place
-    return Raw(b"%b%b%b" % (whole[:before], _packed(metrics), whole[len(whole) - after :]))
-
-
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The stored state of one HPA. Lists that are mostly empty are tuples: an empty list takes 56 bytes."""
 

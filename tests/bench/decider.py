@@ -2,7 +2,7 @@
 
 `python -m tests.bench.decider --hpas 6000 . ../other`: several working trees side by side get the same log at the same
 moments, so that what else runs on the machine is the same for all. The loads hardly change, as in a fleet at rest:
-nearly all decisions are short and take the fast path. There is no observer, ingest or reconciler.
+nearly all decisions are short. There is no observer, ingest or reconciler.
 """
 
 import argparse

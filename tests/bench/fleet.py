@@ -34,7 +34,7 @@ from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.bench import fleetmetrics
-from tests.bench.fleetreport import document, evaluations_of, share_fast, short_share, table, worse_than_stored
+from tests.bench.fleetreport import document, evaluations_of, short_share, table, worse_than_stored
 from tests.bench.fleetworld import kubeconfig
 from tests.kafka.broker import KafkaBroker, free_ports
 
@@ -242,16 +242,14 @@ class FleetRun:
             found: dict[str, Any] = orjson.loads(await got.read())
             return found
 
-    async def fast_counts(self) -> dict[str, tuple[float, float]]:
-        """Give of each decider how many evaluations it has published, and how many took the fast path."""
-        found = {}
+    async def evaluations_published(self) -> float:
+        """Return how many evaluations all deciders have published since they started."""
+        found = 0.0
         async with aiohttp.ClientSession() as session:
-            for name, port in self.decider_ports.items():
+            for port in self.decider_ports.values():
                 async with session.get(f"http://127.0.0.1:{port}/metrics") as got:
                     lines = [line.partition(" ") for line in (await got.text()).splitlines()]
-                values = {metric: value for metric, _, value in lines}
-                counts = values["fleethpa_evaluations_total"], values["fleethpa_fast_evaluations_total"]
-                found[name] = (float(counts[0]), float(counts[1]))
+                found += float({metric: value for metric, _, value in lines}["fleethpa_evaluations_total"])
         return found
 
     async def until_evaluated(self) -> tuple[float, int]:
@@ -312,11 +310,9 @@ async def measure(plan: Plan) -> dict[str, Any]:
         if steady is None:
             await asyncio.sleep(PERIOD_S if plan.hpas else START_S)  # without an HPA nothing shows that all have begun
         await run.ask("reset")
-        fast_before = await run.fast_counts()
         before, stored, began = run.look(), run.topic_bytes(), time.monotonic()
         await asyncio.sleep(plan.seconds)
         seen, after, took_s = await run.ask("stats"), run.look(), time.monotonic() - began
-        fast_after = await run.fast_counts()
         grown = {topic: size - stored.get(topic, 0) for topic, size in run.topic_bytes().items()}
         run.check()
         stepped: dict[str, Any] = {}
@@ -326,7 +322,6 @@ async def measure(plan: Plan) -> dict[str, Any]:
             stepped = await run.ask("stepped")
     more: dict[str, Any] = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
     more["start_cpu_s"] = {name: round(each.cpu_s, 1) for name, each in sorted(start.items())}
-    more["share_fast"] = share_fast(fast_before, fast_after)
     more |= {"step": stepped, "restarts": dict(run.restarts), "steady_s": steady and round(steady[0], 1)}
     more["mb_per_1000_hpas_and_day"] = {
         topic: round(size * 86_400 / took_s * 1_000 / max(plan.hpas, 1) / 1e6, 1)

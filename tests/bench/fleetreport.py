@@ -18,17 +18,6 @@ def short_share(decisions: Mapping[str, int]) -> float:
     return decisions.get("short", 0) / max(evaluations_of(decisions), 1)
 
 
-def share_fast(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> float | None:
-    """Which share of the evaluations took the fast path, of the deciders that were not started again; None: of none."""
-    grown = [
-        (total - before[name][0], fast - before[name][1])
-        for name, (total, fast) in after.items()
-        if total >= before[name][0]
-    ]
-    evaluations = sum(total for total, _ in grown)
-    return round(sum(fast for _, fast in grown) / evaluations, 3) if evaluations else None
-
-
 def document(found: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of a run for programs, without what only explains them."""
     cpu = {name: cost for name, cost in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker")}
@@ -44,7 +33,6 @@ def document(found: Mapping[str, Any]) -> dict[str, Any]:
         "evaluationsPerSecond": found["evaluations_per_s"],
         "evaluatedShare": found["share_evaluated"],
         "shortShare": found["share_short"],
-        "fastShare": found["share_fast"],
         "sampleToDecisionMs": _quantiles(found["sample_to_decision_ms"]),
         "sampleToWriteMs": _quantiles(found["sample_to_write_ms"]),
         "firstWantToWriteMs": _quantiles(found["first_want_to_write_ms"]),
@@ -66,8 +54,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     )
     if found["steady_s"] is not None:
         yield f"  steady                    {found['steady_s']} s after the first evaluations"
-    share, short, fast = found["share_evaluated"], found["share_short"], found["share_fast"] or 0.0
-    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions short, {fast:.0%} fast"
+    share, short = found["share_evaluated"], found["share_short"]
+    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions short"
     yield (
         f"  evaluated once            {found['evaluated_once']:,} HPAs, {found['started_s']} s after the start "
         f"(at most {found['start_bound_s']:g} s are waited for all)"

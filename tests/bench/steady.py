@@ -94,11 +94,10 @@ class ClosedLoop(LogGenerator):
 
 @dataclass(frozen=True)
 class Steady:
-    """What the measured part of a log took. `fast`: evaluations that took the fast path."""
+    """What the measured part of a log took."""
 
     evaluations: int
     short: int
-    fast: int
     cpu_s: float
 
 
@@ -126,12 +125,12 @@ def steady_fleet(hpas: int, minutes: float, pods: int = 5, seed: int = 0) -> Fle
 def measured(log: tuple[Record, ...]) -> Steady:
     """Fold a log; time what follows the start."""
     partition = Partition.empty(0)
-    evaluations = short = found = 0
+    evaluations = short = 0
     begin_ms = log[0][1] + round(WARM_MINUTES * 60_000)
     began = None
     for record in log:
         if began is None and record[1] >= begin_ms:
-            began, found = time.process_time(), partition.state.fast.found
+            began = time.process_time()
         made = partition.apply(*record)
         if partition.due_checkpoint:
             partition.checkpoint()
@@ -142,7 +141,7 @@ def measured(log: tuple[Record, ...]) -> Steady:
                 evaluations -= decision.id.endswith("-c")
     if began is None:
         raise ValueError("the log ends before its steady state")
-    return Steady(evaluations, short, partition.state.fast.found - found, time.process_time() - began)
+    return Steady(evaluations, short, time.process_time() - began)
 
 
 def steady_state() -> Iterator[tuple[str, float, str]]:
@@ -152,4 +151,3 @@ def steady_state() -> Iterator[tuple[str, float, str]]:
         best = min(runs, key=lambda run: run.cpu_s)
         yield f"steady, {pods} pods", best.evaluations / best.cpu_s, "evaluations/CPU s"
         yield f"steady, {pods} pods: short records", 100 * best.short / best.evaluations, "%"
-        yield f"steady, {pods} pods: on the fast path", 100 * best.fast / best.evaluations, "%"

@@ -2,18 +2,13 @@
 
 import pytest
 
-from streams.state import memo
 from tests.bench import stored, year
 from tests.bench.__main__ import main
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_bench_of_the_core_runs_and_is_compared(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As in production: the tests' own check of every evaluation would be measured with it.
-    monkeypatch.setattr(memo, "CHECK_EVERY", 1_000)
+def test_the_bench_of_the_core_runs_and_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--compare", "decide", "partition", "bytes", "memory", "replay"]) == 0
     printed = capsys.readouterr().out
     with capsys.disabled():

@@ -19,7 +19,6 @@ from schemas.settings import ClusterSettings
 from streams.decider.metrics import FAMILIES, Metrics, Results, exposition, samples
 from streams.decider.owned import OwnedPartition
 from streams.history.recorded import expanded
-from streams.state import memo
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import Move
 from streams.state.partition import Partition
@@ -285,23 +284,3 @@ def test_a_completion_is_counted_but_has_no_lag() -> None:
     assert found[f"fleethpa_decisions_total{{{labels}}}"] == 1
     assert found["fleethpa_decision_lag_seconds_count"] == 0
     assert found["fleethpa_evaluations_total"] == 0
-
-
-def test_evaluations_on_the_fast_path_are_counted_and_a_difference_is_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memo, "RAISES", False)
-    monkeypatch.setattr(memo, "CHECK_EVERY", 3)
-    partition, metrics = Partition.empty(0), Metrics()
-    owned = OwnedPartition(partition, cast(Any, None))
-    while not partition.state.fast.checked:
-        partition.state.fast.takes()
-    partition.state.fast.differs("HPA c/n/web: status")
-    for _ in range(2):
-        metrics.refolded([owned])
-    found = exposed(metrics.registry)
-    assert found["fleethpa_fast_evaluations_total"] == partition.state.fast.found > 0
-    assert found["fleethpa_fast_checks_total"] == found["fleethpa_fast_differences_total"] == 1
-    assert [each.message for each in caplog.records] == [
-        "the fast path gave another result than the general one, which was recorded; HPA c/n/web: status"
-    ]

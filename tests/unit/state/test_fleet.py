@@ -20,7 +20,6 @@ from streams.hpa.parts import PartObservation, written_part
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
 from tests.kit.crashing import assert_the_same_after_crashes
-from tests.kit.fastpath import NEVER, checking, without_fast_path
 from tests.kit.fleet import NAME, Fleet, everything_arrives
 from tests.kit.partition import make_hpa, scale
 from tests.laws import examples
@@ -419,45 +418,6 @@ def _is_the_same_after_a_restart(random: Random, run: Fleet) -> None:
     run.logs[FLEET].add(Restart(reason="what was allotted is not known any more"))
     _disturbed(random, run, 2)
     assert_the_same_after_crashes(run.logs, random)
-
-
-@pytest.mark.parametrize("minimum", [1, 6])
-def test_clusters_at_rest_take_the_fast_path_while_the_share_is_the_same(minimum: int) -> None:
-    run = _begun(minimum=minimum)
-    for _ in range(10):
-        run.period({"east": 260, "west": 140})  # by themselves, they would have 6 and 3
-    assert run.replicas == {"east": 4, "west": 4}
-    fast = [run.logs[name].partition.state.fast for name in run.replicas]
-    assert all([each.found >= 8 for each in fast])
-    run.period({"east": 700, "west": 100})
-    assert run.last("west")["finalDesiredReplicas"] == 8
-
-
-@settings(max_examples=examples(6), deadline=None)
-@given(st.integers(0, 2**32))
-def test_decisions_messages_and_rows_are_the_same_without_what_is_left_out_at_rest(seed: int) -> None:
-    random = Random(seed)
-    run = _begun(maximum=12, minimum=random.choice([1, 6]), spill_after_ms=15_000)
-    for _ in range(3):
-        for _ in range(random.randint(2, 6)):
-            run.period(AT_REST)
-        _disturbed(random, run, 1)
-        run.add(random.choice(["east", "west"]), Command(command=random.choice(["pause", "resume"]), name=NAME))
-    with without_fast_path() as patch:
-        patch.setattr("streams.state.fleet._is_divided", lambda *_: False)
-        plain = _folded(run)
-    with checking(NEVER):
-        assert _folded(run) == plain
-
-
-def _folded(run: Fleet) -> list[Any]:
-    made: list[Any] = []
-    for log in run.logs.values():
-        partition = Partition.empty(log.partition.number)
-        for record in log.records:
-            made += [[each.value for each in partition.apply(*record)], partition.take_messages()]
-        made.append(partition.checkpoint())
-    return made
 
 
 @pytest.mark.parametrize("of", [3, 5])

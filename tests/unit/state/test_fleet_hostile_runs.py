@@ -7,10 +7,7 @@ import pytest
 
 from schemas.keys import FLEET
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.fleet import Message
-from streams.state.partition import Partition
 from tests.kit.crashing import assert_the_same_after_crashes
-from tests.kit.fastpath import NEVER, checking, without_fast_path
 from tests.kit.fleet import Fleet
 from tests.unit.state.test_fleet_shares_of_members import busy, huge, idle, lying
 
@@ -108,25 +105,3 @@ def test_every_share_that_is_not_reached_is_a_step_of_the_decision(seed: int) ->
 def test_no_crash_changes_a_decision(seed: int) -> None:
     run = _run(seed)
     assert_the_same_after_crashes(run.logs, Random(seed))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_fast_path_gives_the_same_bytes(seed: int) -> None:
-    run = _run(seed)
-    with without_fast_path():
-        plain = _folded(run)
-    with checking(NEVER):
-        assert _folded(run) == plain
-
-
-def _folded(run: Fleet) -> list[Any]:
-    made: list[Any] = []
-    for log in run.logs.values():
-        partition = Partition.empty(log.partition.number)
-        for record in log.records:
-            messages: list[Message]
-            values = [each.value for each in partition.apply(*record)]
-            messages = partition.take_messages()
-            made += [values, messages]
-        made.append(partition.checkpoint())
-    return made
