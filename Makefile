@@ -66,7 +66,7 @@ test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built o
 
 test-kubernetes-short: setup  ## The same without those that wait for minutes (stand-in, found clusters, troubles); .ci/run runs these
 	$(BIN)/python -m tests.kubernetes.binaries
-	$(BIN)/pytest -q -m "kubernetes and not long" tests/kubernetes
+	$(BIN)/pytest -q -m "kubernetes and not long" tests/kubernetes -n 2 --dist loadfile
 
 MINUTES ?= 5
 acceptance: setup  ## Two real clusters from shadow to enforce and through troubles, as a table (about 20 minutes; MINUTES=n in shadow)
