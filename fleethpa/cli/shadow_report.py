@@ -126,7 +126,8 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
 
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
-    controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
+    controller had other values), limit (a limit held back one of the two), settings (the native controller has another
+    setting, which the verdict names), semantics (nothing explains it: report it).
     Of a FleetHPA in shadow (@fleet/NAMESPACE/NAME), total and division are compared with the HPAs of its clusters.
     """
     window = period.window(session.now_ms())
@@ -215,8 +216,8 @@ def _section(report: ShadowReport, shown: int) -> Section:
                 [
                     f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
                     f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
-                    f"{report.skipped} not comparable; {report.reproduced} native statuses with the values of a known "
-                    "sample",
+                    f"{report.skipped} not comparable{_left_out(report)}; {report.reproduced} native statuses with "
+                    "the values of a known sample",
                     f"differences: {_counts(report)}",
                     *([f"not seen: {'; '.join(report.not_seen)}"] if report.not_seen else []),
                 ]
@@ -224,6 +225,11 @@ def _section(report: ShadowReport, shown: int) -> Section:
             Grid([("TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *(rows if shown else [])]),
         ],
     )
+
+
+def _left_out(report: ShadowReport) -> str:
+    count = report.left_out
+    return f" ({count} while fleethpa's window was younger than it is long)" if count else ""
 
 
 def _counts(report: ShadowReport) -> str:

@@ -4,6 +4,7 @@ The log shows a sync by the status that it wrote. fleethpa is evaluated with the
 trace, with the sample whose values the status shows, and with the memory that the controller's syncs before it left.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -19,11 +20,14 @@ from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.state.inputs import EvaluationInputs
 
-Class = Literal["timing", "metric", "limit", "semantics"]
+Class = Literal["timing", "metric", "limit", "settings", "semantics"]
+LOST_MEMORY = "the native controller has lost its memory, as it does at a restart"
 SLACK_PERIODS = 3
 """Sync periods before and after a sync in which the sample that it used is looked for."""
-_LONGER_THAN_A_PERIOD_MS = 20
+LONGER_THAN_A_PERIOD_MS = 20
 """A controller begins its next sync a little more than a period after the last; a status that stays is not written."""
+_MOST_UNSEEN = 1_000
+"""Syncs without a trace that are evaluated again in a row; windows hold no more than the newest of them."""
 
 
 class Retraced(Struct, frozen=True, kw_only=True):
@@ -31,8 +35,8 @@ class Retraced(Struct, frozen=True, kw_only=True):
 
     `inputs`: right before it. `used`: with the sample that explains it and the controller's memory. `kind`: None where
     the results are equal, else the class of what sets them apart, and `why`. `shown`: the log holds the sample whose
-    values its status shows, which `values` names. `status`: what it wrote. `shifted`: only windows as of one sync
-    period apart give what the controller made.
+    values its status shows, which `values` names. `status`: what it wrote. `shifted`: only windows as of other moments
+    of a sync period give what the controller made. `after`: the controller's memory after it.
     """
 
     inputs: EvaluationInputs
@@ -47,6 +51,7 @@ class Retraced(Struct, frozen=True, kw_only=True):
     shown: bool
     values: str
     status: dict[str, Any]
+    after: History
     shifted: bool = False
 
     @property
@@ -55,11 +60,16 @@ class Retraced(Struct, frozen=True, kw_only=True):
         return self.inputs.now_ms
 
     @property
+    def agrees(self) -> bool:
+        """Whether the results are equal, or only the moments set them apart."""
+        return self.kind in (None, "timing")
+
+    @property
     def proven(self) -> bool:
         """Whether fleethpa gives what the controller made, with the sample that the controller had. Windows that were
         moved for it prove nothing: they may hide another algorithm.
         """
-        return self.kind in (None, "timing") and not self.shifted
+        return self.agrees and not self.shifted
 
 
 def retrace(events: Sequence[HpaEvent]) -> list[Retraced | None]:
@@ -104,6 +114,8 @@ class _NativeMemory:
         self.of: tuple[str, int] | None = None
         self.history: History = EMPTY_HISTORY
         self.newest: EvaluationInputs | None = None
+        self.elsewhen: History = EMPTY_HISTORY
+        """`history`, had the syncs without a trace been evenly between the two that left one."""
 
     def retrace(self, sync: NativeSync, events: Sequence[HpaEvent], index: int) -> Retraced | None:
         """Re-derive the sync at `index` of the events and remember it."""
@@ -135,6 +147,7 @@ class _NativeMemory:
             shown=found.shown,
             values=_values_text(inputs, sync.status),
             status=sync.status,
+            after=self.history,
             shifted=found.shifted,
         )
 
@@ -143,14 +156,14 @@ class _NativeMemory:
         identity = uid_of(inputs.decision), inputs.generation
         if identity != self.of:
             self.of, self.history, self.newest = identity, inputs.history, None
+        self.elsewhen = self.history
         if self.newest is None:
             return
-        step_ms = inputs.period_ms + _LONGER_THAN_A_PERIOD_MS
-        at_ms = self.newest.now_ms + step_ms
-        while at_ms < inputs.now_ms - inputs.period_ms // 2:
-            unseen = structs.replace(self.newest, now_ms=at_ms, history=self.history)
-            self.history = answer(unseen).evaluation.history
-            at_ms += step_ms
+        passed_ms = inputs.now_ms - self.newest.now_ms
+        evenly_ms = passed_ms / max(1, round(passed_ms / inputs.period_ms))
+        until_ms = inputs.now_ms - inputs.period_ms // 2
+        self.elsewhen = after_unseen(self.newest, self.history, evenly_ms, until_ms)
+        self.history = after_unseen(self.newest, self.history, inputs.period_ms + LONGER_THAN_A_PERIOD_MS, until_ms)
 
     def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
         same = [each for each in candidates if shows(answer(each), status)]
@@ -170,6 +183,10 @@ class _NativeMemory:
         for each in (*remembering, *same):
             if why := by_moved_windows(each, native):
                 return _Explained(each, "timing", why, shown=True, shifted=True)
+        for each in same:
+            elsewhen = structs.replace(each, history=self.elsewhen)
+            if answer(elsewhen).final == native:
+                return _Explained(elsewhen, "timing", _AT_ITS_OWN_TIMES, shown=True, shifted=True)
         own = self._with_memory((same or candidates)[0])
         why = (
             "neither its sample, nor its memory, nor the values of its status give what the native controller made; "
@@ -196,6 +213,35 @@ class _NativeMemory:
         self.history = with_rescale(self.history, used.autoscaler, change, used.now_ms)
 
 
+_AT_ITS_OWN_TIMES = "with windows as of the native controller's own sync times fleethpa gives the same"
+
+
+def after_unseen(newest: EvaluationInputs, history: History, step_ms: float, until_ms: int) -> History:
+    """Return the memory after the syncs that follow `newest` every `step_ms` before a moment, and wrote no status."""
+    unseen = max(0, math.ceil((until_ms - newest.now_ms) / step_ms) - 1)
+    for number in range(max(1, unseen - _MOST_UNSEEN), unseen + 1):
+        at_ms = newest.now_ms + round(number * step_ms)
+        history = answer(structs.replace(newest, now_ms=at_ms, history=history)).evaluation.history
+    return history
+
+
+def by_own_times(inputs: EvaluationInputs, last: Retraced, wanted: int) -> str:
+    """How the native controller, at the syncs before and after an evaluation of fleethpa, comes to `wanted` with its
+    own memory; empty: it does not.
+
+    Args:
+        last: its newest sync before the evaluation. Those after it left no status behind.
+    """
+    step_ms = inputs.period_ms + LONGER_THAN_A_PERIOD_MS
+    passed = max(0, inputs.now_ms - last.time_ms) // step_ms
+    for number in (passed, passed + 1):
+        at_ms = last.time_ms + number * step_ms
+        memory = after_unseen(last.used, last.after, step_ms, at_ms)
+        if answer(structs.replace(inputs, now_ms=at_ms, history=memory)).final == wanted:
+            return _AT_ITS_OWN_TIMES
+    return ""
+
+
 def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs], native: int) -> _Explained | None:
     for own in remembering:
         if answer(own).final == native:
@@ -206,7 +252,7 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
     for own in (*remembering, *same):
         for forgetful in _with_less_memory(own):
             if answer(forgetful).final == native:
-                why = "the native controller has lost its memory, as it does at a restart"
+                why = LOST_MEMORY
                 return _Explained(forgetful, "limit", why, shown=True)
     return None
 

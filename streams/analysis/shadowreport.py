@@ -4,7 +4,10 @@ A sync of the native controller is compared at its own place in the log, with th
 (`streams.analysis.retracing`). An evaluation of fleethpa during which the native controller wrote nothing is compared
 with its doing nothing. A difference is explained by evaluating again: with the native controller's memory or at its
 next sync (timing), with the values of its status (metric), without what held one of the two (limit). What none of these
-explains, but windows as of one sync period apart, is timing too, and proves nothing; the rest is counted as semantics.
+explains, but windows as of other moments of a sync period, is timing too, and proves nothing. Where many are left,
+another setting of the native controller may explain them (settings, `streams.analysis.othersettings`). While fleethpa's
+own window is younger than it is long, what a recommendation before its first one may have held is left out. The rest is
+counted as semantics.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,13 +20,30 @@ from msgspec import Struct, structs
 from schemas.decisions import uid_of
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer, without
-from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, by_moved_windows, retrace, shows, windows_text
+from streams.analysis.othersettings import (
+    ControllerSetting,
+    DifferenceRow,
+    NativeMoment,
+    explaining_setting,
+    with_setting,
+)
+from streams.analysis.retracing import (
+    SLACK_PERIODS,
+    Class,
+    Retraced,
+    by_moved_windows,
+    by_own_times,
+    retrace,
+    shows,
+    windows_text,
+)
+from streams.analysis.windowage import WindowAge, down_window_ms, was_remembered
 from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Scale
 from streams.state.inputs import EvaluationInputs
 
-CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
+CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "settings", "semantics")
 MIN_DECISIONS = 40
 """Ten minutes at the default sync period."""
 MIN_REPRODUCED = 10
@@ -71,6 +91,10 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """Native statuses whose metric values fleethpa computes from a sample in the log."""
     not_seen: list[str] = []
     """What the window did not show, so that nothing here proves it, however many decisions agree."""
+    left_out: int = 0
+    """Of those skipped, what a recommendation from before fleethpa's first one may have held."""
+    setting: str = ""
+    """The controller setting that explains the differences of the class settings, as `fleethpa settings` takes it."""
 
     @property
     def agreement(self) -> float:
@@ -88,21 +112,38 @@ class _Evidence(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """An evaluation, and the native syncs that the log shows between it and the next one; None: not comparable."""
+    """An evaluation, and the native syncs that the log shows between it and the next one; None: not comparable.
+
+    `is_young`: fleethpa's window has not been full yet.
+    """
 
     inputs: EvaluationInputs
     syncs: list[Retraced | None]
+    is_young: bool
 
 
 def shadow_report(hpa: HpaId, events: Sequence[HpaEvent]) -> ShadowReport | None:
     """Compare; None where this HPA was never in shadow beside a native controller in these events."""
     steps = list(_steps(events))
-    return _Comparison(hpa, steps).report() if steps else None
+    if not steps:
+        return None
+    comparison = _compared(hpa, steps)
+    setting = explaining_setting(comparison.seen())
+    if setting is not None:
+        comparison.explain_by(setting, _compared(hpa, list(_steps(list(with_setting(events, setting))))))
+    return comparison.report()
+
+
+def _compared(hpa: HpaId, steps: list[_Step]) -> "_Comparison":
+    comparison = _Comparison(hpa, steps)
+    comparison.compare()
+    return comparison
 
 
 def _steps(events: Sequence[HpaEvent]) -> Iterator[_Step]:
     retraced = iter(retrace(events))
     step: _Step | None = None
+    age = WindowAge()
     for event in events:
         if isinstance(event, NativeSync):
             sync = next(retraced)
@@ -111,7 +152,7 @@ def _steps(events: Sequence[HpaEvent]) -> Iterator[_Step]:
         elif isinstance(event, Evaluated) and event.inputs.follows_native:
             if step is not None:
                 yield step
-            step = _Step(event.inputs, [])
+            step = _Step(event.inputs, [], age.is_young(event.inputs))
     if step is not None:
         yield step
 
@@ -126,12 +167,46 @@ class _Comparison:
         self.differences: list[NativeDifference] = []
         self.agreed = self.skipped = self.moved = self.under_present_spec = 0
         """`moved`: of those skipped, evaluations between which something else wrote the replicas."""
+        self.left_out: list[DifferenceRow] = []
+        self.open_quiet: list[EvaluationInputs] = []
+        """Evaluations that differ from a native controller that wrote nothing, in more than time."""
+        self.setting: ControllerSetting | None = None
         self.until_ms = steps[-1].inputs.now_ms
 
-    def report(self) -> ShadowReport:
+    def compare(self) -> None:
         """Go through all steps but the last, whose end is not known yet."""
         for step, following in pairwise(self.steps):
             self._compare(step, following)
+
+    def seen(self) -> list[NativeMoment]:
+        """What the native controller made, sync by sync, and where it did nothing while fleethpa would have."""
+        quiet = [
+            NativeMoment(each, each, each.observation.scale.spec_replicas, is_sync=False, rescaled=False, is_open=True)
+            for each in self.open_quiet
+            if isinstance(each.observation.scale, Scale)
+        ]
+        syncs = [
+            NativeMoment(
+                each.inputs, each.used, each.native, is_sync=True, rescaled=each.rescaled, is_open=not each.agrees
+            )
+            for each in self.syncs
+        ]
+        return sorted([*quiet, *syncs], key=lambda each: each.inputs.now_ms)
+
+    def explain_by(self, setting: ControllerSetting, other: "_Comparison") -> None:
+        """Name the setting for the differences that are none, or of time only, in the comparison with it."""
+        still = {*other.left_out, *((each.time, each.decision) for each in other.differences if each.kind != "timing")}
+        why = f"with {setting.instead_of(self.steps[-1].inputs)} fleethpa gives the same"
+        self.setting = setting
+        self.differences = [
+            each
+            if each.kind == "timing" or (each.time, each.decision) in still
+            else structs.replace(each, kind="settings", why=why)
+            for each in self.differences
+        ]
+
+    def report(self) -> ShadowReport:
+        """Count, and give the verdict."""
         counts: dict[str, int] = {kind: sum(d.kind == kind for d in self.differences) for kind in CLASSES}
         rescales = [sync for sync in self.syncs if sync.rescaled]
         reproduced = sum(sync.shown for sync in self.syncs)
@@ -153,6 +228,8 @@ class _Comparison:
             reasons=reasons or self._in_favour(counts, rescales_agreed, len(rescales), reproduced),
             reproduced=reproduced,
             not_seen=self._not_seen(evidence),
+            left_out=len(self.left_out),
+            setting="" if self.setting is None else self.setting.text,
         )
 
     def _evidence(self) -> _Evidence:
@@ -173,7 +250,7 @@ class _Comparison:
         for sync in step.syncs:
             self._compare_sync(step, sync)
         if not step.syncs and _object(step.inputs) == _object(following.inputs):
-            self._compare_quiet(step.inputs, following.inputs)
+            self._compare_quiet(step, following.inputs)
         if _object(step.inputs) == _object(self.steps[-1].inputs):
             self.under_present_spec += self._decisions - before
 
@@ -183,10 +260,12 @@ class _Comparison:
         elif sync.kind is None:
             self.agreed += 1
         else:
-            self._differ(step.inputs, sync.time_ms, (sync.current, sync.native, sync.fleethpa), sync.kind, sync.why)
+            counts = sync.current, sync.native, sync.fleethpa
+            self._differ(step, sync.used, sync.time_ms, counts, sync.kind, sync.why)
 
-    def _compare_quiet(self, inputs: EvaluationInputs, following: EvaluationInputs) -> None:
+    def _compare_quiet(self, step: _Step, following: EvaluationInputs) -> None:
         """Compare an evaluation with a native controller that wrote nothing until the next one."""
+        inputs = step.inputs
         scale, next_scale = inputs.observation.scale, following.observation.scale
         if not isinstance(scale, Scale) or not isinstance(next_scale, Scale):
             self.skipped += 1
@@ -198,16 +277,22 @@ class _Comparison:
             self.agreed += 1
         else:
             kind, why = self._explain(inputs, made, current)
-            self._differ(inputs, inputs.now_ms, (current, current, made.final), kind, why)
+            if kind != "timing":
+                self.open_quiet.append(inputs)
+            self._differ(step, inputs, inputs.now_ms, (current, current, made.final), kind, why)
 
     def _differ(
-        self, inputs: EvaluationInputs, time_ms: int, counts: tuple[int, int, int], kind: Class, why: str
+        self, step: _Step, used: EvaluationInputs, time_ms: int, counts: tuple[int, int, int], kind: Class, why: str
     ) -> None:
         current, native, fleethpa = counts
+        if step.is_young and kind in ("limit", "semantics") and was_remembered(used, native):
+            self.skipped += 1
+            self.left_out.append((time_ms, step.inputs.decision))
+            return
         self.differences.append(
             NativeDifference(
                 time=time_ms,
-                decision=inputs.decision,
+                decision=step.inputs.decision,
                 current=current,
                 native=native,
                 fleethpa=fleethpa,
@@ -231,7 +316,10 @@ class _Comparison:
         if why := by_moved_windows(inputs, current):
             return "timing", why
         before = bisect_right(self.times_ms, inputs.now_ms)
-        native = self.syncs[before - 1].used.history if before else EMPTY_HISTORY
+        last = self.syncs[before - 1] if before else None
+        if last is not None and last.uid == uid_of(inputs.decision) and (why := by_own_times(inputs, last, current)):
+            return "timing", why
+        native = EMPTY_HISTORY if last is None else last.used.history
         why = "neither a native sync, nor its sample, nor a limit explains that nothing was done"
         return "semantics", f"{why}; {windows_text(inputs.history, native)}"
 
@@ -309,12 +397,20 @@ class _Comparison:
                 f"something else wrote the replicas between {self.moved:,} evaluations, more than the {decisions:,} "
                 "that can be compared: it would fight with fleethpa"
             )
+        if self.setting is not None:
+            found.append(
+                f"{counts['settings']} differences are those of another setting of the native controller: fleethpa "
+                f"settings {self.hpa.cluster} {self.setting.text}, then compare what follows"
+            )
         if counts["semantics"]:
             found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
         others = self._episodes()
         if others > max(ALLOWED_DIFFERENCES, (1 - MIN_AGREEMENT) * decisions):
-            share = 1 - others / decisions
-            found.append(f"agreement (differences in time only set aside) is {share:.1%}, below {MIN_AGREEMENT:.0%}")
+            found.append(
+                f"agreement is {_percent(decisions - others, decisions)}, below {MIN_AGREEMENT:.0%}: {others:,} of "
+                f"{decisions:,} decisions differ in more than time (the {len(self.differences) - counts['timing']:,} "
+                "such differences, those within a stabilization window of the first counted once)"
+            )
         if self._fails_alone():
             found.append("its newest evaluations had no metrics or no scale, the native controller's had")
         return found
@@ -352,10 +448,7 @@ class _Comparison:
         A controller that has lost its memory, or a sample that one of the two has missed, is seen until it has left
         the window.
         """
-        inputs = self.steps[-1].inputs
-        down = inputs.autoscaler.scale_down
-        own_ms = down.window_ms if down is not None else None
-        window_ms = inputs.settings.downscale_stabilization_ms if own_ms is None else own_ms
+        window_ms = down_window_ms(self.steps[-1].inputs)
         found, since_ms = 0, -window_ms - 1
         for each in self.differences:
             if each.kind != "timing" and each.time - since_ms > window_ms:
@@ -377,6 +470,11 @@ class _Comparison:
 
 def _explained(count: int) -> str:
     return "the one difference is explained" if count == 1 else f"all {count} differences are explained"
+
+
+def _percent(part: int, of: int) -> str:
+    """A share, rounded down: what is below a bound never reads as the bound."""
+    return f"{part * 1_000 // of / 10:.1f}%"
 
 
 _FAILURES = ("ScalingActive", "AbleToScale")

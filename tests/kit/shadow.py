@@ -37,6 +37,8 @@ class ShadowWorld:
         noise: by which share usages differ from pod to pod and from moment to moment.
         minor: minor version of Kubernetes by whose rules the native controller decides.
         reported: the version that the observer reports.
+        native_settings: flags of the native controller.
+        joins_at: the second from which on the observer reports; the native controller runs from the start.
     """
 
     def __init__(
@@ -49,16 +51,22 @@ class ShadowWorld:
         noise: float = 0.02,
         minor: int = RELEASED,
         reported: str = "",
+        native_settings: dict[str, Any] | None = None,
+        joins_at: int = 0,
     ) -> None:
+        self.joins_at = joins_at
         self.log = LogBuilder()
         profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=noise)
         self.workload = SimulatedWorkload("web", START_MS, 4, load or SineLoad(400, 250, 1_800), profile)
         self.rules, self.reported = rules_of(minor), reported
         self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))), self.rules)
+        self.settings = ControllerSettings(rules=self.rules, **(native_settings or {}))
         self.native_sees, self.native_away = native_sees, native_away
         self.history, self.status = EMPTY_HISTORY, dict[str, Any]()
         self.hand: dict[int, int] = {}
         """Second -> replicas that somebody sets with kubectl."""
+        self.restarts: set[int] = set()
+        """Seconds at which the native controller is started again, without its memory."""
         self.manager = ""
         self.changes_spec_at = 1 << 60
         """Second from which on the object is of another generation, with another maxReplicas."""
@@ -66,19 +74,27 @@ class ShadowWorld:
 
     def run(self, minutes: int) -> LogBuilder:
         """Live on and write the log."""
-        self._tell_hpa()
-        self._report_scale()
+        if not self.joins_at:
+            self._tell_hpa()
+            self._report_scale()
         for second in range(1, minutes * 60):
             self.workload.advance_to(START_MS + second * 1_000)
             self.log.now_ms = self.workload.now_ms
+            if second == self.joins_at:
+                self._tell_hpa()
+                self._report_scale()
             if second == self.changes_spec_at:
                 self.generation += 1
                 self._tell_hpa()
+            if second in self.restarts:
+                self.history = EMPTY_HISTORY
             if second in self.hand:
                 self.workload.replicas, self.manager = self.hand[second], "kubectl-scale"
                 self._report_scale()
             if second % 15 == 4 and self.workload.samples and second not in self.native_away:
                 self._native_sync()
+            if second < self.joins_at:
+                continue
             if second % 15 == 9 and self.workload.samples:
                 self._observe()
             elif second % 5 == 0:
@@ -91,8 +107,7 @@ class ShadowWorld:
         used = {name: (self.native_sees(u.cpu_milli), sample.time_ms, 15_000) for name, u in sample.pods.items()}
         scale = Scale(self.workload.replicas, len(self.workload.alive()), "app=web")
         observation = Observation(scale, Pods(tuple(map(self._row, self._pods()))), (pod_samples(used),))
-        settings = ControllerSettings(rules=self.rules)
-        made = decide(self.native, self.status, observation, self.history, settings, now_ms)
+        made = decide(self.native, self.status, observation, self.history, self.settings, now_ms)
         self.history = made.history
         if made.result is not None:
             self.status = made.result.status
@@ -106,11 +121,15 @@ class ShadowWorld:
             self._tell_hpa()
 
     def _tell_hpa(self) -> None:
+        if self.log.now_ms < START_MS + self.joins_at * 1_000:
+            return
         hpa = make_hpa(**SPEC | ({"maxReplicas": 25} if self.generation > 1 else {}))
         hpa["metadata"]["generation"] = self.generation
         self.log.add(AutoscalerSet(hpa=hpa | {"status": self.status}, session="s"))
 
     def _report_scale(self) -> None:
+        if self.log.now_ms < START_MS + self.joins_at * 1_000:
+            return
         count = self.workload.replicas
         self.log.add(
             ScaleSet(

@@ -87,6 +87,52 @@ def test_what_only_moved_windows_explain_is_timing_and_proves_nothing(window_s: 
     assert 0 < made.rescales_agreed == made.rescales - len(moved)
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        pytest.param({"downscale_stabilization_ms": 60_000}, "downscale-stabilization=60s", id="a shorter window"),
+        pytest.param({"downscale_stabilization_ms": 600_000}, "downscale-stabilization=600s", id="a longer window"),
+        pytest.param({"tolerance": 0.3}, "tolerance=0.3", id="a wider tolerance"),
+        pytest.param({"tolerance": 0.05}, "tolerance=0.05", id="a narrower tolerance"),
+    ],
+)
+def test_another_setting_of_the_native_controller_is_named(settings: dict[str, Any], named: str) -> None:
+    made = report(ShadowWorld(SineLoad(500, 350, 700), native_settings=settings).run(80))
+    assert made.setting == named, (made.setting, made.counts, made.reasons)
+    assert made.counts["settings"] >= 3
+    assert not made.counts["semantics"], made.counts
+    assert made.counts["settings"] > 4 * made.counts["limit"]
+    assert not made.ready
+    assert f"fleethpa settings eu {named}" in made.reasons[0]
+
+
+def test_no_setting_is_named_for_a_controller_that_was_started_again() -> None:
+    world = ShadowWorld(SineLoad(500, 350, 700))
+    world.restarts = {1_500}
+    made = report(world.run(50))
+    assert not made.setting
+    assert not made.counts["settings"]
+
+
+@pytest.mark.parametrize("joins_at", [640, 700, 760])
+def test_what_a_recommendation_from_before_the_first_evaluation_holds_is_left_out(joins_at: int) -> None:
+    """The native controller remembers a peak that fleethpa has not seen."""
+    made = report(ShadowWorld(StepLoad(1_200, 200, 600), joins_at=joins_at).run(25))
+    assert made.left_out
+    assert made.skipped >= made.left_out
+    assert made.counts["semantics"] == made.counts["limit"] == made.counts["settings"] == 0, made.differences
+
+
+def test_the_percentage_of_the_verdict_follows_from_numbers_beside_it() -> None:
+    made = report(ShadowWorld(native_spec={"maxReplicas": 6}).run(60))
+    why = next(each for each in made.reasons if each.startswith("agreement is"))
+    found = re.fullmatch(r"agreement is ([\d.]+)%, below 99%: ([\d,]+) of ([\d,]+) decisions differ .*", why)
+    assert found is not None, why
+    others, of = (int(each.replace(",", "")) for each in found.groups()[1:])
+    assert of == made.decisions
+    assert float(found[1]) == (of - others) * 1_000 // of / 10
+
+
 def test_a_native_controller_that_was_late_is_a_matter_of_timing() -> None:
     """However late it was: its next status shows the values that fleethpa saw, so it had not synced since then."""
     world = ShadowWorld(StepLoad(200, 400, 600), native_away=range(598, 690), noise=0.0)
