@@ -225,6 +225,7 @@ CLUSTER_NAMESPACES = Limit(
 )
 UNKNOWN_NAMESPACES = Limit("samples of namespaces that no observer reports", 0, "entries", "fold", _SHOWN)
 UNUSABLE_HPA = Limit("HPAs that cannot be used", 0, "objects", "fold", _SHOWN)
+CHANGED_MEANWHILE = Limit("central HPAs that were changed since their writer read them", 0, "entries", "fold", _SHOWN)
 CLUSTERS = Limit("clusters", 5_000, "names in one log partition", "fold", _SHOWN)
 ALL_REPORTS = _in_partition("clusterReports of all observers", 256, "their errors are left out")
 ALL_SETTINGS = _in_partition("settings of all clusters", 192)

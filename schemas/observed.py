@@ -67,6 +67,10 @@ def _duration(time_ms: int) -> str:
     return f"{time_ms}ms" if time_ms % 1000 else f"{time_ms // 1000}s"
 
 
+ABSENT: Final = "none"
+"""The version of a central HPA that does not exist."""
+
+
 class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     """An HPA was created or changed. In the log `hpa` is a valid, defaulted autoscaling/v2 object (JSON); on the
     public topic any version.
@@ -78,6 +82,10 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
 
     `fleet`: it is a FleetHPA, `hpa` is the whole, and the record is of cluster `@fleet`. `revision`: of the spec of the
     FleetHPA of this namespace and name, as that and the HPA in each of its clusters have it; 0: it belongs to none.
+
+    `changes`: the version of the central HPA that its writer read (`HpaView.version`), or `none` where it read that
+    there is no such HPA. The fold refuses the entry where another version is there by now; empty: it replaces whatever
+    is there.
     """
 
     hpa: dict[str, Any]
@@ -90,6 +98,7 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     manager_time: TimeMs = 0
     fleet: FleetSpec | None = None
     revision: TimeMs = 0
+    changes: str = ""
 
 
 class AutoscalerStatus(EntryBody, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fleethpa.changes.manifests import FileManifest, Input, read_input
-from fleethpa.changes.writing import Concern, PlannedRecord
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import Concern
 from fleethpa.fleet.capacity import CAPACITY_KIND, members_of_group
 from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.views import FleetState

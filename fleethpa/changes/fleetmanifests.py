@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
+from fleethpa.changes.records import PlannedRecord, deleted_record
 from fleethpa.changes.specs import changed_spec, checked
-from fleethpa.changes.writing import PlannedRecord, deleted_record
 from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.state import has_own
 from fleethpa.fleet.views import FleetState, HpaView

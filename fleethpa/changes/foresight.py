@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleethpa.changes.writing import Concern, PlannedRecord
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import Concern
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed

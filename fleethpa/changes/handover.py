@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 import click
 
 from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, confirm, rest, write_all
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import Concern, WriteOptions, change, confirm, rest, write_all
 from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, hpa_names, named_namespace, no_such_cluster, parse_ref
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.state import read_state

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
+from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
-from fleethpa.changes.writing import RECORDED, PlannedRecord, WriteOptions, central_record, rest, write_all
+from fleethpa.changes.writing import RECORDED, WriteOptions, rest, write_all
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
@@ -285,7 +286,7 @@ class WaveDrive:
         )
         why = f"rollout {mark.id} wave {wave}/{len(mark.waves)}" + (f": {self._reason}" if self._reason else "")
         words = f"configured ({'; '.join(differences(view.spec, part['spec']))})"
-        return central_record(hpa, words, marked(hpa, part, mark), self._author, why)
+        return central_record(hpa, words, marked(hpa, part, mark), self._author, why, over=view)
 
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
@@ -354,7 +355,8 @@ def reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedReco
             continue
         body = marked(hpa, mark.previous, structs.replace(mark, previous=None, reverted=why))
         words = f"reverted ({'; '.join(differences(rollout.views[hpa].spec, mark.previous['spec']))})"
-        writes.append(central_record(hpa, words, body, author, f"rollout {rollout.id} reverted: {why}"))
+        reason = f"rollout {rollout.id} reverted: {why}"
+        writes.append(central_record(hpa, words, body, author, reason, over=rollout.views[hpa]))
     return writes
 
 

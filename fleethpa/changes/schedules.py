@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec import Struct, structs
 
+from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.changes.specs import changed_spec, checked, setting_of, split
-from fleethpa.changes.writing import PlannedRecord, central_record, check_writes
+from fleethpa.changes.writing import check_writes
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from schemas.codec import Weekly, parse_weekly
@@ -270,4 +271,4 @@ def _due(view: HpaView, now_ms: int) -> PlannedRecord | None:
     rule = rule_at(schedule, now_ms)
     why = f"schedule: {rule.text if rule is not None else 'no rule holds'}"
     words = f"scheduled ({'; '.join(differences(view.spec, spec))})"
-    return central_record(view.id, words, with_schedule(view.hpa, schedule, spec), AUTHOR, why)
+    return central_record(view.id, words, with_schedule(view.hpa, schedule, spec), AUTHOR, why, over=view)

@@ -16,7 +16,7 @@ import click
 import msgspec
 from msgspec import structs
 
-from fleethpa.changes.writing import PlannedRecord
+from fleethpa.changes.records import PlannedRecord
 from fleethpa.fleet.finding import (
     DEFAULT_NAMESPACE,
     NAMES,

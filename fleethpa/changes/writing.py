@@ -7,18 +7,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from fleethpa.changes.overtaken import overtaken
+from fleethpa.changes.records import PlannedRecord
 from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import gathered, parse_duration_ms, together
 from fleethpa.frame.session import Session
-from schemas.entries import Body
-from schemas.keys import HpaId
-from schemas.kubernetes.shape import Json
 from schemas.limits import Refusal
-from schemas.observed import AutoscalerDeleted, AutoscalerSet, Mode
 from streams.ingest.bodies import normalize
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import SourcePlace
@@ -36,39 +35,6 @@ class Concern:
 
     text: str
     harmful: bool = False
-
-
-@dataclass(frozen=True)
-class PlannedRecord:
-    """One record to write: about a namespace (`namespace` set) or to the settings, and how it is shown to the user.
-
-    `also`: further entries of the same record, so that all of them are in the log or none.
-    """
-
-    subject: str
-    body: Body
-    cluster: str
-    namespace: str = ""
-    also: tuple[Body, ...] = ()
-
-    @property
-    def bodies(self) -> tuple[Body, ...]:
-        """All entries of the record, in their order."""
-        return (self.body, *self.also)
-
-
-def central_record(
-    hpa: HpaId, words: str, body: Json, author: str, reason: str, mode: Mode | None = None
-) -> PlannedRecord:
-    """The record that makes a central HPA this object. `words`: what the user is shown after the HPA's name."""
-    entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason)
-    return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
-
-
-def deleted_record(hpa: HpaId, author: str, reason: str) -> PlannedRecord:
-    """The record that deletes a central HPA."""
-    entry = AutoscalerDeleted(name=hpa.name, origin="central", author=author, reason=reason)
-    return PlannedRecord(f"hpa {hpa} deleted", entry, hpa.cluster, hpa.namespace)
 
 
 def _checked_wait(_: click.Context, __: click.Parameter, wait: str) -> str:
@@ -185,7 +151,7 @@ async def write_all(
         code = max(code, _report(session, fate, wait, silent))
         if must_arrive and fate.state != "logged":
             code = max(code, UNREACHABLE)
-    return code
+    return max(code, session.report(*await overtaken(writes, writer, partial(session.past, remarks=False), limit_s)))
 
 
 async def rest(seconds: float) -> None:

@@ -25,7 +25,8 @@ from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, who
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.handoverplans import adopt_plan
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import Concern, WriteOptions, change, write_options
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options

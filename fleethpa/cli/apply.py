@@ -27,8 +27,9 @@ from fleethpa.changes.manifests import (
     read_input,
     validate_option,
 )
+from fleethpa.changes.records import PlannedRecord, central_record, deleted_record
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, deleted_record, write_options
+from fleethpa.changes.writing import WriteOptions, change, write_options
 from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
 from fleethpa.fleet.finding import (
     DEFAULT_NAMESPACE,
@@ -180,7 +181,8 @@ class ApplyPlan:
             return
         self.warnings += [f"{hpa}: {text}" for text in version_warnings(body["spec"], version)]
         words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
-        self.writes.append(central_record(hpa, words, body, self.session.config.author, self.reason, mode))
+        author = self.session.config.author
+        self.writes.append(central_record(hpa, words, body, author, self.reason, mode, over=held))
 
 
 @click.command()

@@ -15,15 +15,8 @@ import yaml
 from msgspec import structs
 
 from fleethpa.changes.handover import prove_native_absent
-from fleethpa.changes.writing import (
-    Concern,
-    PlannedRecord,
-    WriteOptions,
-    change,
-    check_writes,
-    write_all,
-    write_options,
-)
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import Concern, WriteOptions, change, check_writes, write_all, write_options
 from fleethpa.fleet.doctor import AREAS, access_check, examine, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage

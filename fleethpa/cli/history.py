@@ -11,8 +11,9 @@ import click
 from fleethpa.changes import schedules
 from fleethpa.changes.foresight import concerns, read_present
 from fleethpa.changes.manifests import FileManifest, check_hpa
+from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.specs import change_text, read_revisions, revision_before, revision_document, revision_of
-from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
+from fleethpa.changes.writing import WriteOptions, change, write_options
 from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import FleetState, HpaView
@@ -87,7 +88,8 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
     if errors:
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))
     words = f"rolled back to revision {number} ({'; '.join(differences(view.spec, body['spec']))})"
-    return central_record(view.id, words, body, session.config.author, reason or f"rollback to revision {number}")
+    why = reason or f"rollback to revision {number}"
+    return central_record(view.id, words, body, session.config.author, why, over=view)
 
 
 @click.command()
@@ -221,7 +223,8 @@ def _otherwise(view: HpaView, before: schedules.ReplicaSchedule) -> Json:
 def _record(
     session: Session, view: HpaView, new: schedules.ReplicaSchedule | None, spec: Json, words: str, reason: str
 ) -> PlannedRecord:
-    return central_record(view.id, words, schedules.with_schedule(view.hpa, new, spec), session.config.author, reason)
+    body = schedules.with_schedule(view.hpa, new, spec)
+    return central_record(view.id, words, body, session.config.author, reason, over=view)
 
 
 async def _change(

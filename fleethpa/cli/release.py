@@ -36,16 +36,8 @@ from fleethpa.changes.handoverplans import (
     release_plan,
     with_status,
 )
-from fleethpa.changes.writing import (
-    Concern,
-    PlannedRecord,
-    WriteOptions,
-    change,
-    confirm,
-    deleted_record,
-    rest,
-    write_options,
-)
+from fleethpa.changes.records import PlannedRecord, deleted_record
+from fleethpa.changes.writing import Concern, WriteOptions, change, confirm, rest, write_options
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, not_found, usage

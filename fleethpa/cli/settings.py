@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from fleethpa.changes.foresight import Present, concerns, needs_agreement, read_present, refusal_errors
+from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.settings import (
     SETTINGS,
     Changes,
@@ -20,7 +21,7 @@ from fleethpa.changes.settings import (
     writes_of,
     written_settings,
 )
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
+from fleethpa.changes.writing import Concern, WriteOptions, change, write_options
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own
 from fleethpa.fleet.views import FleetState, resume_command

@@ -10,7 +10,8 @@ import click
 import yaml
 from msgspec import to_builtins
 
-from fleethpa.changes.writing import PlannedRecord, WriteOptions, dry_run, write_all, write_options
+from fleethpa.changes.records import PlannedRecord
+from fleethpa.changes.writing import WriteOptions, dry_run, write_all, write_options
 from fleethpa.fleet.logtimes import log_time_problem
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, unreachable, usage

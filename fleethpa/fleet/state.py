@@ -19,6 +19,7 @@ from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
+from schemas.observed import ABSENT
 from schemas.settings import settings_of
 from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
@@ -26,7 +27,7 @@ from streams.archive.layout import ArchiveError
 from streams.state.clustersettings import differences_in_words, fleet_settings
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
-from streams.state.hpastate import OWN_ANNOTATIONS, Hpa
+from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
 from streams.state.inputs import override_in_force
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
@@ -326,6 +327,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         origin=row.origin,
         differing=() if row.fleet is None else _differing(part, row.fleet),
         partition=part.row.number,
+        version=version_of(row) if row.origin == "central" else ABSENT,
         last_decision=row.last_decision,
         paused="; ".join(text for text, _ in pauses),
         pauses=pauses,

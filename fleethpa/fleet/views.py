@@ -15,7 +15,7 @@ from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
-from schemas.observed import FleetCluster, FleetSpec, Mode
+from schemas.observed import ABSENT, FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.allotments import CapacityMember
 from streams.state.clustersettings import effective
@@ -92,6 +92,8 @@ class HpaView:
     mode: Mode
     origin: str
     partition: int
+    version: str = ABSENT
+    """Of a central HPA: names what is stored, for an entry that changes it."""
     last_decision: str = ""
     decision: Recorded | None = None
     paused: str = ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from fleethpa.changes.overtaken import overtaken
 from fleethpa.changes.schedules import due, scheduled
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.configuration import Config
@@ -105,6 +107,10 @@ class Scheduler:
                 log.warning("%s: rejected: %s", fate.pending.subject, fate.reason)
             else:
                 self._metrics.changed.inc()
+        async with asyncio.timeout(READING_S):
+            refused = await overtaken(writes, writer, lambda: nullcontext(past), LOGGED_S)
+        for problem in refused:  # the next look is at what is there by now
+            log.warning("%s: %s", problem.what, problem.cause)
         return len(writes)
 
     def _report(self, problems: list[CommandError]) -> None:

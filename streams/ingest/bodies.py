@@ -168,7 +168,10 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
     if (body.fleet is not None or body.revision) and body.origin != "central":
         raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
+    if body.changes and body.origin != "central":
+        raise Refusal("invalid", "changes goes only with origin central: a cluster's HPA has its own resourceVersion")
     made = structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
+    limits.check(limits.UID, len(body.changes), made.hpa["metadata"]["name"])
     if made.fleet is not None:
         check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made

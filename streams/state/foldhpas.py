@@ -18,6 +18,7 @@ from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import (
+    ABSENT,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
@@ -30,7 +31,7 @@ from schemas.observed import (
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import asked_mode, standing
-from streams.state.hpastate import Hpa, made_uid
+from streams.state.hpastate import Hpa, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import FIRST_ROW, encoded_size
@@ -126,7 +127,7 @@ def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
 def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     namespace, name = fold.namespace, body.hpa["metadata"]["name"]
     key, uid, replaced = DirectoryKey(name, body.origin), _cluster_uid(body), _replaced(namespace, name)
-    if uid and uid == replaced:
+    if (uid and uid == replaced) or _is_overtaken(fold, key, body):
         return
     kept = replaced if body.origin == "central" else ""
     entry = DirectoryEntry(_target(body), body.origin, mark, uid, kept, len(orjson.dumps(body.hpa)))
@@ -169,6 +170,22 @@ def autoscaler_status(fold: Folding, body: AutoscalerStatus) -> None:
         take_native_status(hpa, body.status, fold.now_ms, follows)
     hpa.dirty = True
     namespace.enter_hpa(key, entry)
+
+
+def _is_overtaken(fold: Folding, key: DirectoryKey, body: AutoscalerSet) -> bool:
+    """Note, and return, whether the central HPA that an entry changes is another one than its writer read."""
+    if body.origin == "cluster" or not body.changes:
+        return False
+    namespace = fold.namespace
+    hpa = fold.state.hpas.get(HpaId(namespace.cluster, namespace.name, key.name))
+    version = version_of(hpa.row) if hpa is not None and key in namespace.directory else ABSENT
+    if body.changes == version:
+        return False
+    namespace.touch()
+    by = f"{key.name}: what {body.author or 'somebody'} applied changes another version"
+    text = shortened(f"{by} than that of {(hpa and hpa.row.author) or 'somebody'}, which stays", TEXT)
+    namespace.held.refuse(limits.CHANGED_MEANWHILE, 0, text, fold.now_ms)
+    return True
 
 
 def _cluster_uid(body: AutoscalerSet) -> str:

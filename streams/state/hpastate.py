@@ -53,6 +53,12 @@ class LastReport(Struct, frozen=True, gc=False):
     until_ms: int
 
 
+def version_of(row: HpaRow) -> str:
+    """Return the name of what is stored of an object: another one after each change that is stored."""
+    own = orjson.dumps(dict(row.annotations), option=orjson.OPT_SORT_KEYS)
+    return sha256(row.hpa + own).hexdigest()[:16]
+
+
 class Hpa:
     """One HPA. A live one has an `autoscaler`; of a deleted one only the row is left."""
 
