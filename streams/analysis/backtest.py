@@ -17,6 +17,7 @@ from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start_up
 from streams.analysis.load import load_samples, need, serving_at
 from streams.analysis.measures import Measures, Moment, Scores, measure, scores
+from streams.analysis.podbase import base_per_pod
 from streams.history.evaluations import Evaluated, HpaEvent
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.metrics import tolerance_band
@@ -177,12 +178,17 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
 
 def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
-    """Try a candidate on the events of one HPA. Raises CandidateError: it cannot be tried on this recording."""
+    """Try a candidate on the events of one HPA.
+
+    Raises CandidateError: it cannot be tried on this recording, or what a pod uses does not depend on how many share.
+    """
     inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
     inputs = [each for each in inputs if isinstance(each.observation.scale, Scale)]
     if not inputs:
         raise CandidateError(f"{tried.hpa}: no evaluation with a known scale in this period")
     check_metrics(tried, inputs)
+    if (base := base_per_pod(inputs)) is not None:
+        raise CandidateError(f"{tried.hpa}: {base.text}")
     made = _open(events, tried) if model == "open" else _closed(inputs, tried)
     return structs.replace(made, edits=len({each.generation for each in inputs}) - 1)
 

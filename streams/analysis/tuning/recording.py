@@ -18,6 +18,7 @@ from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.closedloop import StartUp
 from streams.analysis.load import MetricNeed, capacity_of, cycle_ms, needs
 from streams.analysis.measures import Scores, spans_ms
+from streams.analysis.podbase import base_per_pod
 from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, block_ms, play
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
@@ -190,6 +191,8 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
         deployed = candidate(hpa, last.spec)
     except CandidateError as error:
         raise RefusedError(str(error)) from error
+    if (base := base_per_pod(inputs)) is not None:
+        raise RefusedError(base.text)
     begin = reduced.start_up()
     asked = [needs(deployed.autoscaler, deployed.answers(each), each.observation.pods) for each in inputs]
     index = _tuned_metric(asked)

@@ -115,13 +115,17 @@ def test_what_if_varies_every_metric_of_a_name(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("model", ["closed", "open"])
 def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "--model", model)
-    made = fits("BacktestList", ask(*arguments, "-o", "json").stdout)
-    assert len(made["items"]) == SMALL.hpas
+    done = ask(*arguments, "-o", "json")
+    made = fits("BacktestList", done.stdout)
+    # What a pod of this log uses is the same at any count: where that changes much, nothing is judged.
+    assert "1 HPA left out: " in done.stderr
+    assert "the total of cpu grows with the pods" in done.stderr
+    assert len(made["items"]) == SMALL.hpas - 1
     assert all(item["model"] == model for item in made["items"])
     assert sum(item["candidate"]["replicaHours"] for item in made["items"]) > 0
     text = ask(*arguments, "--plot").stdout
     assert f"model: {model} loop:" in text
-    assert "all 8 HPAs" in text
+    assert "all 7 HPAs" in text
     assert "This model cannot know:" in text
     assert "█ both" in text
 
