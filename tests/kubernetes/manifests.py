@@ -44,7 +44,7 @@ ACCOUNT_MARK: Final = "SERVICE-ACCOUNT"
 _WRITTEN: Final = "# Written by `make manifests`.\n"
 _HEAD: Final = """\
 # Written by `make manifests` from compose/helm/fleethpa, with --set {values}.
-# Before: a Namespace {namespace}, and the Secrets that the chart's values.yaml names.
+# Before: a Namespace {namespace}, and the Secrets that the chart's values.yaml names. It may read, and write nothing.
 """
 
 

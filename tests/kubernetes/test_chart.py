@@ -21,7 +21,7 @@ Json = dict[str, Any]
 EVERYTHING: Final = (
     "clusters.kubeconfigSecret=members",
     "clusters.contexts={east,west}",
-    "kafka.principals=component",
+    "clusters.enforce=true",
     "kafka.clientCertificateSecret=client",
     "strimzi.topics=true",
     "strimzi.users=true",
@@ -43,9 +43,11 @@ EVERYTHING: Final = (
     "pods.priorityClassName=system-cluster-critical",
     "pods.tolerations[0].operator=Exists",
 )
+WRITES: Final = "clusters.enforce=true"
 AGENT: Final = ("mode=agent", "agent.incarnation=3")
 VARIANTS: Final = {
     "hub": ("clusters.inCluster=home",),
+    "hub that writes": ("clusters.inCluster=home", WRITES, "kafka.principals=shared"),
     "hub without clusters": (),
     "hub with everything": EVERYTHING,
     "hub with a ServiceMonitor": ("monitoring.kind=ServiceMonitor",),
@@ -58,10 +60,10 @@ VARIANTS: Final = {
         "clusters.found.execEnv={AWS_PROFILE}",
         "clusters.found.insecureTLS=true",
     ),
-    "agent": (*AGENT, "clusters.inCluster=east", "networkPolicy.egress=true"),
-    "agent without a stand-in": (*AGENT, "clusters.inCluster=east", "agent.standIn=false"),
-    "agent in shadow": (*AGENT, "clusters.inCluster=east", "clusters.enforce=false"),
-    "agent in one namespace": (*AGENT, "clusters.inCluster=east", "clusters.namespaces={shop,office}"),
+    "agent": (*AGENT, "clusters.inCluster=east", WRITES, "networkPolicy.egress=true"),
+    "agent without a stand-in": (*AGENT, "clusters.inCluster=east", WRITES, "agent.standIn=false"),
+    "agent in shadow": (*AGENT, "clusters.inCluster=east"),
+    "agent in one namespace": (*AGENT, "clusters.inCluster=east", WRITES, "clusters.namespaces={shop,office}"),
     "mutual TLS": ("kafka.securityProtocol=SSL", "kafka.clientCertificateSecret=client", "kafka.caSecret="),
 }
 _FOREIGN: Final = {
@@ -161,17 +163,17 @@ def test_the_api_server_accepts_the_plain_manifests(cluster: Cluster, name: str)
 @pytest.mark.parametrize(
     ("values", "enforce", "namespaces", "custom"),
     [
-        pytest.param(("clusters.inCluster=home",), True, (), (), id="hub"),
-        pytest.param(("clusters.inCluster=home", "clusters.enforce=false"), False, (), (), id="shadow"),
+        pytest.param(("clusters.inCluster=home", WRITES), True, (), (), id="hub"),
+        pytest.param(("clusters.inCluster=home",), False, (), (), id="shadow"),
         pytest.param(
-            (*AGENT, "agent.standIn=false", "clusters.inCluster=e", "clusters.namespaces={shop,office}"),
+            (*AGENT, WRITES, "agent.standIn=false", "clusters.inCluster=e", "clusters.namespaces={shop,office}"),
             True,
             ("shop", "office"),
             (),
             id="roles",
         ),
         pytest.param(
-            ("clusters.inCluster=home", "clusters.customResources={widgets.example.com,sets.a.b.io}"),
+            ("clusters.inCluster=home", WRITES, "clusters.customResources={widgets.example.com,sets.a.b.io}"),
             True,
             (),
             ("widgets.example.com", "sets.a.b.io"),
@@ -212,7 +214,7 @@ def test_an_agent_is_installed_as_by_the_command(helm: str, namespaces: tuple[st
     topics = AgentTopics("east", 3)
     printed = agent_manifests(AgentPlace(topics, "fleethpa:1", NAMESPACE, namespaces))
     listed = f"clusters.namespaces={{{','.join(namespaces)}}}" if namespaces else "rbac.create=true"
-    rendered = render(helm, *AGENT, "clusters.inCluster=east", listed)
+    rendered = render(helm, *AGENT, WRITES, "clusters.inCluster=east", listed)
     ours, theirs = (_by_kind(documents) for documents in (rendered, printed))
     assert ours["Deployment"][0]["spec"]["replicas"] == theirs["Deployment"][0]["spec"]["replicas"]
     pods = [each["Deployment"][0]["spec"]["template"]["spec"]["containers"][0] for each in (ours, theirs)]
@@ -253,7 +255,7 @@ def test_installed_changed_and_gone(cluster: Cluster) -> None:
     chart = ("--namespace", NAMESPACE, "--wait", "--timeout", "2m")
     before = cluster.released()
     assert before == {}
-    cluster.helm("install", RELEASE, str(CHART), *chart, "--set", "clusters.inCluster=home")
+    cluster.helm("install", RELEASE, str(CHART), *chart, "--set", f"clusters.inCluster=home,{WRITES}")
     first = cluster.released()
     # The pods were admitted: they keep to the restricted Pod Security Standard.
     assert _pods(first) == {
