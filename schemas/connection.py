@@ -16,6 +16,10 @@ from schemas.clientkeys import EXTENSION_PREFIXES, LOGIN_OPTIONS, USED, option_r
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
+DEFAULT_HUB = "hub"
+MOST_HUB_CHARACTERS = 253
+"""Of the name of a hub, which signs the records that it appends to the log."""
+
 TOKEN_MECHANISMS: frozenset[SaslMechanism] = frozenset({"OAUTHBEARER", "AWS_MSK_IAM"})
 """Those that sign in with a token, which lasts minutes or hours."""
 

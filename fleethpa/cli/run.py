@@ -16,6 +16,7 @@ from fleethpa.frame.options import Decorator, DurationMs, together, web_options
 from fleethpa.frame.session import Session, command_options
 from fleethpa.processes import parts as processes
 from runtime.log import look_for_cycles_seldom, set_up_logging
+from schemas.connection import DEFAULT_HUB, MOST_HUB_CHARACTERS
 
 # Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
 # where it starts.
@@ -27,6 +28,21 @@ _SAMPLE_TOPICS = click.option(
     "--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable."
 )
 _NAMESPACES = click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
+
+
+def _checked_hub(_: click.Context, __: click.Parameter, hub: str) -> str:
+    if not 0 < len(hub) <= MOST_HUB_CHARACTERS:
+        raise usage(f"--hub is a name of 1 to {MOST_HUB_CHARACTERS} characters")
+    return hub
+
+
+_HUB = click.option(
+    "--hub",
+    metavar="NAME",
+    default=DEFAULT_HUB,
+    callback=_checked_hub,
+    help="The name of the hub, which is in the log: another one is refused while this one works.",
+)
 _ALL_PODS = click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
 _PROVE_NATIVE_ABSENT = click.option(
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
@@ -59,6 +75,7 @@ _process(
     processes.ingest_part,
     "Merge the public topics into one ordered log.",
     _SAMPLE_TOPICS,
+    _HUB,
     click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML)."),
     click.option("--timestamp", type=click.Choice(["append", "source"]), default="append"),
     click.option("--member", help="Static member name, kept over restarts."),
@@ -144,6 +161,7 @@ _process(
 
 @run.command("decider")
 @click.option("--instance-id", help="Kafka static member name. The worker keeps its partitions across a restart.")
+@_HUB
 @click.option("--playback", is_flag=True, help="Take the time of the records as log time; append no ticks.")
 @click.option(
     "--rebuild", is_flag=True, help="Rebuild lost state from what the log still holds, record that in the log, and end."
@@ -178,6 +196,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 @run.command("all")
 @click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider", "router"]))
 @_SAMPLE_TOPICS
+@_HUB
 @_NAMESPACES
 @_PROVE_NATIVE_ABSENT
 @_INSTANCE

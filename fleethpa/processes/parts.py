@@ -373,6 +373,7 @@ def decider_arguments(session: Session, options: Mapping[str, Any]) -> list[str]
     given = {
         "--brokers": config.servers if config.brokers else "",
         "--kafka-config": config.kafka_config,
+        "--hub": options.get("hub"),
         "--log-level": options["log_level"],
         "--web-host": options["web_host"],
         "--web-port": "" if options.get("web_port") is None else str(options["web_port"]),

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from faust.types import TP
 from faust.types.auth import CredentialsT
 
 from runtime import ending
+from runtime.hubs import signature
 from runtime.kafkaclients import compress_quickly, ssl_context
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.process import PortTakenError, health_server
@@ -106,7 +108,10 @@ class Ticker:
     (`streams.state.timing.next_pace`).
     """
 
-    def __init__(self, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer]) -> None:
+    def __init__(
+        self, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer], hub: str = ""
+    ) -> None:
+        self._headers = signature(hub)
         self._assignment = assignment
         self._fence = fence
         self._producer = producer
@@ -134,7 +139,9 @@ class Ticker:
                 if its is not None:
                     _look_at_lag(its, ticked_ms)
             every = waiting[number].row.every if its is None else its.pace.every
-            self._under_way[number] = await self._producer().send(LOG, TICKS[every - 1], key=None, partition=number)
+            self._under_way[number] = await self._producer().send(
+                LOG, TICKS[every - 1], key=None, partition=number, headers=self._headers
+            )
 
 
 log = logging.getLogger("fleethpa.decider")
@@ -343,7 +350,7 @@ class Decider:
 
     async def tick(self) -> None:
         with ending_on_error():
-            await Ticker(self.assignment, self.fence, self.producer).run()
+            await Ticker(self.assignment, self.fence, self.producer, self.config.hub).run()
 
     async def serve(self) -> None:
         with ending_on_error():
@@ -396,7 +403,8 @@ def run_rebuild(config: DeciderConfig, archive: Path | None = None) -> None:
     """Rebuild lost state from an archive, or without one from what the log still holds, and return."""
 
     async def run() -> None:
-        await rebuild(config, await check(config), archive)
+        # Somebody does this by hand, while the deciders of the hub stand still; nothing needs its name.
+        await rebuild(config, await check(replace(config, hub="")), archive)
 
     try:
         asyncio.run(run())

@@ -48,6 +48,7 @@ class DeciderConfig(PartConfig):
     Attributes:
         instance_id: the name of this worker for Kafka's static membership (a StatefulSet's pod name); None: a dynamic
             member, whose partitions wait for the session time-out when it dies.
+        hub: the name of the hub, which signs the ticks; empty: they are not signed.
         ticks: append a tick a second to each owned partition. Off in playback.
         playback: log time is source time; refuses a log topic with append time.
         session_timeout_s: how long a worker may be silent before its partitions go to another.
@@ -57,6 +58,7 @@ class DeciderConfig(PartConfig):
 
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     instance_id: str | None = None
+    hub: str = ""
     ticks: bool = True
     playback: bool = False
     session_timeout_s: float = 15.0

@@ -50,6 +50,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.driver import NameTakenError
+from runtime.hubs import HubTakenError, check_hub
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, await_brokers, reader
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import stamp_problem
@@ -82,7 +83,10 @@ async def check(config: DeciderConfig) -> int:
             # What is not readable shows here, not as silence later.
             await consumer.end_offsets([TopicPartition(name, 0) for name in _TOPICS])
             await consumer.committed(TopicPartition(LOG, 0))
+        await check_hub(config.kafka, config.hub, partitions)
         return partitions
+    except HubTakenError as error:
+        raise StartError(Exit.NEEDS_OPERATOR, str(error)) from error
     except GroupAuthorizationFailedError as error:
         raise _denied("group", DECIDER_APP_ID, "READ") from error
     except TopicAuthorizationFailedError as error:

@@ -344,11 +344,17 @@ class LogWriter:
     Args:
         last_times: for playback: timestamp (ms) of the last record per partition; None lets the broker stamp.
         append_times: is told when the broker appended each record.
+        headers: those of each record of the log.
     """
 
     def __init__(
-        self, producer: AIOKafkaProducer, last_times: dict[int, int] | None, append_times: AppendTimes | None = None
+        self,
+        producer: AIOKafkaProducer,
+        last_times: dict[int, int] | None,
+        append_times: AppendTimes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
+        self._headers = list(headers)
         self._producer = producer
         self._last_times = last_times
         self._append_times = append_times
@@ -361,7 +367,11 @@ class LogWriter:
         sent = []
         batches = list(batches)
         for batch in batches:
-            where: dict[str, Any] = {"partition": batch.partition, "timestamp_ms": self._stamp(batch)}
+            where: dict[str, Any] = {
+                "partition": batch.partition,
+                "timestamp_ms": self._stamp(batch),
+                "headers": self._headers,
+            }
             sent.append(await queue(self._producer, LOG, batch.value, key=batch.key.encode(), **where))
         for reject in rejects:
             sent.append(await queue(self._producer, REJECTED, reject.value, headers=reject.headers))

@@ -56,6 +56,8 @@ class IngestConfig(PartConfig):
     sample_topics: tuple[str, ...] = ()
     timestamp: Literal["append", "source"] = "append"
     member: str = ""
+    hub: str = ""
+    """The name of the hub, which signs the records of the log; empty: they are not signed."""
     commit_ms: int = 1_000
     """How often offsets are committed; what was read since is read again after a crash, and dropped by the fold."""
     hold_ms: int = 5_000

@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 from runtime.driver import NameTakenError
 from runtime.ending import first_of, task_group
 from runtime.groups import Partitions, group_consumer
+from runtime.hubs import HubTakenError, check_hub, signature
 from runtime.kafkaclients import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
@@ -192,7 +193,7 @@ async def run_ingest(
         await _run(config, stop, announce)
     except KafkaError as error:
         raise explained(error, config.kafka) from error
-    except NameTakenError as error:
+    except (NameTakenError, HubTakenError) as error:
         raise IngestError(str(error)) from error
 
 
@@ -201,6 +202,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
     if stop.is_set():
         return
     partitions = await check_topics(config)
+    await check_hub(config.kafka, config.hub, partitions)
     times = await last_times(config, range(partitions)) if config.is_playback else None
     async with AsyncExitStack() as stack:
         producer = strict_producer(config.kafka, compression_type="zstd")
@@ -210,7 +212,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         metrics = IngestMetrics()
         registry, changed = AgentRegistry(), asyncio.Event()
         append_times = AppendTimes(metrics.registry)
-        writer = LogWriter(producer, times, append_times)
+        writer = LogWriter(producer, times, append_times, signature(config.hub))
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
         agents = Agents(config, registry, changed, writer, metrics, partitions)
         consumer.subscribe(list(config.topics), listener=worker.member)

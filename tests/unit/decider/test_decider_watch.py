@@ -148,7 +148,8 @@ class Acknowledging:
         self.now_ms = 1_000_000
         self.sent: list[bytes] = []
 
-    async def send(self, _: str, value: bytes, *, key: None, partition: int) -> asyncio.Future[Any]:
+    async def send(self, _: str, value: bytes, *, key: None, partition: int, headers: Any) -> asyncio.Future[Any]:
+        assert headers == []  # no name, no signature
         self.sent.append(value)
         acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         acknowledged.set_result(SimpleNamespace(timestamp=self.now_ms))

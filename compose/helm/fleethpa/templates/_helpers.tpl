@@ -4,6 +4,16 @@
 {{- else }}{{ printf "%s-fleethpa" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{/* The hub's name in the log. The uid of the namespace's default account, where helm can ask for it, tells installations
+     of one name in several clusters apart, and stays as long as the namespace. */}}
+{{- define "fleethpa.hub" -}}
+{{- if .Values.hub }}{{ .Values.hub }}
+{{- else }}
+{{- $account := lookup "v1" "ServiceAccount" .Release.Namespace "default" -}}
+{{- .Release.Namespace }}/{{ .Release.Name }}{{ with $account }}@{{ .metadata.uid | trunc 8 }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "fleethpa.labels" -}}
 app.kubernetes.io/name: fleethpa
 app.kubernetes.io/instance: {{ .Release.Name }}

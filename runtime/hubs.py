@@ -1,0 +1,76 @@
+"""Whose log it is: ingest and deciders sign the records that they append with the name of their hub, and a process of
+another hub is refused at its start while the first one works.
+
+No clock is compared: a hub works if a further record of it comes. Only who finds another name waits for that.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+
+from runtime.kafkaclients import ends_of, read_to, reader, seek_back
+from schemas.connection import MOST_HUB_CHARACTERS, KafkaSettings
+from schemas.topics import LOG
+
+WATCHED_S: Final = 15.0
+"""Ingest appends to each partition of the log within 5 s, a decider each second."""
+_HEADER: Final = "hub"
+_READ_BACK: Final = 20
+"""Records of each partition, of which all are signed but those of tools such as `topics log-time`."""
+_NEVER_MS: Final = 253_402_300_799_000
+_POLL_MS: Final = 500
+
+
+class HubTakenError(Exception):
+    """Another hub works with this log; the text names it and the next step."""
+
+
+def signature(hub: str) -> list[tuple[str, bytes]]:
+    """The headers of a record of the log that a hub appends; none where it has no name."""
+    return [(_HEADER, hub.encode())] if hub else []
+
+
+def hub_of(record: Any) -> str:
+    """The hub that appended a record of the log; empty: it is not signed."""
+    value = next((value for name, value in record.headers if name == _HEADER), b"")
+    return str(value.decode("utf-8", "replace"))[:MOST_HUB_CHARACTERS]
+
+
+async def check_hub(kafka: KafkaSettings, hub: str, partitions: int, watched_s: float = WATCHED_S) -> None:
+    """Check that no other hub works with the log. Where the newest records are of another one, wait for further ones.
+
+    Args:
+        hub: this one; empty: nothing is checked.
+        watched_s: how long to wait; one from which nothing comes meanwhile has given its place up.
+
+    Raises HubTakenError: another one works. Raises KafkaError: the log cannot be read.
+    """
+    if not hub:
+        return
+    async with reader(kafka, [TopicPartition(LOG, number) for number in range(partitions)]) as consumer:
+        ends = await ends_of(consumer)
+        await seek_back(consumer, ends, _NEVER_MS, _READ_BACK)
+        newest: dict[int, str] = {}
+        async with aclosing(read_to(consumer, ends)) as records:
+            async for record in records:
+                newest[record.partition] = hub_of(record) or newest.get(record.partition, "")
+        if not set(newest.values()) - {hub, ""}:
+            return
+        ends_s = time.monotonic() + watched_s
+        while time.monotonic() < ends_s:
+            for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for other in map(hub_of, found):
+                    if other not in (hub, ""):
+                        raise HubTakenError(_taken(kafka, hub, other))
+
+
+def _taken(kafka: KafkaSettings, hub: str, other: str) -> str:
+    return (
+        f"hub {other!r} works with {LOG} at {kafka.bootstrap_servers}; this is hub {hub!r}, which would take its "
+        f"partitions. Next: give this hub a Kafka of its own, or stop {other!r} and start this one again; if both are "
+        f"one hub that got another name, start it with --hub {other} (chart: `hub`)"
+    )
