@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -114,7 +114,7 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
         text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
         differing = differences_in_words(fleet_settings(dict(state.settings), sorted(plans)))
-        concerns = [Concern(each) for each in (text, *differing)]
+        concerns = [Concern(each) for each in (text, _SILENT, *differing)]
         code = await change(session, f"adopt {whole}", at_once, concerns, options, must_arrive=True)
         for name, ladder in ladders.items():
             code = code or await ladder.climb(plans[name])
@@ -202,6 +202,13 @@ def _nothing_to_adopt(session: Session, state: FleetState, place: Place) -> None
     session.out(f"{place}: nothing to adopt ({counted(len(central), 'HPA')}, all central)")
 
 
+_SILENT: Final = (
+    "the series kube_horizontalpodautoscaler_* of kube-state-metrics go silent with that: dashboards and alerts that "
+    "ask for them need fleethpa_hpa_* of the hub, or the rules of compose/prometheus-kube-state-metrics.yaml, which "
+    "record these under the old names"
+)
+
+
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +229,7 @@ def _look_ahead(adoption: _Adoption, plan: Plan[Json], present: Present) -> None
         foresight, started = foresee()
     if plan.moved:
         plan.concerns.append(Concern(f"adopt deletes {_named(plan.moved)} in {adoption.place.cluster}"))
+        plan.concerns.append(Concern(_SILENT))
     plan.concerns += [Concern(text) for text in _replaced(adoption.state, plan.moved)]
     plan.concerns += concerns("adopt", foresight, started)
 

@@ -1,9 +1,10 @@
 """The Prometheus metrics of the decider: of its decisions, of the process, and of every HPA of the owned partitions.
 
-Names and labels of an HPA's metrics follow kube-state-metrics, with `cluster` before them, so that its dashboards need
-one word changed. They are read from the state at each scrape and written as text here: a scrape has some 16 lines per
-HPA, and through prometheus_client, which makes an object of each and sorts and checks its labels, it takes seconds of
-CPU time for tens of thousands of HPAs.
+Names and labels of an HPA's metrics follow kube-state-metrics, with `cluster` before them: each of its series about
+HPAs has an equal here, which `compose/prometheus-kube-state-metrics.yaml` records under its name. They are read from
+the state at each scrape and written as text here: a scrape has some 18 lines per HPA, and through prometheus_client,
+which makes an object of each and sorts and checks its labels, it takes seconds of CPU time for tens of thousands of
+HPAs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of, is_short_held, uid_of, with_tolerance
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.limits import UNKNOWN_NAMESPACES
@@ -256,7 +258,12 @@ def ignored_samples(partition: Partition) -> int:
 
 HPA: Final = ("cluster", "namespace", "hpa")
 FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "info": ("Always 1: what the HPA scales, and where it lives", ("target_kind", "target_name", "origin")),
+    "info": (
+        "Always 1: what the HPA scales, and where it lives",
+        ("target_api_version", "target_kind", "target_name", "origin"),
+    ),
+    "created": ("Time at which the object was created, of a central one in the log", ()),
+    "metadata_generation": ("Generation of the object", ()),
     "mode": ("Always 1, with the mode of the last evaluation", ("mode",)),
     "paused": ("Whether a pause held the last evaluation", ()),
     "wants_replicas": ("Replicas that the metrics asked for at the last evaluation, before any limit", ()),
@@ -267,6 +274,8 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "refused": ("Whether enforcing was refused at the last evaluation", ()),
     "spec_min_replicas": ("Lower bound", ()),
     "spec_max_replicas": ("Upper bound", ()),
+    "spec_behavior_scale_up_tolerance": ("Tolerance of scaleUp, where the spec sets it", ()),
+    "spec_behavior_scale_down_tolerance": ("Tolerance of scaleDown, where the spec sets it", ()),
     "status_current_replicas": ("Replicas seen by the last evaluation", ()),
     "status_desired_replicas": ("Replicas wanted by the last evaluation", ()),
     "spec_target_metric": ("Target of each metric of the spec", ("metric_name", "metric_target_type")),
@@ -317,9 +326,13 @@ def _escaped(label: str) -> str:
 
 def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
     """Give the metrics of one HPA. Of several metrics with one name, the first that has a value is given."""
-    row, spec = hpa.row, hpa.spec
+    row, shown = hpa.row, hpa.row.hpa_object()
+    spec, created = shown["spec"], shown["metadata"].get("creationTimestamp")
     reference, status = spec["scaleTargetRef"], own_status(hpa)
-    yield "info", (reference["kind"], reference["name"], row.origin), 1
+    yield "info", (reference.get("apiVersion", ""), reference["kind"], reference["name"], row.origin), 1
+    if created:
+        yield "created", (), parse_time_ms(created) // 1000
+    yield "metadata_generation", (), row.generation
     yield "mode", (row.mode,), 1
     yield "paused", (), int(bool(row.paused))
     yield "refused", (), int(bool(row.refused))
@@ -332,6 +345,10 @@ def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
     yield "flapping", (), int(flapping(row.moves, row.last_decision_ms) is not None)
     yield "spec_min_replicas", (), spec.get("minReplicas", 1)
     yield "spec_max_replicas", (), spec["maxReplicas"]
+    for side, direction in (("scaleUp", "scale_up"), ("scaleDown", "scale_down")):
+        tolerance = ((spec.get("behavior") or {}).get(side) or {}).get("tolerance")
+        if tolerance is not None:
+            yield f"spec_behavior_{direction}_tolerance", (), _amount(tolerance)
     yield from _status(status)
     yield from _once(_targets("spec_target_metric", "target", spec.get("metrics")))
     yield from _once(_targets("status_target_metric", "current", status.get("currentMetrics")))

@@ -33,6 +33,7 @@ EVERYTHING: Final = (
     "page.allowedHosts={fleet.example.com}",
     "monitoring.kind=PodMonitor",
     "monitoring.rules=true",
+    "monitoring.kubeStateMetrics=true",
     "monitoring.dashboard=true",
     "networkPolicy.egress=true",
     "networkPolicy.from[0].namespaceSelector.matchLabels.team=platform",

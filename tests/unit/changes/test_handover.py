@@ -517,6 +517,8 @@ def test_adopt_takes_a_whole_cluster_and_saves_every_hpa(cluster: Cluster) -> No
     result = cluster.run("adopt", "-C", "east", "-A")
     assert result.exit_code == 0
     assert "adopt deletes 3 native HPAs in east" in result.stderr
+    assert "kube_horizontalpodautoscaler_* of kube-state-metrics go silent" in result.stderr
+    assert "compose/prometheus-kube-state-metrics.yaml" in result.stderr
     assert sorted(path.name for path in cluster.folder.iterdir()) == [f"east.shop.{name}.yaml" for name in NAMES]
     assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
 

@@ -63,7 +63,12 @@ def test_every_hpa_is_exposed_with_its_bounds_status_and_conditions(
     partition, _ = folded
     found = of_hpas(partition)
     row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
-    assert found[f'fleethpa_hpa_info{{{WEB},origin="cluster",target_kind="Deployment",target_name="app0"}}'] == 1
+    assert (
+        found[
+            f'fleethpa_hpa_info{{{WEB},origin="cluster",target_api_version="apps/v1",target_kind="Deployment",target_name="app0"}}'
+        ]
+        == 1
+    )
     assert found[_sorted(f'fleethpa_hpa_mode{{{WEB},mode="enforce"}}')] == 1
     assert found[f"fleethpa_hpa_spec_min_replicas{{{WEB}}}"] == 2
     assert found[f"fleethpa_hpa_spec_max_replicas{{{WEB}}}"] == 12
@@ -116,6 +121,26 @@ def test_every_metric_is_exposed_with_target_value_and_newest_sample(
 def _newest_used(decision: dict[str, Any]) -> list[int]:
     """Sample times that a full or a short record names."""
     return [*decision.get("newest", ()), *(m["newest"] for m in decision.get("metrics", ()) if "newest" in m)]
+
+
+def test_what_kube_state_metrics_has_of_an_hpa_is_exposed(
+    folded: tuple[Partition, list[DecisionRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tolerances only where the spec sets them, as there."""
+    partition, _ = folded
+    hpa = partition.state.hpas[HpaId("c0", "ns0", "app0")]
+    tolerances = [f"fleethpa_hpa_spec_behavior_scale_{side}_tolerance{{{WEB}}}" for side in ("up", "down")]
+    before = of_hpas(partition)
+    assert before[f"fleethpa_hpa_metadata_generation{{{WEB}}}"] == hpa.row.generation
+    assert not before.keys() & set(tolerances)
+    shown = hpa.row.hpa_object()
+    shown["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    shown["spec"]["behavior"] = {"scaleUp": {"tolerance": "50m"}, "scaleDown": {"tolerance": "0"}}
+    monkeypatch.setattr(hpa, "row", row := copy(hpa.row))
+    row.hpa = orjson.dumps(shown)
+    found = of_hpas(partition)
+    assert [found[name] for name in tolerances] == [0.05, 0]
+    assert found[f"fleethpa_hpa_created{{{WEB}}}"] == 1_767_225_605
 
 
 def test_a_deleted_hpa_is_exposed_no_longer(folded: tuple[Partition, list[DecisionRecord]]) -> None:

@@ -257,7 +257,9 @@ def metrics_and_labels() -> dict[str, set[str]]:
     return known
 
 
-@pytest.mark.parametrize("name", ["prometheus-alerts.yaml", "grafana-dashboard.json"])
+@pytest.mark.parametrize(
+    "name", ["prometheus-alerts.yaml", "grafana-dashboard.json", "prometheus-kube-state-metrics.yaml"]
+)
 def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(name: str) -> None:
     known = metrics_and_labels()
     text = (COMPOSE / name).read_text().replace('\\"', '"')
@@ -266,6 +268,41 @@ def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(name: str) 
     for metric, matchers in asked:
         assert metric in known, metric
         assert set(re.findall(r"(\w+)=~?", matchers)) <= known[metric], f"{metric}{{{matchers}}}"
+
+
+KUBE_STATE_METRICS: dict[str, set[str]] = {
+    "info": {"scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"},
+    "annotations": set(),
+    "labels": set(),
+    "metadata_generation": set(),
+    "created": set(),
+    "spec_max_replicas": set(),
+    "spec_min_replicas": set(),
+    "spec_target_metric": {"metric_name", "metric_target_type"},
+    "spec_behavior_scale_up_tolerance": set(),
+    "spec_behavior_scale_down_tolerance": set(),
+    "status_target_metric": {"metric_name", "metric_target_type"},
+    "status_condition": {"condition", "status"},
+    "status_current_replicas": set(),
+    "status_desired_replicas": set(),
+}
+"""What kube-state-metrics exports of an HPA, without `kube_horizontalpodautoscaler_`, and its labels beside `namespace`
+and `horizontalpodautoscaler`.
+
+Source: https://github.com/kubernetes/kube-state-metrics/blob/main/docs/metrics/workload/horizontalpodautoscaler-metrics.md
+"""
+
+
+def test_every_series_of_kube_state_metrics_about_hpas_is_recorded_under_its_name_and_labels() -> None:
+    rules = documents("prometheus-kube-state-metrics.yaml")[0]["groups"][0]["rules"]
+    found = {rule["record"].removeprefix("kube_horizontalpodautoscaler_"): rule["expr"] for rule in rules}
+    assert set(found) == set(KUBE_STATE_METRICS)
+    for name, labels in KUBE_STATE_METRICS.items():
+        kept = set(re.match(r"max by \(([^)]*)\)", found[name])[1].split(", "))  # type: ignore[index]
+        assert kept == {"cluster", "namespace", "horizontalpodautoscaler", *labels}, name
+        # What a cluster still has itself is not recorded a second time.
+        assert found[name].count('origin="central"') == len(re.findall(r"max by", found[name])), name
+        assert name in ("annotations", "labels") or f"fleethpa_hpa_{name}" in found[name]
 
 
 def alerts() -> list[dict[str, Any]]:
