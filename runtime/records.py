@@ -19,6 +19,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord, central_name
 from schemas.inforce import InForce
 from schemas.keys import by_partition, namespace_key, partition_for
+from schemas.settingskeys import settings_records
 from schemas.topics import SETTINGS, SPECS
 
 if TYPE_CHECKING:
@@ -46,20 +47,40 @@ class Publisher:
     ) -> RecordMetadata:
         """Write one record and await its acknowledgement; gives its partition and offset.
 
-        A `Raw` body is encoded already. No namespace: settings, under the key of whole partitions. The key of a
+        A `Raw` body is encoded already. No namespace: it is about whole clusters. The key of a
         central HPA is its own, since its topic keeps the newest record of each key; its partition is its namespace's.
 
         Raises KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
+        if topic == SETTINGS:
+            return await self._send_settings(cluster, namespace, bodies, time_ms)
         entries = cast("list[Body]", bodies)
         record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
-        partition = partition_for(key, await self._count(topic))
         if topic == SPECS:
             key = f"{key}/{central_name(entries[0])}"
+        partition = await self._partition(topic, cluster, namespace)
+        return await (await self._queued(topic, encode(record), key, partition))
+
+    async def _send_settings(
+        self, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
+    ) -> RecordMetadata:
+        """Write what a change of settings or pauses consists of; gives the place of what comes first, as `send`."""
+        partition = await self._partition(SETTINGS, cluster, namespace)
+        sent = []
+        for key, entries in settings_records(cluster, namespace, cast("list[Body]", bodies)):
+            record = PublicRecord(v=VERSION, entries=list(entries), time=time_ms, cluster=cluster, namespace=namespace)
+            sent.append(await self._queued(SETTINGS, encode(record), key, partition))
+        return (await asyncio.gather(*sent))[0]
+
+    async def _queued(self, topic: str, value: bytes, key: str, partition: int) -> asyncio.Future[RecordMetadata]:
         send = partial(kafkaclients.queue, self._producer) if self._waits_for_room else self._producer.send
-        queued = await send(topic, value=encode(record), key=key.encode(), partition=partition)
-        return await queued
+        queued: asyncio.Future[RecordMetadata] = await send(topic, value=value, key=key.encode(), partition=partition)
+        return queued
+
+    async def _partition(self, topic: str, cluster: str, namespace: str) -> int:
+        key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
+        return partition_for(key, await self._count(topic))
 
     async def together(self, topic: str, cluster: str, namespaces: Iterable[str]) -> list[list[str]]:
         """Divide namespaces of a cluster into those whose records of a topic are in one partition."""

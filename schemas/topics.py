@@ -80,17 +80,17 @@ def _delete(retention_ms: int, **config: str) -> dict[str, str]:
 
 
 _NEVER_EXPIRES = _delete(-1, retention_bytes="-1")
-"""Of settings and pauses, which hold until somebody changes them: who reads them later must find all of them
-(docs/decisions/0008). The limit in bytes is there since the brokers' own may be another one.
+"""Of pauses of guardrails, which hold until somebody ends them. The limit in bytes is there since the brokers' own may
+be another one.
 """
 
-_SPECS_CONFIG = {
+_NEWEST_STAYS = {
     "cleanup.policy": "compact",
     "max.message.bytes": str(1_048_576),
     "min.compaction.lag.ms": str(30 * _DAY_MS),
 }
-"""The newest record of each central HPA stays, for observers and routers that start later (docs/decisions/0008). Older
-ones stay for as long as ingest may be behind.
+"""The newest record of each key stays, for those who start later: of a central HPA; of a pause or override of one kind
+and scope, beside all other changes of settings (docs/decisions/0008). Older ones stay while ingest may be behind.
 """
 
 TOPICS: tuple[Topic, ...] = (
@@ -98,11 +98,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic(PODS, _delete(7 * _DAY_MS)),
     Topic(AUTOSCALERS, _delete(30 * _DAY_MS)),
     Topic(SCALES, _delete(7 * _DAY_MS)),
-    Topic(SETTINGS, _NEVER_EXPIRES),
+    Topic(SETTINGS, _NEWEST_STAYS),
     Topic(OUTCOMES, _delete(30 * _DAY_MS)),
     Topic(BREAKER, _NEVER_EXPIRES),
     Topic(REPORTS, _delete(_DAY_MS)),
-    Topic(SPECS, _SPECS_CONFIG),
+    Topic(SPECS, _NEWEST_STAYS),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(DECISIONS, _delete(30 * _DAY_MS)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),

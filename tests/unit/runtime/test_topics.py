@@ -57,9 +57,10 @@ def test_one_replica_asks_for_one_in_sync_replica() -> None:
     assert {one.config["min.insync.replicas"] for one in wanted(24, 3)} == {"2"}
 
 
-def test_only_the_changelog_and_the_specs_are_compacted_and_only_the_log_has_append_time() -> None:
+def test_only_what_has_keys_for_it_is_compacted_and_only_the_log_has_append_time() -> None:
     every = wanted(24, 3)
-    assert [one.name for one in every if one.config["cleanup.policy"] == "compact"] == [names.SPECS, names.CHANGELOG]
+    compacted = [one.name for one in every if one.config["cleanup.policy"] == "compact"]
+    assert compacted == [names.SETTINGS, names.SPECS, names.CHANGELOG]
     assert [one.name for one in every if one.config.get("message.timestamp.type") == "LogAppendTime"] == [names.LOG]
 
 

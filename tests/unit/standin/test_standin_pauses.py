@@ -12,6 +12,7 @@ from schemas.entries import VERSION, Body, BreakerCommand, PublicRecord
 from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settingskeys import settings_records
 from streams.ingest.own import topic_of
 
 NOW_MS = 1_000_000
@@ -55,15 +56,21 @@ MADE: list[tuple[str, str, Body]] = [
 def _retained(age_days: int) -> list[tuple[int, bytes]]:
     """The records that the topics still hold, this long after they were written, as `topics init` sets them up."""
     config = {topic.name: topic.config for topic in topics.TOPICS}
-    found = []
+    found: dict[str, tuple[int, bytes]] = {}
     for number, (cluster, namespace, body) in enumerate(MADE):
         topic = topics.BREAKER if isinstance(body, BreakerCommand) else topic_of(namespace, [body])
-        assert config[topic]["cleanup.policy"] == "delete"
-        limits = int(config[topic]["retention.ms"]), int(config[topic].get("retention.bytes", "-1"))
-        if limits[1] < 0 and (limits[0] < 0 or age_days * DAY_MS < limits[0]):
-            record = PublicRecord(v=VERSION, entries=[body], cluster=cluster, namespace=namespace)
-            found.append((NOW_MS + number, encode(record)))
-    return found
+        if config[topic]["cleanup.policy"] == "compact":
+            assert topic == topics.SETTINGS
+            records = settings_records(cluster, namespace, [body])
+        else:
+            limits = int(config[topic]["retention.ms"]), int(config[topic].get("retention.bytes", "-1"))
+            is_there = limits[1] < 0 and (limits[0] < 0 or age_days * DAY_MS < limits[0])
+            records = [(f"breaker/{number}", [body])] if is_there else []
+        for key, entries in records:
+            record = PublicRecord(v=VERSION, entries=list(entries), cluster=cluster, namespace=namespace)
+            found.pop(key, None)
+            found[key] = NOW_MS + number, encode(record)
+    return list(found.values())
 
 
 class _Readers:
