@@ -75,7 +75,7 @@ from streams.history.parallel import Faults
 @click.option(
     "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
 )
-@output_option(formats=("table", "json", "yaml"))
+@output_option(formats=("table", "wide", "json", "yaml"))
 @command_options(reads=True)
 def backtest(
     session: Session,
@@ -100,9 +100,9 @@ def backtest(
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: samples and
     scale stay as recorded; the candidate's recommendations have no effect. --schedule and --forecast change settings
-    over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA, or @fleet/NAMESPACE/NAME, which may have
-    --set: one autoscaler over its clusters against what was recorded in each, in the open loop. Exit 1 if a --fail-if
-    condition is met, for use in CI.
+    over time; `fleethpa schedule` applies a schedule. -o wide and --html add the scores of the literature. -f with a
+    FleetHPA, or @fleet/NAMESPACE/NAME, which may have --set: one autoscaler over its clusters against what was recorded
+    in each, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
     """
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
@@ -122,7 +122,7 @@ def backtest(
         found, used, coming = session.run(_run(session, tried, window, model, price, zone, faults))
         failed = [text for _, each in found for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
         reported = [Reported(result, request.changes) for request, result in found]
-        made = report(reported, failed, used) if reported else None
+        made = report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
         if emit_yaml:
             emitted = to_yaml_documents([request.manifest for request, _ in found])
         elif zone is not None:
@@ -257,7 +257,7 @@ def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -
     if policy.season_ms not in SEASONS:
         cause = "A schedule repeats itself every day or every week."
         raise usage("--emit-schedule needs --forecast 1d or 7d", cause=cause)
-    if also or output != "table":
+    if also or output not in ("table", "wide"):
         raise usage("--emit-schedule excludes --emit-yaml and -o", cause="Each of them is what stdout has.")
     return parse_zone(time_zone)
 

@@ -52,7 +52,7 @@ from streams.history.parallel import Faults, cores
 @price_option
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
 @html_option
-@output_option(formats=("table", "json", "yaml"))
+@output_option(formats=("table", "wide", "json", "yaml"))
 @command_options(reads=True)
 def tune(
     session: Session,
@@ -80,7 +80,8 @@ def tune(
     kept = Kept(Path(resume) if resume else None, asked)
     found, used, faults = session.run(_tuned(session, selection, kept, price))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
-    session.publish(report(found, used), output, html=html, instead=emitted)
+    wide = output == "wide" or html is not None
+    session.publish(report(found, used, wide=wide), output, html=html, instead=emitted)
     return session.failed(faults)
 
 
@@ -140,6 +141,9 @@ _ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
     ("missing, mean over time", lambda side: _percent(side.overload)),
     ("worst overload (ratio)", lambda side: f"{side.worst:.2f}"),
     ("scale events", lambda side: str(side.scale_events)),
+)
+"""What is asked first."""
+_MORE_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
     ("replica-hours / oracle's", lambda side: "-" if (ratio := side.scores.oracle_ratio) is None else f"{ratio:.2f}"),
     ("slack", lambda side: _percent(side.scores.slack)),
     ("instability", lambda side: _percent(side.scores.instability)),
@@ -147,12 +151,13 @@ _ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
 _HEAD: Final = ("", "unseen: deployed", "unseen: proposed", "chosen on: deployed", "chosen on: proposed")
 
 
-def section(tuned: Tuned) -> Section:
-    """What is reported of one HPA."""
+def section(tuned: Tuned, *, wide: bool = False) -> Section:
+    """What is reported of one HPA; `wide`: with the scores of the literature."""
     found = tuned.found
     if found is None:
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    shown = (*_ROWS, *_MORE_ROWS) if wide else _ROWS
     cycle = f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
     return Section(
         str(tuned.id),
@@ -172,7 +177,7 @@ def section(tuned: Tuned) -> Section:
                 headline(found),
                 changes(found.deployed, found.spec) if found.changed else [*unproven(found), *relief_hint(found)],
             ),
-            Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
+            Grid([_HEAD, *((name, *map(text, four)) for name, text in shown)], numbers=True),
             _curve(found),
             *([_choices(found)] if not found.changed and frontier(found) else []),
             *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
@@ -343,13 +348,15 @@ def _flags(found: Tuning, point: CurvePoint) -> str:
     return " ".join(flags)
 
 
-def report(found: Sequence[Tuned], price: Decimal | None = None) -> QuestionReport:
-    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour."""
+def report(found: Sequence[Tuned], price: Decimal | None = None, *, wide: bool = False) -> QuestionReport:
+    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour; `wide`: with the
+    scores of the literature.
+    """
     return QuestionReport(
         "Tune",
         "TuningList",
         {"items": [_document(each) for each in found]},
-        [verdict(in_a_sentence(found, price)), *(section(each) for each in found)],
+        [verdict(in_a_sentence(found, price)), *(section(each, wide=wide) for each in found)],
         [_ranking(found)] if len(found) > 1 else [],
         [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
     )

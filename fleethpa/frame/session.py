@@ -199,7 +199,7 @@ class Session:
 
         Raises CommandError: the page cannot be written (exit 2).
         """
-        if output != "table":
+        if output not in ("table", "wide"):
             self.out(one(report.kind, report.document, output))
         else:
             width = min(WIDEST_PLOT, shutil.get_terminal_size((80, 24)).columns) if plot else 0

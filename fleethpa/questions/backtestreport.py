@@ -106,8 +106,9 @@ _MEASURES: Final = (
     _Measure("worst overload (ratio)", "worst_overload", _ratio, _difference),
     _Measure("time at maxReplicas", "at_max_minutes", minutes, _signed(minutes)),
     _Measure("scale events", "scale_events", _count, _signed(_count)),
-    _Measure("direction flips", "direction_flips", _count, _signed(_count)),
 )
+"""What is asked first; the rest is shown with `-o wide`."""
+_MORE_MEASURES: Final = (_Measure("direction flips", "direction_flips", _count, _signed(_count)),)
 _AT_DEPLOYED_TARGET: Final = _Measure("time above the deployed target", *_MEASURES[1][1:])
 _SCORES: Final = (
     _Measure("under-provisioning accuracy", "under_accuracy", _percent, _points),
@@ -126,23 +127,31 @@ _SCORES: Final = (
 
 def measured(before: Measures, after: Measures, head: ComparedRow) -> Grid:
     """The measures of two series beside each other; `head`: what the columns are."""
-    return Grid([head, *(row for each in _MEASURES for row in each.row(before, after))], numbers=True)
+    shown = (*_MEASURES, *_MORE_MEASURES)
+    return Grid([head, *(row for each in shown for row in each.row(before, after))], numbers=True)
 
 
 def _compared(
-    measures: tuple[Measures, Measures], scores: tuple[Scores, Scores], at_deployed_target: Measures | None = None
+    measures: tuple[Measures, Measures],
+    scores: tuple[Scores, Scores],
+    at_deployed_target: Measures | None = None,
+    *,
+    wide: bool,
 ) -> Grid:
     rows = [row for each in _MEASURES for row in each.row(*measures)]
     if at_deployed_target is not None:
         rows += _AT_DEPLOYED_TARGET.row(measures[0], at_deployed_target)
-    return Grid([_HEAD, *rows, *(row for each in _SCORES for row in each.row(*scores))], numbers=True)
+    if wide:
+        rows += [row for each in _MORE_MEASURES for row in each.row(*measures)]
+        rows += [row for each in _SCORES for row in each.row(*scores)]
+    return Grid([_HEAD, *rows], numbers=True)
 
 
 # --- one HPA ----------------------------------------------------------------------------------------------------------
 
 
-def section(reported: Reported) -> Section:
-    """What is reported of one HPA."""
+def section(reported: Reported, *, wide: bool = False) -> Section:
+    """What is reported of one HPA; `wide`: with all measures and scores."""
     result = reported.result
     measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
     return Section(
@@ -156,7 +165,7 @@ def section(reported: Reported) -> Section:
                     *_model_facts(result),
                 ]
             ),
-            _compared(measures, scores, result.candidate_at_recorded_target),
+            _compared(measures, scores, result.candidate_at_recorded_target, wide=wide),
             _chart(result),
             Sentences([f"note: {text}" for text in notes(result)]),
         ],
@@ -311,19 +320,23 @@ def _of_the_model(reports: Sequence[Reported], was: Measures, own: Measures) -> 
     return f"; {gives}: {own.replica_hours - same.replica_hours:+.2f} replica-hours are due to the change"
 
 
-def report(reports: Sequence[Reported], failed: Sequence[str], price: Decimal | None = None) -> QuestionReport:
-    """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met; `price`: of a replica-hour."""
+def report(
+    reports: Sequence[Reported], failed: Sequence[str], price: Decimal | None = None, *, wide: bool = False
+) -> QuestionReport:
+    """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met; `price`: of a replica-hour;
+    `wide`: with all measures and scores.
+    """
     results = [each.result for each in reports]
     summary = failures(failed)
     if len(results) > 1:
         measures = total(each.recorded for each in results), total(each.candidate for each in results)
         scores = by_hours([r.recorded_scores for r in results]), by_hours([r.candidate_scores for r in results])
-        summary.insert(0, Section(f"all {len(results)} HPAs", parts=[_compared(measures, scores)]))
+        summary.insert(0, Section(f"all {len(results)} HPAs", parts=[_compared(measures, scores, wide=wide)]))
     return QuestionReport(
         "Backtest",
         "BacktestList",
         {"items": [_document(each) for each in reports], "failed": list(failed)},
-        [verdict(in_a_sentence(reports, price)), *(section(each) for each in reports)],
+        [verdict(in_a_sentence(reports, price)), *(section(each, wide=wide) for each in reports)],
         summary,
         [Notes("This model cannot know:", _unknown(results[0].model))],
     )

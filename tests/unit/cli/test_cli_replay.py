@@ -128,6 +128,10 @@ def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     assert "all 7 HPAs" in text
     assert "This model cannot know:" in text
     assert "█ both" in text
+    wide = ask(*arguments, "-o", "wide").stdout
+    rows = ("direction flips", "under-provisioned time share", "slack")
+    assert [(row in text, row in wide) for row in rows] == [(False, True)] * 3
+    assert all(row in text for row in ("replica-hours", "time above target", "worst overload", "scale events"))
 
 
 def test_a_forecast_is_printed_as_a_schedule_if_a_season_was_recorded(
