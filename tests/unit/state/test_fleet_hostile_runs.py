@@ -1,99 +1,46 @@
 """Many clusters, some of which lie, cannot write, go away or have settings of their own: what holds for the others."""
 
+from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 
 from schemas.keys import FLEET
-from schemas.settings import ClusterSettings, SettingsSet
+from tests.across_model.__main__ import main
 from tests.kit.crashing import assert_the_same_after_crashes
-from tests.kit.fleet import Fleet
-from tests.unit.state.test_fleet_shares_of_members import busy, huge, idle, lying
-
-MAXIMUM, NAMES = 60, ("east", "north", "west")
+from tests.kit.exploring import ViolationError
+from tests.kit.hostilefleet import HONEST, KINDS, LOAD, MORE, PODS, Hostile, hostile_run
 
 
-class Hostile(Fleet):
-    """Three clusters; `west` does what is drawn, at times. `honest`: those that only tell the truth."""
-
-    honest = ("east", "north")
-
-    def __init__(self, seed: int) -> None:
-        self.random = random = Random(seed)
-        spec: dict[str, Any] = {"spill_after_ms": random.choice([0, 60_000])}
-        spec["away_spill_after_ms"] = random.choice([0, 60_000])
-        super().__init__(
-            {"east": 10, "north": 6, "west": 4},
-            MAXIMUM,
-            weights={"east": 10, "north": 6, "west": 4},
-            rebalance_after_ms=36_000_000,
-            **spec,
-        )
-
-    def disturb(self) -> None:
-        """Draw what west does from now on."""
-        what = self.random.choice(["honest", "idle", "busy", "huge", "cannot write", "away", "settings"])
-        self.deliver = lambda message: [message]
-        self.refusing, self.away = set(), set()
-        match what:
-            case "idle":
-                self.deliver = lying("west", idle)
-            case "busy":
-                self.deliver = lying("west", busy)
-            case "huge":
-                self.deliver = lying("west", huge)
-            case "cannot write":
-                self.refusing = {"west"}
-            case "away":
-                self.away = {"west"}
-            case "settings":
-                period_ms = self.random.choice([5_000, 15_000])
-                body = SettingsSet(cluster="west", settings=ClusterSettings(downscale_stabilization_ms=period_ms * 12))
-                for name in self.logs:
-                    self.add(name, body)
-
-
-def _run(seed: int, periods: int = 40) -> Hostile:
-    run = Hostile(seed)
-    load = {"east": 500, "north": 300, "west": 200}
-    for number in range(periods):
-        if number % 8 == 4:
-            run.disturb()
-        run.period(load)
-    return run
+def test_everything_that_a_cluster_may_do_happens_in_the_runs() -> None:
+    happened: Counter[str] = sum((hostile_run(seed).happened for seed in range(4)), Counter())
+    assert set(happened) == set(KINDS)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_under_a_constant_load_no_honest_cluster_falls_below_what_it_needs(seed: int) -> None:
-    run = Hostile(seed)
-    load = {"east": 500, "north": 300, "west": 200}
-    for number in range(60):
-        if number % 8 == 4:
-            run.disturb()
-        run.period(load)
-        for name, least in (("east", 10), ("north", 6)):
-            assert run.replicas[name] >= least, f"period {number}"
+    hostile_run(seed)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_without_lies_nothing_is_added_without_load(seed: int) -> None:
-    """A member that goes away, cannot write, or has settings of its own."""
+    """A member that goes away or cannot write."""
     run = Hostile(seed)
     for number in range(60):
         if number % 8 == 4:
-            run.away = {"west"} if run.random.random() < 0.5 else set()
-            run.refusing = {"west"} if run.random.random() < 0.5 else set()
-        run.period({"east": 500, "north": 300, "west": 200})
-        assert run.replicas == {"east": 10, "north": 6, "west": 4}, f"period {number}"
+            run.do(*[each for each in ("away", "cannot write") if run.random.random() < 0.5])
+        run.period(LOAD)
+        assert run.replicas == PODS, f"period {number}"
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_share_that_is_not_reached_is_a_step_of_the_decision(seed: int) -> None:
     run = Hostile(seed)
-    run.refusing = {"west"}
+    run.do("cannot write")
     for _ in range(8):
-        run.period({"east": 900, "north": 600, "west": 400})
+        run.period(MORE)
+        run.check(is_constant=False)
     known = run.row(FLEET).fleet
     assert known is not None
     missing = {name for name, share in known.shares.items() if run.replicas[name] < share}
@@ -103,5 +50,21 @@ def test_every_share_that_is_not_reached_is_a_step_of_the_decision(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_crash_changes_a_decision(seed: int) -> None:
-    run = _run(seed)
+    run = hostile_run(seed, constant=40, growing=0)
     assert_the_same_after_crashes(run.logs, Random(seed))
+
+
+def test_what_does_not_hold_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert main(["--model", "hostile", "--runs", "2", "--seed", "7"]) == 0
+    assert "every invariant holds" in capsys.readouterr().out
+    run = Hostile(1)
+    run.replicas[HONEST[0]] = PODS[HONEST[0]] - 1
+    with pytest.raises(ViolationError, match="below what their own metrics keep"):
+        run.check(is_constant=True)
+    run = Hostile(1)
+    run.replicas["west"] += 1
+    with pytest.raises(ViolationError, match="added without load"):
+        run.check(is_constant=True)
+    monkeypatch.setattr("tests.kit.hostilefleet._SHOWN_WITHIN", -1)  # before it can be
+    assert main(["--model", "hostile", "--runs", "1"]) == 1
+    assert "BROKEN: seed 1, period" in capsys.readouterr().out

@@ -1,70 +1,17 @@
 """No cluster of a FleetHPA decides for the others: whatever one says of its own."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from fleethpa.fleet.state import _members
-from schemas.entries import FleetReport, FleetReportItem
 from schemas.keys import FLEET
-from streams.hpa.grouping import Groups
-from streams.hpa.observation import Scale
-from streams.hpa.parts import PartObservation, read_part, written_part
-from streams.state.fleet import Message
 from tests.kit.fleet import PERIOD_MS, Fleet
+from tests.kit.hostilefleet import Lie, busy, huge, idle, lying
 
 MAXIMUM = 60
 PODS = {"east": 20, "west": 2}
-CPU = 1_000
-"""One CPU, in milli-CPU; a pod requests a tenth of it, and the target is half of that."""
-Lie = Callable[[PartObservation], PartObservation]
-
-
-def _groups(part: PartObservation, **fields: int) -> PartObservation:
-    (found,) = part.answers
-    if not isinstance(found, Groups):
-        return part  # it has no pods
-    return structs.replace(part, answers=(structs.replace(found, **fields),))
-
-
-def idle(part: PartObservation) -> PartObservation:
-    """Its two pods request 1,000 CPUs each, and use nothing."""
-    return _groups(part, kept_milli=0, ready_milli=0, ready_request=2_000 * CPU)
-
-
-def busy(part: PartObservation) -> PartObservation:
-    """They use 1,000,000 CPUs."""
-    return _groups(part, kept_milli=1_000_000 * CPU, ready_milli=1_000_000 * CPU)
-
-
-def huge(part: PartObservation) -> PartObservation:
-    """Its scale says 1,000,000 replicas."""
-    assert isinstance(part.scale, Scale)
-    return structs.replace(part, scale=structs.replace(part.scale, spec_replicas=1_000_000))
-
-
-def lying(name: str, lie: Lie, most: int | None = None) -> Callable[[Message], list[Message]]:
-    """Change what a cluster reports on itself; the others tell the truth."""
-
-    def deliver(message: Message) -> list[Message]:
-        body = message.body
-        if not isinstance(body, FleetReport) or body.member != name:
-            return [message]
-        items = [_changed(item) for item in body.items]
-        return [structs.replace(message, body=structs.replace(body, items=items))]
-
-    def _changed(item: FleetReportItem) -> FleetReportItem:
-        part = lie(read_part(item.part))
-        assert isinstance(part.scale, Scale)
-        claimed = part.scale.spec_replicas
-        if claimed == 1_000_000:
-            return structs.replace(item, part=written_part(part), replicas=claimed, most=claimed)
-        return structs.replace(item, part=written_part(part))
-
-    return deliver
 
 
 def begun(**fleet: Any) -> Fleet:
