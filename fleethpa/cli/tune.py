@@ -144,7 +144,7 @@ _ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
 )
 """What is asked first."""
 _MORE_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
-    ("replica-hours / oracle's", lambda side: "-" if (ratio := side.scores.oracle_ratio) is None else f"{ratio:.2f}"),
+    ("replica-hours / ideal", lambda side: "-" if (ratio := side.scores.ideal_ratio) is None else f"{ratio:.2f}"),
     ("slack", lambda side: _percent(side.scores.slack)),
     ("instability", lambda side: _percent(side.scores.instability)),
 )

@@ -118,9 +118,8 @@ _SCORES: Final = (
     _Measure("instability", "instability", _percent, _points),
     _Measure("adaptations per hour", "adaptations_per_hour", _hours, _difference),
     _Measure("slack", "slack", _percent, _points),
-    _Measure("replica-hours of an oracle", "oracle_replica_hours", _hours, _difference),
-    _Measure("  with start-up delay", "oracle_with_start_up_replica_hours", _hours, _difference),
-    _Measure("replica-hours / oracle's", "oracle_ratio", _hours, _difference),
+    _Measure("replica-hours of the ideal autoscaler", "ideal_replica_hours", _hours, _difference),
+    _Measure("replica-hours / ideal", "ideal_ratio", _hours, _difference),
 )
 """The scores of the literature."""
 

@@ -15,6 +15,7 @@ from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start_up
+from streams.analysis.ideal import recorded_ideal
 from streams.analysis.load import load_samples, need, serving_at
 from streams.analysis.measures import Measures, Moment, Scores, measure, scores
 from streams.analysis.podbase import base_per_pod
@@ -213,7 +214,7 @@ def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
     begin = start_up(inputs)
     recorded = recorded_moments(inputs)
     deployed = ClosedLoop(None, begin.ms).run(inputs)
-    made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs), begin.ms)
+    made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs))
     last = inputs[-1]
     return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
 
@@ -229,21 +230,16 @@ def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
         final, wanted = each.recorded.final, each.candidate.final
         recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
         moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
-    made = _compared("open", [each.inputs for each in compared], tried, recorded, moments, 0)
+    made = _compared("open", [each.inputs for each in compared], tried, recorded, moments)
     return structs.replace(made, agreed=sum(each.agrees for each in compared))
 
 
 def _compared(
-    model: Model,
-    inputs: Sequence[EvaluationInputs],
-    tried: Tried,
-    recorded: list[Moment],
-    moments: list[Moment],
-    start_up_ms: int,
+    model: Model, inputs: Sequence[EvaluationInputs], tried: Tried, recorded: list[Moment], moments: list[Moment]
 ) -> Backtest:
     """What both models have in common: measures and scores of two series."""
     last = inputs[-1]
-    own, was = tried.autoscaler, last.autoscaler
+    ideal = recorded_ideal(inputs)
     at_recorded = _at_recorded(last, tried, recorded, moments)
     return Backtest(
         hpa=tried.hpa,
@@ -253,16 +249,12 @@ def _compared(
         until_ms=last.now_ms,
         recorded=measure(recorded, _tolerance(last), last.period_ms),
         candidate=measure(moments, _tolerance(tried.on(last)), last.period_ms),
-        recorded_scores=scores(recorded, last.period_ms, was.min_replicas, was.max_replicas, start_up_ms),
-        candidate_scores=scores(moments, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms),
+        recorded_scores=scores(recorded, last.period_ms, ideal),
+        candidate_scores=scores(moments, last.period_ms, ideal),
         recorded_moments=recorded,
         candidate_moments=moments,
         candidate_at_recorded_target=measure(at_recorded, _tolerance(last), last.period_ms) if at_recorded else None,
-        candidate_scores_at_recorded_target=(
-            scores(at_recorded, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms)
-            if at_recorded
-            else None
-        ),
+        candidate_scores_at_recorded_target=(scores(at_recorded, last.period_ms, ideal) if at_recorded else None),
     )
 
 

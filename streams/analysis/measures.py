@@ -126,9 +126,8 @@ class Scores(Struct, frozen=True, kw_only=True, rename="camel"):
     `under_accuracy`, `over_accuracy`: mean of what is missing, or too much, in units of the demand. `under_share`,
     `over_share`: share of time with too few, or too many, replicas. `instability`: share of time in which demand and
     supply move in opposite directions. `adaptations_per_hour`: changes of the count. `slack`: 1 minus used over
-    allocated, both summed over time. `oracle_replica_hours`: what an oracle that knows the load would have run within
-    the spec's bounds; with `…_with_start_up` it also starts pods early enough to be ready. `replica_hours`: what ran,
-    over the same time.
+    allocated, both summed over time. `ideal_replica_hours`: what the ideal autoscaler (`streams.analysis.ideal`) would
+    have run; `replica_hours`: what ran, over the same time.
     """
 
     hours: float
@@ -140,13 +139,12 @@ class Scores(Struct, frozen=True, kw_only=True, rename="camel"):
     adaptations_per_hour: float
     slack: float
     replica_hours: float
-    oracle_replica_hours: float
-    oracle_with_start_up_replica_hours: float
+    ideal_replica_hours: float
 
     @property
-    def oracle_ratio(self) -> float | None:
-        """Replica-hours over those of the oracle with start-up; None where the oracle needs none."""
-        return self.replica_hours / self.oracle_with_start_up_replica_hours if self.oracle_replica_hours else None
+    def ideal_ratio(self) -> float | None:
+        """Replica-hours over those of the ideal autoscaler; None where no load is known."""
+        return self.replica_hours / self.ideal_replica_hours if self.ideal_replica_hours else None
 
 
 def demand(need: float) -> int:
@@ -185,16 +183,13 @@ def oracle(moments: Sequence[Moment], least: int, most: int, start_up_ms: int = 
     return found
 
 
-def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, start_up_ms: int = 0) -> Scores:
-    """Score a series of moments, each of which holds until the next.
+def scores(moments: Sequence[Moment], period_ms: int, ideal: Sequence[int | None]) -> Scores:
+    """Score a series of moments, each of which holds until the next. `ideal`: replicas of the ideal autoscaler then.
 
     Demand is not bounded: replicas that a spec's maximum refuses are missing, those that its minimum keeps are too
-    many. The oracle is bounded by `least` and `most`, as the spec is. Supply is what is ready; costs and slack count
-    what runs.
+    many. Supply is what is ready; costs and slack count what runs.
     """
-    with_start_up = oracle(moments, least, most, start_up_ms)
-    without = oracle(moments, least, most)
-    sums = dict.fromkeys(("time", "under", "over", "under_time", "over_time", "used", "ran", "oracle", "early"), 0.0)
+    sums = dict.fromkeys(("time", "under", "over", "under_time", "over_time", "used", "ran", "ideal"), 0.0)
     for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(_times(moments), period_ms), strict=True)):
         if moment.need is None:
             continue
@@ -207,8 +202,7 @@ def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, sta
         sums["over_time"] += span_ms if idle else 0
         sums["used"] += min(moment.need, moment.replicas) * span_ms
         sums["ran"] += moment.replicas * span_ms
-        sums["oracle"] += (without[index] or 0) * span_ms
-        sums["early"] += (with_start_up[index] or 0) * span_ms
+        sums["ideal"] += (ideal[index] or 0) * span_ms
     time_ms = sums["time"]
     if not time_ms:
         return Scores(**dict.fromkeys(Scores.__struct_fields__, 0.0))
@@ -223,8 +217,7 @@ def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, sta
         adaptations_per_hour=sum(a.replicas != b.replicas for a, b in pairwise(moments)) / hours,
         slack=1 - sums["used"] / sums["ran"] if sums["ran"] else 0.0,
         replica_hours=sums["ran"] / 3_600_000,
-        oracle_replica_hours=sums["oracle"] / 3_600_000,
-        oracle_with_start_up_replica_hours=sums["early"] / 3_600_000,
+        ideal_replica_hours=sums["ideal"] / 3_600_000,
     )
 
 

@@ -9,8 +9,8 @@ way that its step adds and no step before it has covered. So the causes add up t
 replica-milliseconds.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
@@ -19,9 +19,9 @@ from schemas.decisions import WITHIN_TOLERANCE
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.analysis.closedloop import StartUp, StartUpClock
-from streams.analysis.load import MetricNeed, capacity_of, needs, serving_at
+from streams.analysis.ideal import Capacities, at_capacity, capacities, ideal
+from streams.analysis.load import MetricNeed, needs, serving_at
 from streams.analysis.measures import Moment, oracle, spans_ms
-from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
@@ -232,8 +232,11 @@ def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret
 
 def _judged(steps: Sequence[RegretStep], spans: Sequence[int], start_up: StartUp) -> Iterator[_Judged]:
     loads = _loads(steps)
-    at_capacity, at_target = _moments(steps, loads, _capacities(steps)), _moments(steps, loads, {})
-    now, early = oracle(at_capacity, 1, MAX_INT32), oracle(at_capacity, 1, MAX_INT32, start_up.ms)
+    full, at_target = (
+        _moments(steps, loads, capacities((each.generation, each.needs, each.high) for each in steps)),
+        _moments(steps, loads, {}),
+    )
+    now, early = ideal(each.need for each in full), oracle(full, 1, MAX_INT32, start_up.ms)
     wanted = oracle(at_target, 1, MAX_INT32, start_up.ms)
     in_force = steps[0].levels
     for index, (step, span_ms) in enumerate(zip(steps, spans, strict=True)):
@@ -290,31 +293,14 @@ def _loads(steps: Sequence[RegretStep]) -> list[RegretStep | None]:
     return found
 
 
-def _capacities(steps: Sequence[RegretStep]) -> dict[tuple[int, int], float]:
-    """By generation and metric: what a pod carries, as a multiple of the target."""
-    ratios: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
-    last: dict[tuple[int, int], tuple[MetricSpec, float]] = {}
-    for step in steps:
-        for need in step.needs:
-            key = step.generation, need.index
-            last[key] = need.spec, step.high
-            if need.ratio is not None:
-                ratios[key].append(need.ratio)
-    return {key: capacity_of(spec, ratios[key], high) for key, (spec, high) in last.items()}
-
-
-def _moments(
-    steps: Sequence[RegretStep], loads: Sequence[RegretStep | None], capacities: Mapping[tuple[int, int], float]
-) -> list[Moment]:
+def _moments(steps: Sequence[RegretStep], loads: Sequence[RegretStep | None], known: Capacities) -> list[Moment]:
     """The steps with the load in pods: at capacity where that is given, else at target."""
     return [
         Moment(
             step.time_ms,
             step.replicas,
             step.ready,
-            None
-            if seen is None
-            else max(each.pods / capacities.get((seen.generation, each.index), 1.0) for each in seen.needs),
+            None if seen is None else at_capacity(seen.needs, seen.generation, known),
             False,
         )
         for step, seen in zip(steps, loads, strict=True)

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from fleethpa.simulator.model import SimulatedWorkload
 from streams.analysis.candidate import candidate
+from streams.analysis.ideal import ideal
 from streams.analysis.measures import Moment, Scores, scores
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 from tests.kit.loads import TraceLoad, read_trace
@@ -72,7 +73,7 @@ def play(load: TraceLoad, tried: dict[str, Any], seconds: int) -> Scores:
         )
 
     live(load, candidate(HPA, tried), seconds, look, step_s=STEP_S)
-    return scores(moments, STEP_S * 1_000, tried["minReplicas"], most, START_UP_MS)
+    return scores(moments, STEP_S * 1_000, ideal(each.need for each in moments))
 
 
 def all_played(files: list[Path]) -> Iterator[Played]:
@@ -86,7 +87,7 @@ def all_played(files: list[Path]) -> Iterator[Played]:
 def row(found: Played) -> str:
     """One line of the table."""
     s = found.scores
-    ratio = f"{s.oracle_ratio:.2f}" if s.oracle_ratio is not None else "-"
+    ratio = f"{s.ideal_ratio:.2f}" if s.ideal_ratio is not None else "-"
     return (
         f"| {found.trace} | {found.policy} | {s.replica_hours:.1f} | {ratio} | {s.under_accuracy:.2%} | "
         f"{s.over_accuracy:.0%} | {s.under_share:.2%} | {s.over_share:.1%} | {s.instability:.2%} | "
@@ -99,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.policies", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of traces (default: the project's)")
     asked = parser.parse_args()
-    head = "trace | spec | replica-hours | / oracle's | θU | θO | τU | τO | instability | adaptations/h | slack"
+    head = "trace | spec | replica-hours | / ideal | θU | θO | τU | τO | instability | adaptations/h | slack"
     sys.stdout.write(f"| {head} |\n|---|---|{'--:|' * 9}\n")
     for found in all_played(trace_files(asked.traces)):
         sys.stdout.write(row(found) + "\n")

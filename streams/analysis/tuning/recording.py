@@ -16,6 +16,7 @@ from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed, condensed
 from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.closedloop import StartUp
+from streams.analysis.ideal import recorded_ideal
 from streams.analysis.load import MetricNeed, capacity_of, cycle_ms, needs
 from streams.analysis.measures import Scores, spans_ms
 from streams.analysis.podbase import base_per_pod
@@ -161,6 +162,8 @@ class TunedPast(Struct):
     bounds: list[str]
     may_raise_target: bool
     may_lower_min: bool
+    ideal: list[int | None]
+    """Replicas of the ideal autoscaler at each evaluation."""
 
     @property
     def utilization(self) -> bool:
@@ -216,6 +219,7 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
         bounds=[],
         may_raise_target=True,
         may_lower_min=True,
+        ideal=recorded_ideal(inputs),
     )
     _check_hidden(world, ratios, high)
     _check_saturated(world, sorted(carried), high)

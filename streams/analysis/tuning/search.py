@@ -343,18 +343,17 @@ def _evidence(world: TunedPast, tried: Candidate) -> _Evidence:
     """A spec in the closed loop over the whole recording."""
     moments = ClosedLoop(tried, world.start_up.ms).run(world.inputs)
     return _Evidence(
-        first=_side(world, tried, moments, 0, world.split),
-        rest=_side(world, tried, moments, world.split, len(moments)),
+        first=_side(world, moments, 0, world.split),
+        rest=_side(world, moments, world.split, len(moments)),
         whole=outcome_of(world.series, moments, world.capacity, block_ms=block_ms(world.series.times_ms)),
     )
 
 
-def _side(world: TunedPast, tried: Candidate, moments: list[Moment], begin: int, end: int) -> Side:
+def _side(world: TunedPast, moments: list[Moment], begin: int, end: int) -> Side:
     """Load at the deployed target, capacity the same for every spec."""
     part = world.series.part(begin, end)
     own = moments[begin:end]
     made = outcome_of(part, own, world.capacity)
-    least, most = tried.autoscaler.min_replicas, tried.autoscaler.max_replicas
     loads = [
         None if tuned is None else max(tuned, other or 0.0) / world.capacity
         for tuned, other in zip(part.tuned, part.others, strict=True)
@@ -366,7 +365,7 @@ def _side(world: TunedPast, tried: Candidate, moments: list[Moment], begin: int,
         overload=made.overload,
         worst=made.worst,
         scale_events=made.scale_events,
-        scores=scores(same, world.inputs[-1].period_ms, least, most, world.start_up.ms),
+        scores=scores(same, world.inputs[-1].period_ms, world.ideal[begin:end]),
     )
 
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.analysis.measures import Moment, by_hours, demand, oracle, scores
+from streams.analysis.backtest import backtest
+from streams.analysis.candidate import candidate
+from streams.analysis.ideal import ideal, recorded_ideal
+from streams.analysis.measures import Moment, Scores, by_hours, demand, oracle, scores, spans_ms
+from streams.analysis.regret import RegretReader
+from streams.history.evaluations import Evaluated
+from tests.bench.closed_loop import SHAPES
+from tests.bench.simulated_hpa import HPA, live, spec
 
 PERIOD_MS = 60_000
 HOUR = [index * PERIOD_MS for index in range(60)]
@@ -18,16 +25,20 @@ def series(*steps: tuple[int, float | None, int, int]) -> list[Moment]:
     return moments
 
 
+def scored(moments: list[Moment]) -> Scores:
+    return scores(moments, PERIOD_MS, ideal(each.need for each in moments))
+
+
 def test_perfect_supply_has_no_fault() -> None:
-    found = scores(series((60, 4.0, 4, 4)), PERIOD_MS, 1, 10)
+    found = scored(series((60, 4.0, 4, 4)))
 
     assert (found.under_accuracy, found.over_accuracy, found.under_share, found.over_share) == (0, 0, 0, 0)
-    assert (found.hours, found.replica_hours, found.oracle_replica_hours, found.slack) == (1, 4, 4, 0)
-    assert found.oracle_ratio == 1
+    assert (found.hours, found.replica_hours, found.ideal_replica_hours, found.slack) == (1, 4, 4, 0)
+    assert found.ideal_ratio == 1
 
 
 def test_half_an_hour_with_half_of_the_pods() -> None:
-    found = scores(series((30, 4.0, 2, 2), (30, 4.0, 4, 4)), PERIOD_MS, 1, 10)
+    found = scored(series((30, 4.0, 2, 2), (30, 4.0, 4, 4)))
 
     assert found.under_accuracy == pytest.approx(0.25)  # half of the demand is missing for half of the time
     assert found.under_share == pytest.approx(0.5)
@@ -36,27 +47,27 @@ def test_half_an_hour_with_half_of_the_pods() -> None:
 
 
 def test_twice_the_pods_all_the_time() -> None:
-    found = scores(series((60, 2.0, 4, 4)), PERIOD_MS, 1, 10)
+    found = scored(series((60, 2.0, 4, 4)))
 
     assert (found.over_accuracy, found.over_share, found.slack) == (1, 1, 0.5)
 
 
-def test_replicas_that_min_replicas_demands_are_too_many_for_the_load_and_right_for_the_oracle() -> None:
-    found = scores(series((60, 2.0, 4, 4)), PERIOD_MS, 4, 10)
+def test_replicas_that_min_replicas_demands_are_too_many_for_the_ideal_too() -> None:
+    found = scored(series((60, 2.0, 4, 4)))
 
     assert (found.over_share, found.over_accuracy) == (1, 1)
-    assert found.oracle_ratio == 1
+    assert found.ideal_ratio == 2
 
 
 def test_a_pod_that_starts_is_paid_for_and_supplies_nothing() -> None:
-    found = scores(series((60, 4.0, 2, 4)), PERIOD_MS, 1, 10)
+    found = scored(series((60, 4.0, 2, 4)))
 
     assert (found.under_accuracy, found.over_share, found.replica_hours) == (0.5, 0, 4)
 
 
 def test_several_hpas_are_weighed_by_their_time_and_their_replicas() -> None:
-    one = scores(series((60, 4.0, 2, 2)), PERIOD_MS, 1, 10)
-    other = scores(series((20, 2.0, 4, 4)), PERIOD_MS, 1, 10)
+    one = scored(series((60, 4.0, 2, 2)))
+    other = scored(series((20, 2.0, 4, 4)))
     both = by_hours([one, other])
 
     assert both.under_accuracy == pytest.approx(0.5 * 60 / 80)
@@ -65,29 +76,29 @@ def test_several_hpas_are_weighed_by_their_time_and_their_replicas() -> None:
     assert by_hours([]).hours == 0
 
 
-def test_load_beyond_the_maximum_is_missing_while_the_oracle_stays_within_it() -> None:
-    found = scores(series((60, 8.0, 4, 4)), PERIOD_MS, 1, 4)
+def test_load_beyond_the_maximum_is_missing_and_the_ideal_runs_it() -> None:
+    found = scored(series((60, 8.0, 4, 4)))
 
     assert found.under_accuracy == pytest.approx(0.5)
-    assert found.oracle_replica_hours == 4
+    assert found.ideal_replica_hours == 8
 
 
 def test_opposite_movements_are_instability_and_lagging_ones_are_not() -> None:
     apart = series((30, 2.0, 4, 4), (1, 4.0, 2, 2), (29, 4.0, 2, 2))
     lagging = series((30, 2.0, 2, 2), (5, 4.0, 2, 2), (25, 4.0, 4, 4))
 
-    assert scores(apart, PERIOD_MS, 1, 10).instability == pytest.approx(1 / 60)
-    assert scores(lagging, PERIOD_MS, 1, 10).instability == 0
+    assert scored(apart).instability == pytest.approx(1 / 60)
+    assert scored(lagging).instability == 0
 
 
 def test_time_without_known_load_is_left_out() -> None:
-    found = scores(series((30, None, 9, 9), (30, 2.0, 2, 2)), PERIOD_MS, 1, 10)
+    found = scored(series((30, None, 9, 9), (30, 2.0, 2, 2)))
 
     assert (found.hours, found.replica_hours, found.over_share) == (0.5, 1, 0)
 
 
 def test_nothing_known_scores_nothing() -> None:
-    assert scores(series((3, None, 1, 1)), PERIOD_MS, 1, 2).hours == 0
+    assert scored(series((3, None, 1, 1))).hours == 0
 
 
 @pytest.mark.parametrize(
@@ -114,3 +125,25 @@ def test_an_oracle_with_start_up_is_the_maximum_of_its_window(needs: list[float 
     ]
 
     assert oracle(moments, 2, 30, periods * PERIOD_MS) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_ideal_of_an_hpa_is_one_number_whatever_is_tried_and_wherever_it_is_said(shape: str) -> None:
+    deployed = candidate(HPA, spec())
+    inputs = live(SHAPES[shape], deployed, 1_800, lambda _: None)
+    events = [Evaluated(each, b"") for each in inputs]
+    spans = spans_ms([each.now_ms for each in inputs], inputs[-1].period_ms)
+    own = recorded_ideal(inputs)
+    hours = sum((count or 0) * span_ms for count, span_ms in zip(own, spans, strict=True)) / 3_600_000
+    assert hours
+    for tried in (spec(target=80), spec(most=5), spec(least=9)):
+        made = backtest(events, candidate(HPA, tried), "closed")
+        assert made.recorded_scores.ideal_replica_hours == pytest.approx(hours)
+        assert made.candidate_scores.ideal_replica_hours == pytest.approx(hours)
+    reader = RegretReader(HPA)
+    for each in inputs:
+        reader.add(each)
+    found = reader.regret()
+    assert found is not None
+    assert found.carried_ms == 0
+    assert found.oracle / 3_600_000 == pytest.approx(hours)
