@@ -236,6 +236,7 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
             "name": view.name,
             "style": (listing.style(view) if listing.style else "") or "green",
             "cells": {column.header: column.cell(view) for column in listing.columns},
+            "has_watch_problem": bool(view.problems),
         }
         for view in listing.items
     ]

@@ -224,7 +224,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     modes = Counter(view.mode for view in views)
     others = ", ".join(f"{modes[mode]:,} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
     yield Tile("HPAs", f"{len(views):,}", others)
-    yield _replicas(views)
+    yield _replicas(state, views)
     yield _changes(state, views)
     yield _saturated(views)
     yield _held([{problem.label for problem in view.problems} for view in views])
@@ -238,12 +238,14 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
         yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
 
 
-def _replicas(views: Sequence[HpaView]) -> Tile:
+def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
     statuses = [view.status for view in views if view.fleet is None]  # a FleetHPA's replicas are in its clusters
     current: list[int] = [status.get("currentReplicas") or 0 for status in statuses]
     wanted: list[int] = [status.get("desiredReplicas") or 0 for status in statuses]
     moves = [after - before for before, after in zip(current, wanted, strict=True) if after]
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
+    if state.is_last_known:
+        return Tile("Replicas", f"{sum(current):,}", "as last known")
     asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
     return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
 

@@ -218,6 +218,8 @@ def test_while_ingest_hangs_nothing_is_up_and_the_hung_process_is_the_verdict() 
         cluster.is_cut_off = True
     found = strip_view(state, None, NOON_MS + 94_000)
     assert {tile.name: (tile.value, tile.about) for tile in found["tiles"]}["Clusters"] == ("?/2", "not known now")
+    assert {tile.name: tile.about for tile in found["tiles"]}["Replicas"] == "as last known"
+    assert not any(row["has_watch_problem"] for row in found["strip"])
     assert {(row["cells"]["STATE"], row["cells"]["REPORTED"]) for row in found["strip"]} == {("unknown", "99s")}
     assert "green" not in {row["style"] for row in found["strip"]}
     assert verdict(state) == "Ingest hangs or does not run: 2 HPAs shown as last known."
