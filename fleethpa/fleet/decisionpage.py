@@ -110,6 +110,17 @@ class Explanation:
     would: Sequence[tuple[str, str, str]]
 
     @property
+    def notices(self) -> list[str]:
+        """What else was going on, a text each with the command that comes next."""
+        found: list[str] = []
+        for label, text in self.around:
+            if label or not found:
+                found.append(f"{label} {text}".strip())
+            else:
+                found[-1] = f"{found[-1]}. {text}"
+        return found
+
+    @property
     def winner(self) -> str:
         """The bare name of the metric that decided; empty where none did."""
         return words.short(self.decision.selected_metric)

@@ -165,6 +165,9 @@ def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:
     """Whether outcomes of writes to a cluster cannot come, so that a missing one is not a problem of its HPA."""
+    hung = list(hung)
     if any(each.process in ("ingest", "decider") for each in hung):
+        return True
+    if cluster.has_agent and any(each.process == "router" for each in hung):  # its agent gets no decisions
         return True
     return cluster.served is not None and cluster.clock_ms - cluster.served.reported_ms > REPORT_DUE_MS

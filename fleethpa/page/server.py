@@ -404,6 +404,7 @@ class PageServer:
             "clock_ms": state.clock_ms,
             "remarks": [hinted(each, self._options) for each in state.remarks],
             "ills": state.ills,
+            "is_last_known": state.is_last_known,
             "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
             "problem_since": rfc3339(self.reader.since_ms),
@@ -418,7 +419,16 @@ class PageServer:
     def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
         """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
-        found |= {"at": "", "path": "", "section": "", "live": False, "problem": "", "remarks": [], "ills": ()}
+        found |= {
+            "at": "",
+            "path": "",
+            "section": "",
+            "live": False,
+            "problem": "",
+            "remarks": [],
+            "ills": (),
+            "is_last_known": False,
+        }
         return rendered(self._templates, "message.html", found, status)
 
     @web.middleware

@@ -10,6 +10,7 @@ milli nearer to the recorded one still gives the recorded answer. Varied are, in
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -17,7 +18,7 @@ from msgspec import Struct, structs
 from schemas.decisions import TOLERANCE
 from streams.analysis.answer import Answer, answer, with_answer, without
 from streams.hpa import autoscaler as kinds
-from streams.hpa.autoscaler import MetricSpec
+from streams.hpa.autoscaler import Autoscaler, MetricSpec
 from streams.hpa.evaluation import Calculation
 from streams.hpa.grouping import is_unready
 from streams.hpa.metrics import evaluate_metric, tolerance_band
@@ -238,7 +239,7 @@ def _of_metrics(inputs: EvaluationInputs, recorded: Answer) -> Iterator[Flip | U
         if number is None or not 0 <= number.now < LARGEST:
             continue
         search = _Search(inputs, number, recorded, _final)
-        alone = _Search(inputs, number, recorded, _asked)
+        alone = _Search(inputs, number, recorded, partial(_asked, inputs.autoscaler))
         for direction in ("lower", "higher"):
             found = search.flip(direction)
             if isinstance(found, Unmoved) and "StabilizationWindow" in found.limits:
@@ -251,9 +252,10 @@ def _final(made: Answer) -> int:
     return made.final
 
 
-def _asked(made: Answer) -> int:
-    """What the metrics ask for, before any limit."""
-    return made.final if made.evaluation.proposal is None else made.evaluation.proposal
+def _asked(spec: Autoscaler, made: Answer) -> int:
+    """What the metrics ask for, within the spec's bounds: before windows and all other limits."""
+    asked = made.final if made.evaluation.proposal is None else made.evaluation.proposal
+    return min(max(asked, spec.min_replicas), spec.max_replicas)
 
 
 _OF_ADDITIONS = frozenset({"MaxReplicas", "ScaleUpPolicy", "ScaleUpLimit", "AdditionBudget", "CapacityGroup"})

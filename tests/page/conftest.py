@@ -180,7 +180,7 @@ class TroubledStack:
             time.sleep(4)  # what fleethpa does against it takes an evaluation
         self.switch("north/api", do="stop")
         wanted = {
-            "east/shop/checkout": "maxReplicas",
+            "east/shop/checkout": "saturated: at max 12",
             "west/shop/checkout": "no metrics",
             "east/shop/search": "INC-42",
             "east/shop/web": "http_request_per_second",

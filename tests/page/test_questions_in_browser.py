@@ -23,7 +23,7 @@ def open_hpa(page: Page, stack: TroubledStack, name: str) -> None:
 def test_what_needs_attention_now(page: Page, stack: TroubledStack) -> None:
     page.goto(stack.address)
     in_view(page.get_by_text(re.compile(r"\d+ HPAs of \d+ need a look|\d+ of \d+ need a look")).first)
-    for text in ("maxReplicas", "INC-42", "http_request_per_second", "undo each other", "no metrics"):
+    for text in ("saturated", "INC-42", "http_request_per_second", "undo each other", "no metrics"):
         in_view(page.locator(".causes li", has_text=text).first)
     in_view(page.locator(".causes li", has_text="north").filter(has_text="API server").first)
 

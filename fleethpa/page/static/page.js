@@ -7,10 +7,10 @@
   // --- frozen view: while it is on, what comes in changes nothing -----------------------------------------------------------
   let paused = false;
   const pause = document.getElementById("pause");
-  // Nothing is called live while a part of fleethpa hangs or a cluster is away.
+  // Nothing is called live while all of it is only the last that was known.
   const named = () => {
-    const isIll = document.querySelector("#state[data-ill]");
-    if (pause) pause.textContent = paused ? "Frozen view" : isIll ? "Last known" : "Live";
+    const isOld = document.querySelector("#state[data-old]");
+    if (pause) pause.textContent = paused ? "Frozen view" : isOld ? "Last known" : "Live";
   };
   document.addEventListener("htmx:afterSettle", () => named());
   pause?.addEventListener("click", () => {

@@ -235,6 +235,14 @@ def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
     assert [problem.label for problem in hpa.problems] == ([] if is_lost else ["write failed"])
 
 
+def test_a_missing_outcome_is_no_problem_where_an_agent_gets_no_decisions() -> None:
+    router = [HungProcess("router", 0, "the router hangs", "fleethpa run router")]
+    view = cluster("west")
+    assert not unanswered(router, view)
+    view.agent = AgentRow(incarnation=1)
+    assert unanswered(router, view)
+
+
 def test_where_no_reconciler_serves_a_cluster_its_hpas_say_so_and_not_that_writes_fail() -> None:
     condition = {"type": "AbleToScale", "status": "False", "reason": "FailedUpdateScale", "message": NO_OUTCOME}
     body = {"spec": {"minReplicas": 1, "maxReplicas": 9}, "status": {"conditions": [condition]}}
