@@ -122,8 +122,8 @@ async def _two_clusters(run: Clusters, loads: int) -> None:
         await run.say(topics.SPECS, cluster, member)
         await run.report(cluster)
 
-    # At a target of 50 milli-CPU for each replica; the first wants more than the maximum, which is divided equally. With
-    # less, no cluster loses what its own metrics alone would keep.
+    # At a target of 50 milli-CPU for each replica; the first wants more than the maximum, which is divided equally.
+    # With less, no cluster loses what its own metrics alone would keep.
     for east, west, replicas in ((900, 100, (5, 5)), (300, 100, (5, 3)), (50, 150, (1, 3)))[:loads]:
         run.load = {"east": east, "west": west}
         await run.until(dict(zip(CLUSTERS, replicas, strict=True)))
