@@ -14,6 +14,7 @@ from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
+from fleethpa.frame.errors import usage
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
@@ -63,13 +64,21 @@ async def _regrets(
         state = await read_state(past)
         views = alone(chosen_some(state, selection), "regret", session.note)
         made: dict[object, Regret | None] = {}
+        refused: list[str] = []
         wanted = {view.id for view in views}
         async with aclosing(readers_by_hpa(past, wanted, window, RegretReader, faults=faults)) as parts:
             async for readers in parts:
                 for hpa, reader in readers.items():
                     with faults.of(hpa):
-                        made[hpa] = None if hpa in faults else reader.regret()
+                        base = None if hpa in faults else reader.base()
+                        if base is not None:
+                            refused.append(f"{hpa}: {base.text}")
+                        made[hpa] = None if hpa in faults or base is not None else reader.regret()
     found = [each for view in views if (each := made.get(view.id)) is not None]
+    if refused and not found:
+        raise usage(refused[0])
+    for text in refused:
+        session.warn(f"left out: {text}")
     if not found and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
     return found, price_for(given, state.settings, {each.hpa.cluster for each in found}, session.note)

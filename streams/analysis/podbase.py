@@ -103,7 +103,11 @@ def base_per_pod(inputs: Sequence[EvaluationInputs]) -> PodBase | None:
         inputs: evaluations of one HPA, oldest first, also condensed ones.
     """
     asked = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
-    high = tolerance_band(inputs[-1].autoscaler, inputs[-1].settings)[1] if inputs else 1.0
+    return base_of(asked, tolerance_band(inputs[-1].autoscaler, inputs[-1].settings)[1] if inputs else 1.0)
+
+
+def base_of(asked: Sequence[Sequence[MetricNeed]], high: float) -> PodBase | None:
+    """Return the same from what the metrics asked for at each evaluation. `high`: the upper end of the tolerance."""
     leads = [max(row, key=lambda need: need.pods) for row in asked if row]
     by_spec: dict[tuple[str, str, int], list[MetricNeed]] = {}
     for row in asked:

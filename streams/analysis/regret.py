@@ -22,6 +22,7 @@ from streams.analysis.closedloop import StartUp, StartUpClock
 from streams.analysis.ideal import Capacities, at_capacity, capacities, ideal
 from streams.analysis.load import MetricNeed, needs, serving_at
 from streams.analysis.measures import Moment, oracle, spans_ms
+from streams.analysis.podbase import PodBase, base_of
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
@@ -147,6 +148,10 @@ class RegretReader:
                 generation=inputs.generation,
             )
         )
+
+    def base(self) -> PodBase | None:
+        """Return the metric whose total grows with the pods: what another count would have needed is not known then."""
+        return base_of([each.needs for each in self.steps], self.steps[-1].high) if self.steps else None
 
     def regret(self) -> Regret | None:
         """Judge what was read; None: there was no evaluation with a known scale."""
