@@ -21,6 +21,7 @@ from tests.kafka.chaos.harness import Tally, deal, run_all
 from tests.kafka.chaos.jumps import count_steps, with_jumps
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kit.decider_process import Read, append_log, count_decisions, first_difference, read_decisions, read_log
+from tests.kit.hostilefleet import hostile_run
 from tests.kit.playback import Log, TimedRecord, fold, make_log
 
 RUN_FAULTS = 20
@@ -146,6 +147,19 @@ def _repeated(stored: Sequence[TimedRecord], fed: Sequence[TimedRecord], number:
     return len(stored) - len(fed)
 
 
+def made_log(seed: int, minutes: float, hpas: int) -> Log:
+    """The log of a run: of HPAs by themselves, and behind it, at the end of each partition, that of a FleetHPA one of
+    whose clusters lies, cannot write, goes away and has settings of its own.
+    """
+    log = make_log(partitions=PARTITIONS, minutes=minutes, hpas=hpas, seed=seed)
+    whole = {number: made.records for number, made in enumerate(hostile_run(seed).logs.values())}
+    later_ms = max(records[-1].timestamp_ms for records in log.values()) - min(made[0][1] for made in whole.values())
+    return {
+        number: [*records, *(TimedRecord(time_ms + later_ms, value) for _, time_ms, value in whole.get(number, ()))]
+        for number, records in log.items()
+    }
+
+
 async def run_once(
     *, seed: int, names: Sequence[str], minutes: float, hpas: int, tally: Tally, module: str, folder: Path
 ) -> None:
@@ -155,7 +169,7 @@ async def run_once(
         AssertionError: as `ChaosRun.run`.
     """
     rng = random.Random(seed)
-    log = make_log(partitions=PARTITIONS, minutes=minutes, hpas=hpas, seed=seed)
+    log = made_log(seed, minutes, hpas)
     if seed % 4 in (1, 2):
         log = with_jumps(log, rng)
     with KafkaBroker(folder / "kafka") as broker:

@@ -8,13 +8,16 @@ from collections.abc import Awaitable, Callable
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from fleethpa.simulator.model import ConstantLoad
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from streams.decider.tail import Exit
+from tests.kafka.chaos.wholes import WHOLES, check_wholes, swing_wholes
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.fleet import DECIDER_SESSION_S, Rig
 from tests.kafka.losses import cut, lose_changelog, truncate_changelog
 from tests.kafka.run_reading import read_topic
+from tests.kit.clusters import Denial, FaultyCluster
 
 Fault = Callable[[Rig, random.Random], Awaitable[None]]
 
@@ -164,6 +167,52 @@ async def clock_jumps(rig: Rig, rng: random.Random) -> None:
     rig.log_time_stands_until = time.monotonic() + ahead_s
 
 
+def _member(rig: Rig, rng: random.Random) -> FaultyCluster:
+    found = rng.choice(list(rig.world.fleet.clusters.values()))
+    assert isinstance(found, FaultyCluster)
+    return found
+
+
+async def _while(rig: Rig, seconds: float) -> None:
+    """Let this time pass while no FleetHPA may have more than its maxReplicas."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        check_wholes(rig.world)
+        await asyncio.sleep(0.5)
+
+
+async def member_cannot_write(rig: Rig, rng: random.Random) -> None:
+    """The API server of one cluster refuses all writes of replicas."""
+    cluster = _member(rig, rng)
+    cluster.deny(Denial(resource="deployments/scale", verb=verb) for verb in ("update", "patch"))
+    try:
+        await _while(rig, rng.uniform(10.0, 40.0))
+    finally:
+        cluster.deny([])
+
+
+async def member_away(rig: Rig, rng: random.Random) -> None:
+    """The API server of one cluster is gone, for longer than the cluster may be silent, or not."""
+    cluster = _member(rig, rng)
+    await cluster.stop_api(abort=True)
+    try:
+        await _while(rig, rng.uniform(5.0, 40.0))
+    finally:
+        await cluster.start_api()
+
+
+async def member_lies(rig: Rig, rng: random.Random) -> None:
+    """The metrics of one cluster say that its part of each FleetHPA does nothing, or more than any cluster could."""
+    cluster = _member(rig, rng)
+    load = rng.choice([0.0, 1e6])
+    try:
+        for namespace, name in WHOLES:
+            cluster.set_load(namespace, name, ConstantLoad(load))
+        await _while(rig, rng.uniform(10.0, 40.0))
+    finally:
+        swing_wholes(rig.world)
+
+
 async def changelog_lost(rig: Rig, _: random.Random) -> None:
     """All state rows are gone; the log is whole, unless another fault has cut it."""
     rig.parts["decider-0"].kill()
@@ -240,6 +289,9 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "changelog truncated": (1, changelog_truncated),
     "changelog lost, log cut": (1, changelog_lost_and_log_cut),
     "ingest away": (1, ingest_away(120)),
+    "member cannot write": (1, member_cannot_write),
+    "member away": (1, member_away),
+    "member lies": (1, member_lies),
     "poison": (2, poison),
     "repeated input": (2, repeated_input),
 }

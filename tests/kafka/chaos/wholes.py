@@ -11,7 +11,7 @@ from typing import Final
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.model import ConstantLoad
+from fleethpa.simulator.model import ConstantLoad, parse_load
 from schemas.keys import FLEET, HpaId
 from tests.kafka.fleet import Rig, World, workload
 
@@ -94,20 +94,39 @@ class Wholes:
         found = [self._world.replicas(hpa) for hpa in self.members()]
         self.moves += found != self._seen
         self._seen = found
-        for whole, total in self._totals().items() if self.are_in_force else ():
-            self.highest[whole] = max(self.highest[whole], total)
-            assert total <= MOST, f"{whole} has {total} replicas of at most {MOST}: {found}"
+        if self.are_in_force:
+            for whole, total in check_wholes(self._world).items():
+                self.highest[whole] = max(self.highest[whole], total)
 
     def _totals(self) -> dict[tuple[str, str], int]:
-        return {
-            whole: sum(self._world.replicas(hpa) for hpa in self.members() if tuple(hpa[1:]) == whole)
-            for whole in WHOLES
-        }
+        return totals_of(self._world)
 
     def settle(self) -> None:
         """From now on the load of each cluster is constant."""
         for hpa in self.members():
             self._world.fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(SETTLED))
+
+
+def totals_of(world: World) -> dict[tuple[str, str], int]:
+    """The replicas of each FleetHPA in all clusters together."""
+    return {whole: sum(world.replicas(HpaId(name, *whole)) for name in world.fleet.clusters) for whole in WHOLES}
+
+
+def check_wholes(world: World) -> dict[tuple[str, str], int]:
+    """Give the replicas of each FleetHPA. Raises AssertionError: one has more than its maxReplicas."""
+    found = totals_of(world)
+    for whole, total in found.items():
+        parts = {name: world.replicas(HpaId(name, *whole)) for name in world.fleet.clusters}
+        assert total <= MOST, f"{whole} has {total} replicas of at most {MOST}: {parts}"
+    return found
+
+
+def swing_wholes(world: World) -> None:
+    """Put the clusters of each FleetHPA under their own loads again, which swing."""
+    for number, cluster in enumerate(world.fleet.clusters.values()):
+        for namespace, name in WHOLES:
+            load = {"shape": "sine", "base": 300, "amplitude": 250, "period_s": 31 + 9 * number}
+            cluster.set_load(namespace, name, parse_load(load))
 
 
 async def state_of(rig: Rig) -> FleetState:
