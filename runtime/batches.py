@@ -7,6 +7,7 @@ passed over: in its place there is one record at its last offset, whose value is
 
 import mmap
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -36,8 +37,17 @@ _XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 _LEAST_BLOCK_BYTES = 1_024
 """Of snappy in blocks on average, else a batch of empty ones would keep the process busy; Java's have 32 KiB."""
 
-_room = memoryview(mmap.mmap(-1, BATCH.most))
-"""What is unpacked is written here first. Pages that were never used take no memory."""
+
+class _Room(threading.local):
+    """Where a thread writes what it unpacks. Each has its own: the codecs let other threads run meanwhile, and the page
+    and the decider read in two. Pages that were never used take no memory.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = memoryview(mmap.mmap(-1, BATCH.most))
+
+
+_room = _Room()
 
 
 class PassedOver(bytes):
@@ -78,7 +88,7 @@ def passed_over(refusal: Refusal) -> PassedOver:
 
 
 def unpack(codec: int, packed: memoryview) -> memoryview:
-    """Unpack the records of a batch. What is returned is valid until the next call.
+    """Unpack the records of a batch. What is returned is valid until the thread's next call.
 
     Args:
         codec: Kafka's number of it.
@@ -88,12 +98,12 @@ def unpack(codec: int, packed: memoryview) -> memoryview:
     if codec not in NAMES:
         raise Refusal("malformed", f"unknown codec {codec}")
     try:
-        size = _snappy(packed) if codec == _SNAPPY else _CODECS[codec].decompress_into(packed, _room)
+        size = _snappy(packed) if codec == _SNAPPY else _CODECS[codec].decompress_into(packed, _room.bytes)
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
             raise Refusal("overLimit", f"more than {BATCH.most} bytes of {NAMES[codec]}") from error
         raise Refusal("malformed", f"{NAMES[codec]} that cannot be unpacked: {error}") from error
-    return _room[:size]
+    return _room.bytes[:size]
 
 
 def _snappy(packed: memoryview) -> int:
@@ -104,7 +114,7 @@ def _snappy(packed: memoryview) -> int:
         size = cramjam.snappy.decompress_raw_len(block)
         check(BATCH, used + size, "snappy")
         if size:
-            used += cramjam.snappy.decompress_raw_into(block, _room[used:])
+            used += cramjam.snappy.decompress_raw_into(block, _room.bytes[used:])
     return used
 
 

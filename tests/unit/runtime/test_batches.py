@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from runtime.batches import BatchHeader, PassedOver
+from runtime.batches import BatchHeader, PassedOver, unpack
 from runtime.driver import PacedFetcher
 from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
@@ -224,3 +225,15 @@ async def test_partitions_are_read_in_turn_whatever_one_has() -> None:
         {tp.partition: len(found) for tp, found in (await paced.fetched_records([], 0, 500)).items()} for _ in range(5)
     ]
     assert turns == [{0: 500}, {1: 500}, {2: 5, 0: 495}, {1: 500}, {0: 500}]
+
+
+def test_threads_that_unpack_at_the_same_time_do_not_get_each_others_records() -> None:
+    """The page reads in two threads, and so does the decider; the codecs run beside each other."""
+    bodies = [bytes([number]) * 1_000_000 for number in range(8)]
+    packed = [memoryview(bytes(cramjam.zstd.compress(body))) for body in bodies]
+
+    def unpacked(number: int) -> bool:
+        return all(bytes(unpack(4, packed[number])) == bodies[number] for _ in range(60))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(unpacked, range(8)))
