@@ -10,7 +10,7 @@ from schemas import agents, topics
 from schemas.agents import AgentTopics
 from schemas.topics import AGENT_ORDERS_CONFIG, AGENT_REPORTS_CONFIG, DEFAULT_PARTITIONS, LOG, TOPICS
 
-Component = Literal["observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator"]
+Component = Literal["observer", "ingest", "decider", "reconciler", "router", "reader", "operator"]
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,10 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
     ),
     "router": (
-        *_topics((topics.DECISIONS, topics.BREAKER, topics.SETTINGS, topics.SPECS), "READ"),
+        *_topics((topics.DECISIONS, topics.SETTINGS, topics.SPECS), "READ"),
         Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
         Acl("group", topics.ROUTER_GROUP, ("READ",)),
         Acl("group", f"{topics.ALIVE_GROUPS}router", ("READ",)),
-    ),
-    "breaker": (
-        *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
-        *_topics((topics.LOG, topics.CHANGELOG), "DESCRIBE"),
-        *_topics((topics.BREAKER,), "READ", "WRITE"),
-        Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
-        Acl("group", f"{topics.ALIVE_GROUPS}breaker", ("READ",)),
     ),
     "reader": (
         *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED, topics.SETTINGS), "READ"),
@@ -75,7 +68,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
     ),
     "operator": (
         *_topics((topics.AUTOSCALERS, topics.SETTINGS, topics.SPECS), "READ", "WRITE"),
-        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER), "READ"),
+        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES), "READ"),
         *_topics((topics.LOG,), "READ", "WRITE"),
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
         _COMPARED,

@@ -9,9 +9,9 @@ Fields are only ever added, with a default. Times are integer milliseconds since
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from schemas.agents import AgentSet
 from schemas.answers import Answers
@@ -33,38 +33,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
-from schemas.settings import LONGEST_MS, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset
-
-
-class BreakerCommand(EntryBody, frozen=True, kw_only=True, tag="breaker"):
-    """The breaker pauses the scale-downs of a cluster, or of one `namespace` in it, or ends a pause of its own; ingest
-    copies it into every partition.
-
-    It is all that `fleethpa.breaker` may carry. A pause belongs to its `guardrail`, beside those of persons, which it
-    neither replaces nor ends. `until`: when it ends by itself (Unix ms); 0: it waits for a person, so that no later
-    entry of the breaker ends or shortens it. `removed` of the cluster's `replicas` within `window_ms` is what tripped.
-    """
-
-    command: Literal["pause", "resume"]
-    cluster: str
-    guardrail: str
-    namespace: str = ""
-    until: TimeMs = 0
-    removed: Count = 0
-    replicas: Count = 0
-    window_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)] = 0
-
-
-class GuardrailResume(EntryBody, frozen=True, kw_only=True):
-    """A person ends what guardrails pause in a cluster (`*`: in all), its namespaces included, or in one `namespace` of
-    a cluster only; ingest copies it into every partition.
-    """
-
-    cluster: str
-    namespace: str = ""
-    author: str = ""
-    reason: str = ""
-
+from schemas.settings import EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset
 
 HUB_HOLDER: Final = "hub/"
 """What the holder begins with while a hub is in charge."""
@@ -187,8 +156,6 @@ PlainBody = (
     | Outcome
     | AgentSet
     | HandsChanged
-    | BreakerCommand
-    | GuardrailResume
     | FleetReport
     | FleetAllotment
     | CapacityGroupSet
@@ -201,9 +168,8 @@ Body = Answers | PlainBody
 
 WHOLE_PARTITION_KEY = "*"
 """Key of entries that are of no namespace. Those that concern every partition (settings, agents, engine, resets,
-log time,
-cluster-wide commands, those of the breaker) are copied into all of them; a cluster's reports go into one, that of the
-cluster's name.
+log time, cluster-wide commands) are copied into all of them; a cluster's reports go into one, that of the cluster's
+name.
 """
 
 

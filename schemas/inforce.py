@@ -1,16 +1,14 @@
 """What is in force in the fleet now (settings, pauses and agents), folded from the public records that state it.
 
 The log has the truth (`streams.state`). This is for those who must know it beside the log: observers, reconcilers,
-routers, agents, the breaker and ingest. It ends up with what the log has, in either order of the two topics.
+routers, agents and ingest. It ends up with what the log has.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
-
 from schemas.agents import AgentRegistry, AgentSet, KnownPause
-from schemas.entries import Body, BreakerCommand, GuardrailResume
+from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet, below_minimum, settings_of, take_settings
@@ -18,12 +16,9 @@ from schemas.settings import ClusterSettings, SettingsSet, below_minimum, settin
 P = TypeVar("P")
 ScalingDirection = Literal["scaleUp", "scaleDown"]
 
-MOST_PAUSES: Final = 1_000
-"""How many pauses of guardrails are kept, so that a false breaker can fill neither a row nor a process."""
 SHORTEST_PERIOD_MS: Final = 1_000
 """Metrics APIs are not asked more often, even if the settings ask for a shorter period."""
 SHORTEST_REPORT_MS: Final = 5_000
-_NEVER: Final = -1
 
 
 def report_every_ms(sync_period_ms: int, longest_ms: int) -> int:
@@ -34,7 +29,7 @@ def report_every_ms(sync_period_ms: int, longest_ms: int) -> int:
 
 
 def is_in_force(until_ms: int, now_ms: int) -> bool:
-    """Whether a pause, of a person or a guardrail, has not ended by itself; one without an end (0) never does."""
+    """Whether a pause has not ended by itself; one without an end (0) never does."""
     return not until_ms or now_ms < until_ms
 
 
@@ -65,22 +60,6 @@ def stopping(
     return next((pause for pause in found if is_in_force(pause.until, now_ms)), None)
 
 
-class StandingPause(NamedTuple):
-    """A pause by a guardrail.
-
-    Args:
-        namespace: the only namespace that is paused; empty if the whole cluster is.
-        until_ms: 0 if the pause waits for a person.
-        since_ms: time of the record that made it.
-    """
-
-    cluster: str
-    namespace: str
-    guardrail: str
-    until_ms: int
-    since_ms: int
-
-
 class InForceChange(NamedTuple):
     """What an entry changed, and in which cluster (`*`: all)."""
 
@@ -88,21 +67,10 @@ class InForceChange(NamedTuple):
     cluster: str
 
 
-class _Tripped(Struct):
-    """What the breaker recorded of one guardrail and scope, as far as it still matters: when the last pause began that
-    waits for a person, which only a person ends, and the last one that ends by itself, unless the breaker ended it.
-    """
-
-    waits_ms: int = _NEVER
-    until_ms: int = 0
-    since_ms: int = _NEVER
-
-
 class InForce:
-    """The fold of `fleethpa.settings` (`take`) and of `fleethpa.breaker` (`take_breaker`), and a function per question.
+    """The fold of `fleethpa.settings` (`take`), and a function per question.
 
-    Entries that ingest rejects change nothing. Pauses of guardrails and what ends them are on different topics, so
-    the end of a pause may be read before the pause or long after it: the times of their records decide.
+    Entries that ingest rejects change nothing.
     """
 
     def __init__(self, settings: Iterable[SettingsSet] = (), time_ms: int = 0) -> None:
@@ -115,10 +83,6 @@ class InForce:
         """Cluster (or `*`) -> when its `nativeController` was set last."""
         self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
         """(cluster or `*`, namespace, name) -> pauses by kind."""
-        self._tripped: dict[tuple[str, str, str], _Tripped] = {}
-        """(cluster, namespace, guardrail) -> what the breaker recorded."""
-        self._resumed_ms: dict[tuple[str, str], int] = {}
-        """(cluster or `*`, namespace) -> when a person ended what guardrails had paused until then."""
         for entry in settings:
             self.take(entry, time_ms)
 
@@ -144,10 +108,6 @@ class InForce:
                 return InForceChange("settings", body.cluster)
             case AgentSet() if not namespace and self.agents.apply(body):
                 return InForceChange("agents", body.cluster)
-            case GuardrailResume() if not namespace:
-                scope = body.cluster, body.namespace
-                self._resumed_ms[scope] = max(time_ms, self._resumed_ms.get(scope, _NEVER))
-                return InForceChange("pauses", body.cluster)
         return None
 
     def _command(self, cluster: str, command: Command, namespace: str = "") -> InForceChange | None:
@@ -172,62 +132,16 @@ class InForce:
             self._pauses.pop(scope, None)
         return InForceChange("pauses", cluster)
 
-    def take_breaker(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> InForceChange | None:
-        """Take an entry of `fleethpa.breaker` in, as `take` does. Whoever may write there may only pause and resume.
-
-        What comes after a pause that waits for a person counts only if a person has ended that one in between, which
-        may be read later.
-        """
-        if not isinstance(body, BreakerCommand) or namespace:
-            return None
-        key = body.cluster, body.namespace, body.guardrail
-        if key not in self._tripped:
-            if body.command != "pause" or not self._has_room(time_ms):
-                return None
-            self._tripped[key] = _Tripped()
-        tripped = self._tripped[key]
-        if body.command == "resume":
-            tripped.since_ms = _NEVER
-        elif body.until:
-            tripped.until_ms, tripped.since_ms = body.until, time_ms
-        else:
-            tripped.waits_ms = time_ms
-        return InForceChange("pauses", body.cluster)
-
-    def _has_room(self, now_ms: int) -> bool:
-        if len(self._tripped) >= MOST_PAUSES:
-            self._tripped = {key: each for key, each in self._tripped.items() if self._pause(key, now_ms) is not None}
-        return len(self._tripped) < MOST_PAUSES
-
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    def guardrail_pauses(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
-        """The pauses of guardrails in force, of one cluster or (None) of all, by cluster and name."""
-        keys = sorted(key for key in self._tripped if cluster in (None, key[0]))
-        return [pause for key in keys if (pause := self._pause(key, now_ms)) is not None]
-
-    def _pause(self, key: tuple[str, str, str], now_ms: int) -> StandingPause | None:
-        tripped = self._tripped[key]
-        scopes = {(EVERY_CLUSTER, ""), (key[0], ""), key[:2]}
-        resumed_ms = max(self._resumed_ms.get(scope, _NEVER) for scope in scopes)
-        if tripped.waits_ms > resumed_ms:
-            return StandingPause(*key, 0, tripped.waits_ms)
-        if tripped.since_ms > resumed_ms and now_ms < tripped.until_ms:
-            return StandingPause(*key, tripped.until_ms, tripped.since_ms)
-        return None
-
     def pauses(self, cluster: str, now_ms: int) -> list[KnownPause]:
-        """All pauses and overrides in force in a cluster, those of persons first."""
-        own = [
+        """All pauses and overrides in force in a cluster."""
+        return [
             pause
             for (where, _, _), known in sorted(self._pauses.items())
             if where in (cluster, EVERY_CLUSTER)
             for pause in known.values()
             if is_in_force(pause.until, now_ms)
-        ]
-        guardrails = self.guardrail_pauses(now_ms, cluster)
-        return own + [
-            KnownPause(kind="scaleDown", namespace=each.namespace, until=each.until_ms) for each in guardrails
         ]
 
     # --- settings -----------------------------------------------------------------------------------------------------

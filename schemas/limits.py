@@ -188,7 +188,6 @@ TROUBLE_NAMESPACES = Limit("namespaces of a trouble", 20, "names", "ingest", REJ
 WATCHES = Limit("watches and problems in a heartbeat", 64, "names", "ingest", REJECTED)
 BEAT_NAMESPACES = Limit("further namespaces of a heartbeat", 999, "names", "ingest", REJECTED)
 SETTINGS = Limit("settings", 64 * 1024, _JSON, "ingest; the command line", "the command fails; " + REJECTED)
-GUARDRAIL_NAME = Limit("name of a guardrail", 63, "characters", "ingest; the command line", REJECTED)
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
 

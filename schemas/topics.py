@@ -25,7 +25,6 @@ AUTOSCALERS = "fleethpa.autoscalers"
 SCALES = "fleethpa.scales"
 SETTINGS = "fleethpa.settings"
 OUTCOMES = "fleethpa.outcomes"
-BREAKER = "fleethpa.breaker"
 REPORTS = "fleethpa.reports"
 SPECS = "fleethpa.specs"
 LOG = "fleethpa.log"
@@ -44,10 +43,10 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 
 ALIVE_GROUPS = "fleethpa-alive-"
 """How the names of the groups begin that keep the signs of life of processes."""
-QuietProcess = Literal["router", "breaker", "scheduler", "archiver"]
+QuietProcess = Literal["router", "scheduler", "archiver"]
 """A process that writes nothing to the log while nothing happens, so that it is known by its signs of life only."""
 
-PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER, REPORTS, SPECS)
+PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, REPORTS, SPECS)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a
 namespace in all.
 """
@@ -79,11 +78,6 @@ def _delete(retention_ms: int, **config: str) -> dict[str, str]:
     return wanted | {name.replace("_", "."): value for name, value in config.items()}
 
 
-_NEVER_EXPIRES = _delete(-1, retention_bytes="-1")
-"""Of pauses of guardrails, which hold until somebody ends them. The limit in bytes is there since the brokers' own may
-be another one.
-"""
-
 _NEWEST_STAYS = {
     "cleanup.policy": "compact",
     "max.message.bytes": str(1_048_576),
@@ -100,7 +94,6 @@ TOPICS: tuple[Topic, ...] = (
     Topic(SCALES, _delete(7 * _DAY_MS)),
     Topic(SETTINGS, _NEWEST_STAYS),
     Topic(OUTCOMES, _delete(30 * _DAY_MS)),
-    Topic(BREAKER, _NEVER_EXPIRES),
     Topic(REPORTS, _delete(_DAY_MS)),
     Topic(SPECS, _NEWEST_STAYS),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),

@@ -25,7 +25,6 @@ ELSEWHERE = [
     Limit("a quantity", quantity.MAX_TEXT_LENGTH, "characters", "ingest; the command line", limits.REJECTED),
     Limit("exponent of a quantity", quantity.MAX_EXPONENT, "", "ingest; the command line", limits.REJECTED),
     Limit("window of a removal or addition budget", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
-    Limit("window of a guardrail", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
     *(
         Limit(
             what,

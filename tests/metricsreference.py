@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from fleethpa.processes.breaker import BreakerMetrics
 from fleethpa.processes.scheduler import SchedulerMetrics
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
@@ -48,7 +47,6 @@ def page() -> str:
         "Observer": list(_rows(_made(ObserverMetrics))),
         "Reconciler": list(_rows(_made(ReconcilerMetrics))),
         "Router": list(_rows(_made(RouterMetrics))),
-        "Breaker": list(_rows(_made(BreakerMetrics))),
         "Scheduler": list(_rows(_made(SchedulerMetrics))),
     }
     return HEAD + "".join(_section(title, rows) for title, rows in sections.items())

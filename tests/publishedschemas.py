@@ -13,7 +13,6 @@ import orjson
 from schemas.agents import AgentKnowledge
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import LogRecord, PublicRecord
-from schemas.settings import Guardrails
 from streams.ingest.own import PublicSample
 
 FOLDER = Path(__file__).parents[1] / "schemas" / "json"
@@ -25,7 +24,6 @@ PUBLISHED: dict[str, Any] = {
     "decision": Decision,
     "short-decision": ShortDecision,
     "agent-knowledge": AgentKnowledge,
-    "guardrails": Guardrails,
 }
 """File name (without `.json`) → type."""
 

@@ -20,7 +20,6 @@ from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
 from streams.state.foldhpas import Claim, Holder, Ownership, ownership
-from streams.state.guards import guarded_namespaces, guardrail_in_force
 from streams.state.partition import Partition
 
 if TYPE_CHECKING:
@@ -115,24 +114,6 @@ class Present:
     def __init__(self, folded: Iterable[Folded]) -> None:
         """`folded`: all partitions (`Past.fleet`)."""
         self._stored = {each.partition.number: each.rows() for each in folded}
-
-    def guardrails(self, clusters: Iterable[str], namespace: str | None = None) -> dict[str, str]:
-        """What guardrails pause now in some clusters (`*`: in all), in words, by cluster.
-
-        Args:
-            namespace: only what pauses this namespace alone; None: everything.
-        """
-        wanted, found = set(clusters), dict[str, str]()
-        for number, rows in self._stored.items():
-            partition = Partition.restore(number, rows)
-            pauses, now_ms = partition.state.row.guardrail_pauses, partition.clock_ms
-            for cluster in {scope.partition("/")[0] for scope in pauses}:
-                within = guarded_namespaces(pauses, cluster, now_ms)
-                texts = [guardrail_in_force(pauses, cluster, now_ms), *within.values()]
-                text = "; ".join(filter(None, texts)) if namespace is None else within.get(namespace, "")
-                if text and wanted & {cluster, EVERY_CLUSTER}:
-                    found[cluster] = text
-        return found
 
     def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
         """Say who drives what, before and after, in the partitions that records go to."""

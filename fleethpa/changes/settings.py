@@ -1,6 +1,6 @@
 """What the verbs `settings`, `pause`, `resume` and `mode` write: of HPAs, namespaces, clusters or the fleet.
 
-Settings of a cluster come as arguments (`sync-period=5s`) or as files (`NAME: VALUE`), guardrails as files.
+Settings of a cluster come as arguments (`sync-period=5s`) or as files (`NAME: VALUE`).
 """
 
 from __future__ import annotations
@@ -33,22 +33,11 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, read_text, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.show.text import LATEST_MS, span
-from schemas.codec import in_words
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
-from schemas.settings import (
-    MAPS,
-    MINIMA,
-    SETTING_NAMES,
-    ClusterSettings,
-    Guardrails,
-    SettingsSet,
-    parse_budget,
-    parse_price,
-    problems,
-)
+from schemas.settings import MAPS, MINIMA, SETTING_NAMES, ClusterSettings, SettingsSet, parse_budget, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
@@ -146,7 +135,7 @@ def _default_mode(state: FleetState, clusters: list[str], command: Command, word
     return [write(name) for name in [EVERY_CLUSTER, *own]]
 
 
-# --- settings and guardrails ------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def _document(file: Path) -> Any:
@@ -155,26 +144,6 @@ def _document(file: Path) -> Any:
         return parse_yaml(read_text(file, str(file)))
     except YamlTextError as error:
         raise usage(f"{file} is not YAML", cause=str(error)) from error
-
-
-def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
-    """Read a file of rules and say what is wrong with it; None: its form is wrong.
-
-    Raises CommandError: there is no such file, or it is not YAML (exit 2).
-    """
-    try:
-        rules = msgspec.convert(_document(file), Guardrails)
-    except msgspec.ValidationError as error:
-        return None, [in_words(error)]
-    return rules, problems(rules)
-
-
-def usable_guardrails(file: Path) -> Guardrails:
-    """Read a file of rules. Raises CommandError: it cannot be used (exit 2)."""
-    rules, found = read_guardrails(file)
-    if rules is None or found:
-        raise usage(f"{file} cannot be used", cause="; ".join(found), next_step=f"fleethpa guardrails lint {file}")
-    return rules
 
 
 def settings_in(file: Path) -> tuple[str, ...]:

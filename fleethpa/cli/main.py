@@ -27,6 +27,7 @@ from fleethpa.frame.errors import (
     internal,
     near_options,
     program,
+    replaced,
     usage,
     without_file,
     without_log,
@@ -64,10 +65,6 @@ _GROUPS: Final = {
         "upgrade-preview": (
             "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
-        ),
-        "guardrails": (
-            "cli.capacity:guardrails",
-            "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
         ),
         "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: try, describe, delete it."),
         "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
@@ -118,7 +115,7 @@ _GROUPS: Final = {
         ),
         "run": (
             "cli.run:run",
-            "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",
+            "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all.",
         ),
         "archive": ("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
         "topics": ("cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."),
@@ -208,6 +205,8 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
             return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
         if error.option_name == "--from" and error.ctx is not None:
             return without_log(error.ctx).text()
+        if (answer := replaced(error.ctx, error.option_name)) is not None:
+            return answer.text()
         error.possibilities = near_options(error)
     if meant := without_file(error, arguments):
         return meant.text()

@@ -55,7 +55,7 @@ _common = together(web_options, click.option("--log-level", type=LEVELS, default
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -142,20 +142,6 @@ _process(
     processes.scheduler_part,
     "Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`).",
     click.option("--every", "every_ms", type=DurationMs(), default="15s", help="How often to look."),
-)
-_process(
-    "breaker",
-    processes.breaker_part,
-    "Follow the decisions and report when a guardrail trips; those with `act: true` pause scale-downs.",
-    click.option(
-        "-f",
-        "--filename",
-        "file",
-        required=True,
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="The guardrails.",
-    ),
 )
 
 

@@ -22,7 +22,7 @@ from fleethpa.changes.settings import (
     written_settings,
 )
 from fleethpa.changes.writing import Concern, WriteOptions, change, write_options
-from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
+from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own
 from fleethpa.fleet.views import FleetState, resume_command
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
@@ -31,7 +31,6 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import one
 from fleethpa.show.text import LATEST_MS, layout
 from fleethpa.show.words import counted, listed
-from schemas.entries import GuardrailResume
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import Command, Mode
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
@@ -67,17 +66,10 @@ async def pause(
 
 @click.command()
 @scope_options()
-@click.option(
-    "--guardrails",
-    is_flag=True,
-    help="End what guardrails paused in these clusters (with -n: of that namespace alone), not what people paused.",
-)
 @write_options
 @command_options()
-async def resume(session: Session, /, scope: Scope, guardrails: bool, options: WriteOptions) -> int:
-    """End a pause of the same scope. Pauses made by guardrails stay, unless --guardrails is given."""
-    if guardrails:
-        return await _resume_guardrails(session, scope, options)
+async def resume(session: Session, /, scope: Scope, options: WriteOptions) -> int:
+    """End a pause of the same scope."""
     command = Command(command="resume", author=session.config.author, reason=options.reason)
     return await _issue(session, scope, command, "resumed", options)
 
@@ -131,37 +123,6 @@ def _until(session: Session, lasting: str) -> int:
     if not lasting_ms or until > LATEST_MS:
         raise usage(f"--for {lasting} cannot be used", cause="It must be a time such as 30m or 2h.")
     return until
-
-
-async def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) -> int:
-    if scope.names or (scope.namespace and not scope.clusters):
-        raise usage(
-            "--guardrails needs clusters, and takes no names",
-            cause="A guardrail pauses scale-downs of a whole cluster, or of a namespace in it.",
-            next_step="fleethpa resume -C CLUSTER [-n NAMESPACE] --guardrails",
-        )
-    scope.check("resume")
-    where = f"namespace {scope.namespace} of cluster" if scope.namespace else "cluster"
-    async with session.past() as past:
-        known, present = await read_present(past)
-    named = matching_clusters(known, scope.clusters, session.config.contexts)
-    clusters = [EVERY_CLUSTER] if scope.everything else named
-    standing = present.guardrails(clusters, scope.namespace)
-    writes = [
-        PlannedRecord(
-            f"{where} {name} resumed; it was: {text}",
-            GuardrailResume(
-                cluster=name, namespace=scope.namespace or "", author=session.config.author, reason=options.reason
-            ),
-            name,
-        )
-        for name, text in sorted(standing.items())
-    ]
-    if not writes:
-        session.note("no guardrail pauses anything there")
-        return OK
-    concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
-    return await change(session, "resume", writes, [Concern(concern)], options)
 
 
 async def _issue(session: Session, scope: Scope, command: Command, words: str, options: WriteOptions) -> int:
@@ -227,8 +188,6 @@ async def _looked_ahead(
     async with session.past() as past:
         present = Present(await past.fleet())
     if command.command == "resume":
-        for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
-            session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
         for (text, end), hpas in _still_paused(state or await fleet_now(session), present, writes).items():
             session.warn(f"{listed(map(str, hpas))} stays paused: {text}. Next: {end}")
     code = OK
@@ -257,13 +216,13 @@ def _still_paused(
     state: FleetState, present: Present, writes: list[PlannedRecord]
 ) -> dict[tuple[str, str], list[HpaId]]:
     """The pauses that a resume does not end, with their commands, and the HPAs that they hold. A pause of all clusters
-    and those of guardrails are named anyway.
+    is named anyway.
     """
     ended = {resume_command(write.cluster, write.namespace, getattr(write.body, "name", "")) for write in writes}
     found: dict[tuple[str, str], list[HpaId]] = {}
     for hpa in present.foresee(writes).touched(writes):
         for text, end in state.hpas[hpa].pauses if hpa in state.hpas else ():
-            if end not in ended and not end.endswith((" --all", " --guardrails")):
+            if end not in ended and not end.endswith(" --all"):
                 found.setdefault((text, end), []).append(hpa)
     return found
 

@@ -24,8 +24,7 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerSet, Command
-from schemas.settings import ClusterSettings, EngineSet, Guardrail, Guardrails, SettingsSet
-from streams.analysis.guardrailruns import EventReader, GuardrailRun
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import ArchivedRecord
@@ -38,12 +37,8 @@ HOUR_MS: Final = 3_600_000
 HOURS: Final = 24
 PARTITIONS: Final = 4
 SEGMENT_MS: Final = 6 * HOUR_MS
-RULES: Final = Guardrails(
-    api_version="fleethpa.io/v1",
-    kind="Guardrails",
-    rules=[Guardrail(name="cluster-wave", window="5m", removed_percent=25, least_removed=10, pause="15m", act=True)],
-)
-RULES_FILE: Final = "guardrails.yaml"
+BATCH_BUDGET: Final = "25%/10m"
+"""The removal budget of namespace `batch` of `east`."""
 AWAY: Final = (9 * HOUR_MS + 40 * 60_000, 10 * HOUR_MS + 5 * 60_000)
 """From when until when the metrics API of `east` has no metrics of namespace `web`."""
 PAUSED_MS, PAUSE_MS = 11 * HOUR_MS, 20 * 60_000
@@ -143,10 +138,6 @@ class RecordedDay:
     def __init__(self, archiver: Archiver) -> None:
         self._archiver = archiver
         self.world = DayWorld(apps(), PARTITIONS, START_MS, archiver.append)
-        self._rules = {rule.name: rule for rule in RULES.rules}
-        self._guardrails = GuardrailRun(RULES.rules, Guardrail.acts_at)
-        self._readers = [EventReader() for _ in range(PARTITIONS)]
-        self.trips = 0
         self.rollout = DayRollout(self.world)
 
     @property
@@ -175,7 +166,9 @@ class RecordedDay:
             SettingsSet(cluster="*", settings=ClusterSettings(sync_period_ms=PERIOD_MS), author="anna"),
             SettingsSet(
                 cluster="east",
-                settings=ClusterSettings(default_mode="enforce", native_controller="absent"),
+                settings=ClusterSettings(
+                    default_mode="enforce", native_controller="absent", removal_budgets={"batch": BATCH_BUDGET}
+                ),
                 author="anna",
                 reason="no controller manager scales there",
             ),
@@ -201,13 +194,9 @@ class RecordedDay:
         self.rollout.look(elapsed_ms)
 
     def _look(self, decided: Sequence[tuple[int, ArchivedRecord]]) -> None:
-        """What follows from the decisions of a period: guardrails, and the measures of the rollout."""
+        """What follows from the decisions of a period: the measures of the rollout."""
         for number, record in decided:
             self.rollout.take(number, record)
-            for event in self._readers[number].take(record.value):
-                for trip in self._guardrails.take(event):
-                    self.trips += 1
-                    self.world.broadcast(trip.pause(self._rules[trip.rule].window_ms))
 
 
 class DayRollout:
@@ -279,7 +268,7 @@ class DayRollout:
 
 
 def write_day(folder: Path, report: Callable[[int], None], hours: float = HOURS) -> RecordedDay:
-    """Write the archive of the day into `folder`/archive, and the guardrails beside it.
+    """Write the archive of the day into `folder`/archive.
 
     What an earlier run wrote is replaced. `hours`: only so many of the day. Raises OSError: it cannot be written.
     """
@@ -288,6 +277,4 @@ def write_day(folder: Path, report: Callable[[int], None], hours: float = HOURS)
         shutil.rmtree(root)
     day = RecordedDay(Archiver(root, PARTITIONS, SegmentLimits(segment_ms=SEGMENT_MS)))
     day.run(report, hours)
-    rules = msgspec.yaml.encode(RULES)
-    (folder / RULES_FILE).write_bytes(rules)
     return day

@@ -93,7 +93,7 @@ DAY_NEXT = (
     "fleethpa regret -A --price 0.04/h --from {root}",
     "fleethpa tune east/web/search --from {root}",
     "fleethpa shadow-report -A -C north --from {root}",
-    "fleethpa guardrails test -f {rules} --from {root}",
+    "fleethpa decisions -A -C east --limited-by RemovalBudget --since 24h --from {root}",
     "fleethpa rollout status --from {root}",
     "fleethpa page --from {root}",
 )
@@ -106,9 +106,9 @@ def demo_day(session: Session, folder: str) -> int:
     """Write the archive of a recorded day of 20 HPAs in 2 clusters, in under a minute; the same one each time.
 
     In it: a native controller with fleethpa in shadow beside it, a wasteful spec, one that flaps, an hour without
-    metrics, a guardrail that trips, and a rollout that is reverted. No broker and no cluster is needed.
+    metrics, a removal budget that holds, and a rollout that is reverted. No broker and no cluster is needed.
     """
-    from fleethpa.demo.day import HOURS, RULES_FILE, write_day
+    from fleethpa.demo.day import HOURS, write_day
 
     began, path = time.monotonic(), Path(folder)
     live = sys.stderr.isatty() and not session.quiet
@@ -127,8 +127,7 @@ def demo_day(session: Session, folder: str) -> int:
         f"{path / 'archive'}: a day of {len(day.world.apps)} HPAs in 2 clusters, {records['log']:,} log records, "
         f"{records['decisions']:,} decisions ({time.monotonic() - began:.0f}s)"
     )
-    places = {"root": path / "archive", "rules": path / RULES_FILE}
-    session.lines(["Next:", *(f"  {completed(line.format(**places), {})}" for line in DAY_NEXT)])
+    session.lines(["Next:", *(f"  {completed(line.format(root=path / 'archive'), {})}" for line in DAY_NEXT)])
     return OK
 
 

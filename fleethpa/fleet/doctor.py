@@ -21,7 +21,6 @@ from fleethpa.show.formats import Listing
 from fleethpa.show.text import paint, span
 from fleethpa.show.words import counted, one_line
 from reconciler.clusters.manifests import Access, review, wanted
-from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
@@ -234,12 +233,6 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
         yield from found or [_reporting(cluster.name, held) if is_ingested else _unknown(cluster.name, held)]
-        if (cluster.guardrail or cluster.guarded) and not effective(
-            state.settings, cluster.name
-        ).budgets.bounds_removals:
-            text = "guardrails act there, and no removal budget bounds what goes before their pause"
-            step = f"fleethpa settings {cluster.name} removal-budget=30%/10m"
-            yield CheckResult("warning", "clusters", cluster.name, text, step)
 
 
 def _reporting(name: str, held: str) -> CheckResult:
@@ -262,8 +255,6 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
         )
     if cluster.paused:
         yield CheckResult("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
-    for text in filter(None, (cluster.guardrail, *cluster.guarded)):
-        yield CheckResult("warning", "clusters", name, text, f"fleethpa resume -C {name} --guardrails")
     if not cluster.reports:  # they name all of it, each cause once
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"

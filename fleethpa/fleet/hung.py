@@ -1,8 +1,8 @@
 """Which process of fleethpa hangs or does not run, each by what it alone does; what follows from that is not named.
 
 Ingest and decider are known by their own records in the log, observer, reconciler and agent by their reports in it.
-While ingest hangs no report arrives, so that nothing is concluded from the silence of these. Router, breaker,
-scheduler and archiver write nothing to it while nothing happens, and are known by their signs of life.
+While ingest hangs no report arrives, so that nothing is concluded from the silence of these. Router, scheduler
+and archiver write nothing to it while nothing happens, and are known by their signs of life.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.topics import QuietProcess
 REPORT_DUE_MS: Final = 12_000
 """Observers and reconcilers report every 10 s, or more often."""
 MOST_SIGN_DUE_MS: Final = 15_000
-"""Router, breaker, scheduler and archiver give a sign of life every 5 s."""
+"""Router, scheduler and archiver give a sign of life every 5 s."""
 SHOWN: Final = 3
 
 
@@ -145,7 +145,6 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
 
 _WITHOUT: Final[Mapping[QuietProcess, str]] = {
     "router": "agents get no decisions",
-    "breaker": "no guardrail stops anything",
     "scheduler": "no schedule changes a spec",
     "archiver": "what is newer is in no archive",
 }

@@ -118,7 +118,7 @@ def _problem_text(cluster: ClusterView) -> str:
     texts = [trouble.text for trouble in cluster.troubles]
     if not cluster.reports:  # they name all of it, each cause once
         texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
-    return "; ".join([*(text for text, _ in cluster.pauses), *cluster.guarded, *texts]) or "-"
+    return "; ".join([*(text for text, _ in cluster.pauses), *texts]) or "-"
 
 
 def _document(cluster: ClusterView) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         ],
         "agent": cluster.agent.incarnation if cluster.agent and cluster.has_agent else None,
         "modes": dict(cluster.modes),
-        "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail, *cluster.guarded))),
+        "paused": cluster.paused,
         "problems": dict(cluster.problems),
         "troubles": [
             {

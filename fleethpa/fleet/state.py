@@ -26,7 +26,7 @@ from streams.across.division import caps_of
 from streams.archive.layout import ArchiveError
 from streams.state.clustersettings import differences_in_words, fleet_settings
 from streams.state.fleet import away, spilled, unreached
-from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
+from streams.state.guards import pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
 from streams.state.inputs import override_in_force
 from streams.state.ledger import CoreError
@@ -264,28 +264,23 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
 def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
     """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
-    guardrails: GuardrailPauses = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
         _take_progress(state, each, ends)
     for part in partitions:
-        guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
         state.capacity_groups |= part.row.groups
         state.capacity_members |= {name: each.members for name, each in part.row.ceilings.items()}
         state.namespaces |= {(each.cluster, each.name): each for each in part.namespaces.values()}
     hpas = [(part, hpa) for part in partitions for hpa in part.hpas.values()]
     state.forgotten |= {hpa.id for _, hpa in hpas if not hpa.row.is_live}
-    views = [_view(part, hpa, guardrails) for part, hpa in hpas if hpa.row.is_live]
+    views = [_view(part, hpa) for part, hpa in hpas if hpa.row.is_live]
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     state.scattered_groups = _scattered_groups(partitions)
     # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
     reached_ms = min((each.partition.clock_ms for each in folded if each.behind), default=clock_ms)
     state.clusters = _clusters(state, partitions, reached_ms)
     state.paused = _paused_whole(partitions, EVERY_CLUSTER, state.clock_ms)
-    for name, view in state.clusters.items():
-        view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
-        view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
     return state
 
 
@@ -312,13 +307,12 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
     }
 
 
-def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
+def _view(part: State, hpa: Hpa) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
     in_force = standing(namespace, hpa, settings)
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
-    guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
-    pauses = tuple(_pauses(hpa.id, [("", own), *wider], guardrail, clock_ms))
+    pauses = tuple(_pauses(hpa.id, [("", own), *wider], clock_ms))
     briefly = (_paused(scope, known, clock_ms, _briefly) for scope, known in [("", own), *wider])
     return HpaView(
         id=hpa.id,
@@ -331,7 +325,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         last_decision=row.last_decision,
         paused="; ".join(text for text, _ in pauses),
         pauses=pauses,
-        paused_briefly=next(filter(None, briefly), guardrail),
+        paused_briefly=next(filter(None, briefly), ""),
         held=row.paused,
         refused=in_force.refused,
         override=override_in_force(own, clock_ms),
@@ -384,16 +378,12 @@ def _object(row: HpaRow) -> Json:
     return hpa
 
 
-def _pauses(
-    hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], guardrail: str, now_ms: int
-) -> Iterator[tuple[str, str]]:
+def _pauses(hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_ms: int) -> Iterator[tuple[str, str]]:
     """The pauses of an HPA; `scopes` as of `pause_scopes`."""
     ends = (hpa, hpa[:2], hpa[:1], (EVERY_CLUSTER,))
     for (scope, known), end in zip(scopes, ends, strict=True):
         if text := _paused(scope, known, now_ms):
             yield text, resume_command(*end)
-    if guardrail:
-        yield guardrail, f"fleethpa resume -C {hpa.cluster} --guardrails"
 
 
 def _paused(

@@ -70,7 +70,7 @@ def silent_limit_ms(sync_period_ms: int) -> int:
     return min(MOST_SILENT_MS, max(LEAST_QUIET_MS, sync_period_ms * 12 // 5))
 
 
-Process = Literal["ingest", "decider", "observer", "reconciler", "router", "breaker", "scheduler", "archiver", "agent"]
+Process = Literal["ingest", "decider", "observer", "reconciler", "router", "scheduler", "archiver", "agent"]
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,6 @@ class ClusterView:
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     paused: str = ""
     """What a person paused there."""
-    guardrail: str = ""
-    """What a guardrail paused there."""
-    guarded: list[str] = field(default_factory=list)
-    """What guardrails paused of single namespaces."""
     is_cut_off: bool = False
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
@@ -167,8 +163,7 @@ class ClusterView:
     def pauses(self) -> list[tuple[str, str]]:
         """What pauses all of it, in words, and the command that ends that."""
         resume = f"fleethpa resume -C {self.name}"
-        found = [(f"paused {self.paused}", resume)] if self.paused else []
-        return [*found, (self.guardrail, f"{resume} --guardrails")] if self.guardrail else found
+        return [(f"paused {self.paused}", resume)] if self.paused else []
 
     @property
     def has_agent(self) -> bool:

@@ -117,6 +117,35 @@ _MEANT: Final = {
 """Words that other tools have for a command. By its letters `freeze` is nearest to `release`, which gives HPAs away."""
 
 
+_BUDGET: Final = (
+    "a removal budget bounds what decisions remove (docs/brakes.md)",
+    "settings CLUSTER removal-budget=30%/10m",
+)
+_REPLACED: Final[Mapping[str, tuple[str, str]]] = {
+    "guardrails": _BUDGET,
+    "run breaker": _BUDGET,
+    "resume --guardrails": _BUDGET,
+}
+"""Verbs and options that are no longer there -> what takes their place, and the command to run next."""
+
+
+def replaced(context: click.Context | None, word: str) -> CommandError | None:
+    """Return the answer to a subcommand or an option that is no longer there; None: there never was one.
+
+    Args:
+        context: that of the command to which `word` belongs.
+    """
+    words = [word]
+    while context is not None and context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    name = " ".join(words)
+    if name not in _REPLACED:
+        return None
+    text, command = _REPLACED[name]
+    return usage(f"`{name}` is no longer there: {text}", next_step=f"{program()} {command}")
+
+
 def near_options(error: click.NoSuchOption) -> list[str]:
     """The options of the verb that an unknown one may be a slip of; click also takes `--time` for `--price`."""
     name = error.option_name.lstrip("-").lower()
@@ -167,6 +196,8 @@ class SuggestingGroup(click.Group):
         name, known = args[0], self.list_commands(ctx)
         if name in known or name.startswith("-"):
             return super().resolve_command(ctx, args)
+        if (answer := replaced(ctx, name)) is not None:
+            raise answer
         meant = _MEANT.get(name)
         if name == "help":
             raise usage(f"{name} is an option", next_step=f"{ctx.command_path} --help")

@@ -1,1 +1,1 @@
-"""The processes that run for long on the user's side: the breaker, the scheduler, and how `run` starts each part."""
+"""The processes that run for long on the user's side: the scheduler, and how `run` starts each part."""

@@ -340,15 +340,6 @@ def scheduler_part(session: Session, /, *, every_ms: int, **options: Any) -> Par
     return _part("scheduler", lambda: Scheduler(config))
 
 
-def breaker_part(session: Session, /, *, file: Path, **options: Any) -> Part:
-    """Make the breaker part."""
-    from fleethpa.changes.settings import usable_guardrails
-    from fleethpa.processes.breaker import Breaker, BreakerConfig
-
-    config = configured(BreakerConfig, options, config=session.config, rules=usable_guardrails(file).rules)
-    return _part("breaker", lambda: Breaker(config))
-
-
 def decider_part(session: Session, /, **options: Any) -> Part:
     """Make the decider part: a child process, kept running."""
 

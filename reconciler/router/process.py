@@ -37,7 +37,7 @@ from schemas.decisions import cluster_of
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.keys import HpaId, partition_for
-from schemas.topics import BREAKER, DECISIONS, ROUTER_GROUP, SETTINGS, SPECS
+from schemas.topics import DECISIONS, ROUTER_GROUP, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ SETTLED_WITHIN_S = 2.0
 """How long a router that ends waits for the copies that it has begun."""
 SOON_S = 0.05
 """Changes that come together are one record."""
-_KNOWN = {SETTINGS: "settings", BREAKER: "breaker", SPECS: "centralHpas"}
+_KNOWN = {SETTINGS: "settings", SPECS: "centralHpas"}
 """The topics that are read to their ends before the first decision is copied, as the health names them."""
 
 
@@ -109,7 +109,7 @@ class Router:
             kafka = self._config.kafka
             group.create_task(keep_signing(kafka, "router", self._config.clock, stop))
             tasks = [group.create_task(each) for each in (self._find_topics(), self._report(), self._late.watch())]
-            takes = {SETTINGS: self._take, BREAKER: self._take_breaker, SPECS: self._take_spec}
+            takes = {SETTINGS: self._take, SPECS: self._take_spec}
             tasks += await follow_topics(group, kafka, takes, stop, lambda topic: self.health.ready(_KNOWN[topic]))
             await self._topics_found()
             await kafkaclients.start(self._consumer)
@@ -130,9 +130,6 @@ class Router:
         if change is not None and change.of == "agents":
             self._agents_changed.set()
             self._news.waiting.set()
-
-    def _take_breaker(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
-        self._news.changed(self._in_force.take_breaker(body, time_ms, cluster, namespace))
 
     def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         if (found := central_hpa(body, namespace)) is not None:

@@ -4,7 +4,7 @@ Nothing is evaluated, so that hours of the log cost little: samples, answers, po
 no spec, mode or observer session follows from them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from schemas.agents import AgentSet
 from schemas.codec import decode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, HandsChanged, LogRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import metric_name, metric_source
@@ -23,7 +23,7 @@ from streams.archive.layout import PlainRecord
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold
-from streams.state.guards import asked_mode, trip_reason
+from streams.state.guards import asked_mode
 from streams.state.logtime import advance
 from streams.state.partition import Partition
 
@@ -67,7 +67,7 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
     return entry.key == WHOLE_PARTITION_KEY or entry.key.startswith(f"{cluster}/")
 
 
-_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, HandsChanged, BreakerCommand, GuardrailResume)
+_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, HandsChanged)
 """What may change an HPA, so that it is to be compared with what it was before."""
 _READ = (*_FOLDED, *_CHANGES)
 
@@ -279,28 +279,8 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
             was = f"{body.before} → " if body.before else ""
             changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
             yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
-        if isinstance(body, BreakerCommand | GuardrailResume) and before is not None:
-            yield from _guarded(body, made, hpa)
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
             yield made(what=body.command, author=body.author, reason=body.reason, changes=[_stated(body, hpa)])
-
-
-def _guarded(body: BreakerCommand | GuardrailResume, made: Callable[..., Revision], hpa: HpaId) -> Iterator[Revision]:
-    """What a guardrail paused in the HPA's cluster, or who ended that; `made` places a revision in the log."""
-    if body.cluster not in (EVERY_CLUSTER, hpa.cluster) or body.namespace not in ("", hpa.namespace):
-        return
-    where = f"namespace {body.namespace} of cluster {body.cluster}" if body.namespace else _shown_cluster(body.cluster)
-    if isinstance(body, GuardrailResume):
-        changes = [f"resume what guardrails paused in {where}"]
-        yield made(what="resume", author=body.author, reason=body.reason, changes=changes)
-        return
-    author, scope = f"guardrail {body.guardrail}", f"scaleDown of {where}"
-    if body.command == "resume":
-        yield made(what="resume", author=author, changes=[f"resume {scope}"])
-        return
-    until = f"until {rfc3339_seconds(body.until)}" if body.until else "until a person resumes"
-    changes = [f"pause {scope} {until}"]
-    yield made(what="pause", author=author, reason=trip_reason(body), changes=changes)
 
 
 def _shown_cluster(cluster: str) -> str:

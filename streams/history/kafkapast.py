@@ -203,7 +203,7 @@ class KafkaPast(Past):
             try:
                 self._signs = await last_signs(self.settings)
             except KafkaError as error:  # an answer about the fleet does not need these
-                unknown = f"whether router, breaker, scheduler and archiver run is not known: {error}"
+                unknown = f"whether router, scheduler and archiver run is not known: {error}"
                 self.remark(f"{unknown}. Next: fleethpa topics acls")
                 self._signs = {}
             self._signs_read_s = now_s

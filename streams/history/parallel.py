@@ -110,7 +110,6 @@ _HEAD_BYTES = 512
 
 
 class _SeenScale(Struct, frozen=True, rename="camel"):
-    ready_pods: int | None = None
     spec_replicas: int | None = None
 
 
@@ -122,10 +121,8 @@ class SeenDecision(Struct, rename="camel"):
     namespace: str = ""
     name: str = ""
     kind: str = "evaluation"
-    mode: str = "shadow"
     current_replicas: int = 0
     final_desired_replicas: int = 0
-    wants: int | None = None
     observed: _SeenScale = _SeenScale()
 
     @property

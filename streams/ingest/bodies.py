@@ -12,16 +12,7 @@ from schemas.answers import Answers
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
-from schemas.entries import (
-    Body,
-    BreakerCommand,
-    FleetAllotment,
-    FleetReport,
-    GuardrailResume,
-    HandsChanged,
-    Outcome,
-    central_name,
-)
+from schemas.entries import Body, FleetAllotment, FleetReport, HandsChanged, Outcome, central_name
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
@@ -313,13 +304,6 @@ def _hands(body: HandsChanged) -> None:
         check_object(native.name, "natives.name")
 
 
-def _breaker(body: BreakerCommand) -> None:
-    check_cluster(body.cluster)  # never all at once: the breaker names each cluster that it stops
-    check_text(body.guardrail, "guardrail", limits.GUARDRAIL_NAME.most)
-    if body.namespace:
-        check_namespace(body.namespace)
-
-
 def _settings(body: SettingsSet) -> None:
     if body.cluster != FLEET:  # of FleetHPAs
         _cluster_or_all(body.cluster)
@@ -371,14 +355,6 @@ _TEXTS: dict[str, Callable[[str], object]] = {
 """Settings that are texts -> what reads them; raises ValueError."""
 
 
-def _resume(body: GuardrailResume) -> None:
-    if body.namespace:
-        check_cluster(body.cluster)
-        check_namespace(body.namespace)
-    else:
-        _cluster_or_all(body.cluster)
-
-
 def _engine(body: EngineSet) -> None:
     if body.engine > ENGINE:
         # What only that engine knows, such as its settings, would be lost here on its way into the log.
@@ -406,8 +382,6 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     CapacityAllotment: check_capacity_allotment,
     Serving: _serving,
     HandsChanged: _hands,
-    BreakerCommand: _breaker,
-    GuardrailResume: _resume,
     SettingsSet: _settings,
     AgentSet: lambda body: check_cluster(body.cluster),
     EngineSet: _engine,

@@ -136,7 +136,7 @@ def read(document: dict[str, Any]) -> SourceSeries:
     return SourceSeries(name, attributes, value, time_to_ms(document["timestamp"], "timestamp"))
 
 
-_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER})
+_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES})
 """Topics whose bodies hold no free JSON, so that a decoder of their types reads what a reader of any JSON would."""
 
 _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")

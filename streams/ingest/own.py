@@ -173,20 +173,9 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
-        {
-            "settings",
-            "agent",
-            "engine",
-            "watermarkReset",
-            "restart",
-            "logTime",
-            "command",
-            "guardrailResume",
-            "capacityGroup",
-        }
+        {"settings", "agent", "engine", "watermarkReset", "restart", "logTime", "command", "capacityGroup"}
     ),
     topics.OUTCOMES: frozenset({"outcome"}),
-    topics.BREAKER: frozenset({"breaker"}),
     topics.REPORTS: frozenset({"report", "allotment", "capacityReport", "capacityAllotment"}),
 }
 
@@ -194,13 +183,13 @@ SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
 OBSERVED = frozenset().union(
-    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.BREAKER, topics.REPORTS))
+    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.REPORTS))
 ) - {"command"}
 """What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
 origin cluster. An agent may report nothing else.
 """
 
-WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | KINDS[topics.BREAKER] | {"serving", "handsChanged"}
+WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | {"serving", "handsChanged"}
 """Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.
 """
 

@@ -37,11 +37,6 @@ class Budgets(Struct, frozen=True):
     def is_set(self) -> bool:
         return bool(self.removal or self.removals or self.addition or self.additions)
 
-    @property
-    def bounds_removals(self) -> bool:
-        """Whether there is a budget for removals in every namespace of the cluster."""
-        return bool(self.removal or (self.removals.get(EVERY_NAMESPACE) and all(self.removals.values())))
-
     def of(self, way: Way, namespace: str) -> tuple[Budget | None, Budget | None]:
         """Give the budgets of a namespace and of the whole cluster."""
         cluster, own = (self.removal, self.removals) if way == "removal" else (self.addition, self.additions)

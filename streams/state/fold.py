@@ -13,16 +13,7 @@ from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE, log_offset_of
-from schemas.entries import (
-    WHOLE_PARTITION_KEY,
-    BreakerCommand,
-    FleetAllotment,
-    FleetReport,
-    GuardrailResume,
-    HandsChanged,
-    Outcome,
-    Source,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, FleetAllotment, FleetReport, HandsChanged, Outcome, Source
 from schemas.fitting import check_question, fitted
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.limits import OverLimitError
@@ -56,7 +47,6 @@ from streams.state.answers import (
 from streams.state.foldhpas import paused_by, take_over_status
 from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
-from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.namespacerows import query_key, target_key
@@ -393,15 +383,6 @@ class EntryFold(Folding):
         for native in body.natives:
             take_over_status(self, body.cluster, native)
 
-    def breaker(self, body: BreakerCommand) -> None:
-        """A guardrail pauses scale-downs of a cluster, or no longer."""
-        row = self.state.row
-        row.guardrail_pauses = after_breaker(row.guardrail_pauses, body, self.now_ms)
-
-    def guardrails_resumed(self, body: GuardrailResume) -> None:
-        """A person ends what guardrails pause."""
-        self.state.row.guardrail_pauses = after_person(self.state.row.guardrail_pauses, body)
-
     def log_time(self, body: LogTimeSet) -> None:
         """A person says what log time is; it is so from the next record on."""
         row = self.state.row
@@ -432,8 +413,6 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     Restart: EntryFold.restart,
     LogTimeSet: EntryFold.log_time,
     HandsChanged: EntryFold.hands_changed,
-    BreakerCommand: EntryFold.breaker,
-    GuardrailResume: EntryFold.guardrails_resumed,
     AgentSet: EntryFold.agent,
     CapacityGroupSet: lambda fold, body: capacity.take_group(fold.state, body),
     CapacityReport: lambda fold, body: capacity.take_report(fold.state, body),

@@ -107,7 +107,6 @@ def _forget_in_partition(state: State) -> None:
     forget_reports(state)
     row.pauses = in_force(row.pauses, now_ms)
     state.recount()
-    row.guardrail_pauses = in_force(row.guardrail_pauses, now_ms)
     for cluster, served in list(row.served.items()):
         # The last one stays: without any, decisions say that no reconciler ever reported.
         if now_ms - served.reported_ms >= LONG_MS and len(row.served) > 1:

@@ -1,18 +1,12 @@
-"""Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step.
-
-Pauses of guardrails are kept beside those of persons, in a map of their own, so that neither can replace or end the
-other.
-"""
+"""Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.inforce import MOST_PAUSES, is_in_force
-from schemas.keys import EVERY_CLUSTER, namespace_key
-from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.inforce import is_in_force
+from schemas.keys import EVERY_CLUSTER
 from schemas.limits import ERROR, shortened
 from schemas.observed import Mode
 from streams.hpa.evaluation import Calculation, Evaluation
@@ -24,82 +18,16 @@ from streams.state.namespacerows import target_key
 from streams.state.partitionrow import PartitionRow
 from streams.state.rows import DirectoryKey, Pause, TargetName
 
-_MINUTE_MS: Final = 60_000
 _EVERYWHERE: Final = "all clusters"
-
-GuardrailPauses = dict[str, dict[str, Pause]]
-"""Cluster, or `cluster/namespace` -> guardrail -> its pause."""
-
-
-def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> GuardrailPauses:
-    """Give the pauses after an entry of the breaker. Those that have ended by themselves are forgotten.
-
-    A pause that waits for a person is not changed by the breaker.
-    """
-    kept = in_force(known, now_ms)
-    scope = namespace_key(body.cluster, body.namespace) if body.namespace else body.cluster
-    own = kept.get(scope, {})
-    standing = own.get(body.guardrail)
-    if standing is not None and not standing.until_ms:
-        return kept
-    own = {name: pause for name, pause in own.items() if name != body.guardrail}
-    if body.command == "pause" and (standing is not None or sum(map(len, kept.values())) < MOST_PAUSES):
-        own[body.guardrail] = Pause(body.until, "", trip_reason(body), now_ms)
-    return {name: pauses for name, pauses in {**kept, scope: own}.items() if pauses}
 
 
 def in_force(known: Mapping[str, Mapping[str, Pause]], now_ms: int) -> dict[str, dict[str, Pause]]:
-    """Give the pauses that have not ended by themselves."""
+    """Return the pauses that have not ended by themselves."""
     return {
         scope: left
         for scope, pauses in known.items()
         if (left := {name: pause for name, pause in pauses.items() if is_in_force(pause.until_ms, now_ms)})
     }
-
-
-def after_person(known: GuardrailPauses, body: GuardrailResume) -> GuardrailPauses:
-    """Give the pauses after a person has ended those of a namespace, of a cluster and its namespaces, or all."""
-    if body.cluster == EVERY_CLUSTER:
-        return {}
-    if body.namespace:
-        ended = {namespace_key(body.cluster, body.namespace)}
-    else:
-        ended = {scope for scope in known if scope.partition("/")[0] == body.cluster}
-    return {scope: pauses for scope, pauses in known.items() if scope not in ended}
-
-
-def guardrail_in_force(known: Mapping[str, Mapping[str, Pause]], cluster: str, now_ms: int, namespace: str = "") -> str:
-    """Say which guardrail stops scale-downs of a cluster now: of several the one that does so longest; empty: none.
-
-    Args:
-        namespace: what pauses this namespace alone counts, too, if nothing pauses the cluster.
-    """
-    whole = _longest(known.get(cluster, {}), now_ms, "scale-downs")
-    if whole or not namespace:
-        return whole
-    return _longest(known.get(namespace_key(cluster, namespace), {}), now_ms, f"scale-downs of namespace {namespace}")
-
-
-def guarded_namespaces(known: Mapping[str, Mapping[str, Pause]], cluster: str, now_ms: int) -> dict[str, str]:
-    """Say which namespaces of a cluster guardrails pause alone now, and which guardrail does: texts by name."""
-    names = sorted(scope.partition("/")[2] for scope in known if scope.startswith(f"{cluster}/"))
-    texts = {name: guardrail_in_force({**known, cluster: {}}, cluster, now_ms, name) for name in names}
-    return {name: text for name, text in texts.items() if text}
-
-
-def _longest(pauses: Mapping[str, Pause], now_ms: int, what: str) -> str:
-    standing = [(name, pause) for name, pause in pauses.items() if is_in_force(pause.until_ms, now_ms)]
-    if not standing:
-        return ""
-    waiting = [each for each in standing if not each[1].until_ms]
-    name, pause = min(waiting) if waiting else max(standing, key=lambda each: (each[1].until_ms, each[0]))
-    until = f"until {rfc3339_seconds(pause.until_ms)}" if pause.until_ms else "until a person resumes"
-    return f"{what} paused by guardrail {name} {until}: {pause.reason}"
-
-
-def trip_reason(body: BreakerCommand) -> str:
-    """Say why a guardrail tripped."""
-    return f"{body.removed} of {body.replicas} replicas removed within {body.window_ms // _MINUTE_MS} min"
 
 
 class Standing(Struct, frozen=True):
@@ -237,13 +165,13 @@ def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tup
 
 
 def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
-    """Say which pause stops a change in this direction now, a person's before a guardrail's; empty: none."""
+    """Say which pause stops a change in this direction now; empty: none."""
     for scope, known in pause_scopes(namespace, name, row):
         for kind in ("all", "scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
             if pause is not None and is_in_force(pause.until_ms, now_ms):
                 return _describe(scope, kind, pause)
-    return "" if up else guardrail_in_force(row.guardrail_pauses, namespace.cluster, now_ms, namespace.name)
+    return ""
 
 
 def _describe(scope: str, kind: str, pause: Pause) -> str:

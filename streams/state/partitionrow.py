@@ -174,8 +174,6 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Cluster -> its agent."""
     hands: dict[str, HandsRow] = {}
     """Cluster -> who is in charge; none: no stand-in ever reported."""
-    guardrail_pauses: dict[str, dict[str, Pause]] = {}
-    """Cluster -> guardrail -> its pause of scale-downs there."""
     refused: dict[str, dict[str, RefusedRow]] = {}
     """Cluster -> limit -> what was not stored because of it; for clusters above their limit the cluster is `*`."""
     last_ms: int = 0

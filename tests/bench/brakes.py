@@ -1,10 +1,9 @@
 """`python -m tests.bench.brakes`: a metrics backend is wrong for 200 HPAs in 4 clusters, with and without brakes.
 
-Every part of fleethpa runs as a process (observer, ingest, decider, reconciler, breaker) over simulated clusters with
-HTTP servers. Once every target has 10 replicas, the metrics APIs answer with half of the pods, and then with zero for
-all of them. What the targets had least is compared with 10, and the trip of the guardrail with the moment at which its
-pause was in the log. Of the 50 HPAs of a cluster 30 share a namespace. The others are in pairs: too few for a partial
-view, so that something is left for the budget and the breaker to do.
+Every part of fleethpa runs as a process (observer, ingest, decider, reconciler) over simulated clusters with HTTP
+servers. Once every target has 10 replicas, the metrics APIs answer with half of the pods, and then with zero for all of
+them. What the targets had least is compared with 10. Of the 50 HPAs of a cluster 30 share a namespace. The others are
+in pairs: too few for a partial view, so that something is left for the budget to do.
 """
 
 import argparse
@@ -20,18 +19,13 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from aiokafka import TopicPartition
 from msgspec import structs
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.simulator.requests import Ask
-from runtime.kafkaclients import reader
-from schemas import topics
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings
-from tests.kit.breakerpipeline import BreakerProcess, FollowedTopics
-from tests.pipeline.ingesting import PARTITIONS
 
 CLUSTERS: Final = ("east", "north", "south", "west")
 TOGETHER, PAIRS = 30, 10
@@ -40,13 +34,6 @@ HPAS: Final = TOGETHER + 2 * PAIRS
 REPLICAS: Final = 10
 WHOLE: Final = HPAS * REPLICAS
 BUDGET_PERCENT: Final = 30
-PAUSE_WITHIN_S: Final = 5.0
-PAUSE_MS: Final = 15 * 60_000
-RULES: Final = {
-    "apiVersion": "fleethpa.io/v1",
-    "kind": "Guardrails",
-    "rules": [{"name": "wave", "window": "5m", "removedPercent": 10, "leastRemoved": 10, "pause": "15m", "act": True}],
-}
 SETTINGS: Final = structs.replace(DEV_SETTINGS, downscale_stabilization_ms=0)
 _SHARE: Final = 0.5
 _HALF_S: Final = 15.0
@@ -55,12 +42,11 @@ _STILL_S: Final = 2.0
 
 @dataclass(frozen=True)
 class Arm:
-    """What is on. `budget`, `view`, `breaker`: the three brakes."""
+    """What is on. `budget`, `view`: the two brakes."""
 
     name: str
     budget: bool = False
     view: bool = False
-    breaker: bool = False
 
     @property
     def settings(self) -> ClusterSettings:
@@ -69,37 +55,20 @@ class Arm:
         return structs.replace(found, removal_budget=f"{BUDGET_PERCENT}%/10m") if self.budget else found
 
 
-ARMS: Final = {
-    arm.name: arm
-    for arm in (
-        Arm("none"),
-        Arm("budget", budget=True),
-        Arm("budget+breaker", budget=True, breaker=True),
-        Arm("all", budget=True, view=True, breaker=True),
-    )
-}
+ARMS: Final = {arm.name: arm for arm in (Arm("none"), Arm("budget", budget=True), Arm("both", budget=True, view=True))}
 _WORDS: Final = {
     "none": "no brake: upstream's answer",
     "budget": "removal budget",
-    "budget+breaker": "removal budget and breaker",
-    "all": "removal budget, partial view and breaker",
+    "both": "removal budget and partial view",
 }
 
 
 @dataclass
 class Result:
-    """What one arm came to.
-
-    Args:
-        removed: the most replicas that a cluster's targets had too few at a time, by cluster.
-        after_trip_s, after_removal_s: from the trip, and from the first wrong removal, until the pause was in all log
-            partitions, by cluster; empty: nothing was paused.
-    """
+    """What one arm came to. `removed`: the most replicas that a cluster's targets had too few at a time, by cluster."""
 
     arm: Arm
     removed: dict[str, int] = field(default_factory=dict)
-    after_trip_s: dict[str, float] = field(default_factory=dict)
-    after_removal_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
@@ -110,10 +79,6 @@ class Result:
             found.append(f"{most} replicas removed, the budget allows {budget}")
         if not self.arm.budget and most < WHOLE - HPAS:
             found.append(f"without brakes only {most} replicas were removed: the metrics were not wrong enough")
-        if self.arm.breaker and set(self.after_trip_s) != set(CLUSTERS):
-            found.append(f"the breaker paused only {sorted(self.after_trip_s)}")
-        if max(self.after_trip_s.values(), default=0.0) > PAUSE_WITHIN_S:
-            found.append(f"the pause was in the log after {max(self.after_trip_s.values()):.1f} s")
         return found
 
 
@@ -177,7 +142,7 @@ def _no_usage(items: list[Json]) -> list[Json]:
 
 
 @asynccontextmanager
-async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[tuple[Stack, Fleet, FollowedTopics]]:
+async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[Fleet]:
     clusters = [SimulatedCluster(name, sample_ms=1_000) for name in CLUSTERS]
     for cluster in clusters:
         cluster.apply_yaml(manifests())
@@ -187,19 +152,12 @@ async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[tuple[Stack, Fleet,
         plan = StackPlan(folder=folder, fleet=fleet, settings=arm.settings, environ=environ)
         stack = await stacked.enter_async_context(Stack(plan))
         await stack.ready(len(CLUSTERS) * HPAS, 240)
-        kafka = stack.config.kafka()
-        parts = [TopicPartition(topic, n) for topic in (topics.LOG, topics.DECISIONS) for n in range(PARTITIONS)]
-        seen = FollowedTopics(await stacked.enter_async_context(reader(kafka, parts)))
-        if arm.breaker:
-            (folder / "guardrails.yaml").write_text(yaml.safe_dump(RULES))
-            breaker = stacked.enter_context(BreakerProcess(kafka, folder, ()))
-            await breaker.running()
-        yield stack, fleet, seen
+        yield fleet
 
 
 async def run_arm(folder: Path, arm: Arm, wrong_s: float) -> Result:
     """Let the metrics be wrong for some time under some brakes."""
-    async with _fleet_of(folder, arm) as (_, fleet, seen):
+    async with _fleet_of(folder, arm) as fleet:
         async with asyncio.timeout(120):
             while set(counts(fleet).values()) != {WHOLE}:
                 await asyncio.sleep(0.5)
@@ -210,42 +168,29 @@ async def run_arm(folder: Path, arm: Arm, wrong_s: float) -> Result:
             while time.monotonic() < end_s:
                 for name, count in counts(fleet).items():
                     lowest[name] = min(lowest[name], count)
-                await seen.read()
+                await asyncio.sleep(0.05)
 
-        begun_ms = time.time_ns() // 1_000_000
         for damage, seconds in ((_some_pods, _HALF_S), (_no_usage, wrong_s)):
             for cluster in fleet.clusters.values():
                 damaged(cluster, damage)
             await pass_by(seconds)
         await pass_by(_STILL_S)
-    paused, removing = seen.paused(), seen.first_removals(begun_ms)
-    return Result(
-        arm,
-        {name: WHOLE - count for name, count in lowest.items()},
-        {name: (at_ms - (body.until - PAUSE_MS)) / 1000 for name, (at_ms, body) in paused.items()},
-        {name: (at_ms - removing[name]) / 1000 for name, (at_ms, _) in paused.items()},
-    )
+    return Result(arm, {name: WHOLE - count for name, count in lowest.items()})
 
 
 def table(results: list[Result]) -> str:
     """The table of all arms."""
-    heads = ["", f"replicas removed of {WHOLE}, by cluster", "the budget", "pause in the log after the trip"]
-    heads.append("after the first wrong removal")
+    heads = ["", f"replicas removed of {WHOLE}, by cluster", "the budget"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for each in results:
         removed = ", ".join(str(each.removed[name]) for name in CLUSTERS)
         budget = str(WHOLE * BUDGET_PERCENT // 100) if each.arm.budget else "-"
-        cells = [_WORDS[each.arm.name], removed, budget, _span(each.after_trip_s), _span(each.after_removal_s)]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {_WORDS[each.arm.name]} | {removed} | {budget} |")
     return "\n".join(lines)
 
 
-def _span(seconds: dict[str, float]) -> str:
-    return f"{min(seconds.values()):.1f} to {max(seconds.values()):.1f} s" if seconds else "-"
-
-
 def main() -> int:
-    """Run the arms; the exit code is 1 where more was removed than the budget allows, or a pause came too late."""
+    """Run the arms; the exit code is 1 where more was removed than the budget allows."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.brakes", description=__doc__)
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="only this one; repeatable")
     parser.add_argument("--wrong", type=float, default=60.0, help="seconds of zeros (default 60)")

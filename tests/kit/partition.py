@@ -8,16 +8,7 @@ import msgspec
 
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import encode
-from schemas.entries import (
-    WHOLE_PARTITION_KEY,
-    Body,
-    BreakerCommand,
-    Entry,
-    GuardrailResume,
-    LogRecord,
-    Outcome,
-    Source,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId
 from schemas.observed import (
     AutoscalerDeleted,
@@ -129,7 +120,7 @@ class LogBuilder:
         return [msgspec.json.decode(decision.value) for decision in made]
 
     def _wrap(self, body: Body) -> Entry:
-        everywhere = SettingsSet | Restart | WatermarkReset | Serving | BreakerCommand | GuardrailResume
+        everywhere = SettingsSet | Restart | WatermarkReset | Serving
         whole = isinstance(body, everywhere) or (isinstance(body, Command) and body.cluster)
         return self.entry(body, WHOLE_PARTITION_KEY if whole else KEY)
 
@@ -151,7 +142,6 @@ class _Disturbed:
         self.random = random.Random(seed)
         self.log = LogBuilder()
         self.annotations = {"fleethpa.io/fallback": "failureThreshold=2,replicas=4"} if braking is not None else {}
-        self.braking = braking is not None
         if braking is not None:
             self.log.add(SettingsSet(cluster="*", settings=braking))
         self.wanted: list[dict[str, Any]] = []
@@ -306,19 +296,8 @@ class _Disturbed:
             self._add(Command(command="pause", name=name, pause_kind=kind, until=self.log.now_ms + 20_000))
         elif which == 2:
             self._add(Command(command="resume", name=name))
-        elif self.braking and self.random.random() < 0.7:
-            self._add(self._guardrail())
         else:
             self._add(Command(command="pause", cluster="eu", until=self.log.now_ms + 5_000))
-
-    def _guardrail(self) -> Body:
-        which, rule = self.random.randrange(5), self.random.choice(("a", "b"))
-        if which == 0:
-            return GuardrailResume(cluster="eu")
-        if which == 1:
-            return BreakerCommand(command="resume", cluster="eu", guardrail=rule)
-        until = self.random.choice((0, self.log.now_ms + 30_000))
-        return BreakerCommand(command="pause", cluster="eu", guardrail=rule, until=until, removed=3, replicas=9)
 
     def _samples(self) -> None:
         points = [self._counter(app) for app in self.replicas]

@@ -26,7 +26,6 @@ EVERYTHING: Final = (
     "strimzi.topics=true",
     "strimzi.users=true",
     "scheduler.enabled=true",
-    "breaker.enabled=true",
     "clusters.prometheusSecret=prometheus",
     "archive.claim=archive",
     "archive.keySecret=audit",

@@ -46,7 +46,7 @@ _VALUES: Final = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 _EXEC: Final = re.compile(r"kubectl -n fleethpa-system exec deploy/(\S+) -- (.*)")
 
 ELSEWHERE: Final = {"Brakes"}
-"""No part of an installation: tests/unit/cli/test_cli_write.py and test_guardrails.py run its commands."""
+"""No part of an installation: tests/unit/cli/test_cli_write.py runs its commands."""
 
 if missing := broker.missing_tools() or containers.missing_tools():
     pytestmark = pytest.mark.skip(reason=f"PRODUCTION NOT TESTED: {missing}")

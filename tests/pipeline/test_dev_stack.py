@@ -25,7 +25,6 @@ import pytest
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
 from streams.analysis.tuning.recording import FEWEST
 from tests.kit.cli import Cli
-from tests.kit.documented import ROOT
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -324,7 +323,6 @@ def test_every_analysis_of_the_whole_stack_has_an_answer(recorded: Path, monkeyp
         "backtest -A --set maxReplicas=30",
         "regret -A",
         "shadow-report -A -C south",
-        f"guardrails test -f {ROOT / 'examples/guardrails.yaml'}",
         "export decisions -A -o jsonl",
     ):
         done = run(*analysis.split(), "--from", str(recorded))

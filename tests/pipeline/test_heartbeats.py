@@ -31,11 +31,11 @@ async def kafka() -> AsyncIterator[KafkaSettings]:
 async def test_a_process_without_news_gives_signs_of_life_until_it_is_stopped(kafka: KafkaSettings) -> None:
     assert await last_signs(kafka) == {}
     stop, times = asyncio.Event(), itertools.count(NOW_MS)
-    signing = asyncio.create_task(keep_signing(kafka, "breaker", lambda: next(times), stop))
+    signing = asyncio.create_task(keep_signing(kafka, "router", lambda: next(times), stop))
     async with asyncio.timeout(PATIENCE_S):
         while not (signs := await last_signs(kafka)):
             await asyncio.sleep(0.05)
-    assert signs == {"breaker": NOW_MS}
+    assert signs == {"router": NOW_MS}
     stop.set()
     await signing
     assert await last_signs(kafka) == {}
@@ -62,7 +62,7 @@ async def test_an_answer_about_the_fleet_does_not_fail_because_signs_of_life_can
     past.remark = remarks.append
     assert await past.signs_of_life() == await past.signs_of_life() == {}
     (remark,) = remarks
-    assert remark.startswith("whether router, breaker, scheduler and archiver run is not known: ")
+    assert remark.startswith("whether router, scheduler and archiver run is not known: ")
 
 
 async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:

@@ -32,7 +32,6 @@ PROCESSES = {
     "agent": ("run", "agent", "--incarnation", "1", "--local-clock", *WEB),
     "router": ("run", "router", *WEB),
     "scheduler": ("run", "scheduler", "--every", "1s", *WEB),
-    "breaker": ("run", "breaker", "-f", str(ROOT / "examples/guardrails.yaml"), *WEB),
     "archive": ("archive", "--to", "archive", *WEB),
     "page": ("page", "--port", "0"),
     "all": ("run", "all", *WEB),

@@ -71,9 +71,14 @@ def test_shadow_report_is_ready_for_most_and_not_for_the_one_that_is_set_otherwi
     assert not ready["invoice"]
 
 
-def test_a_guardrail_trips_and_a_rollout_is_reverted_in_its_second_wave(day: _Day) -> None:
-    trips = day.answer("guardrails", "test", "-f", "guardrails.yaml", codes=(0, 1))["trips"]
-    assert ("cluster-wave", "east") in {(trip["rule"], trip["cluster"]) for trip in trips}
+def test_a_removal_budget_holds_where_the_load_breaks_down(day: _Day) -> None:
+    limited = day.ask("decisions", "-A", "-C", "east", "--limited-by", "RemovalBudget", "--since", "24h")
+    held = {hpa for line in limited.splitlines() for hpa in HPAS if f" {hpa} " in line}
+    assert held == {"east/batch/reports", "east/batch/mailer", "east/batch/export"}
+    assert "the removal budget of namespace east/batch (25%/10m)" in limited
+
+
+def test_a_rollout_is_reverted_in_its_second_wave(day: _Day) -> None:
     [rollout] = day.answer("rollout", "status")["items"]
     assert (rollout["state"], rollout["wave"]) == ("reverted", 2)
     assert rollout["reverted"].startswith("wave 2: at_max")

@@ -19,7 +19,7 @@ from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.answers import ApiError
 from reconciler.core.objects import STAND_IN_LABEL
 from schemas.agents import AgentSet
-from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand
+from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
@@ -532,17 +532,17 @@ def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
     assert "east/shop/queue is not adopted: ScaledObject/queue owns it" in result.stderr
 
 
-def test_an_hpa_that_the_log_does_not_know_yet_is_not_adopted_into_a_cluster_that_a_guardrail_pauses(
+def test_an_hpa_that_the_log_does_not_know_yet_is_not_adopted_into_a_cluster_whose_scale_downs_are_paused(
     cluster: Cluster,
 ) -> None:
     cluster.add_native("web")
-    cluster.fleet.append(BreakerCommand(command="pause", cluster="east", guardrail="wave"), key=WHOLE_PARTITION_KEY)
+    cluster.fleet.append(Command(command="pause", cluster="east", pause_kind="scaleDown"), key=WHOLE_PARTITION_KEY)
     cluster.fleet.checkpoint()
     cluster.real["new"] = hpa("new") | {"metadata": {"namespace": "shop", "name": "new", "uid": "uid-new"}}
     result = cluster.run("adopt", "east/shop/new")
     assert (result.exit_code, "new" in cluster.real) == (1, True), result.output
-    assert "east/shop/new is not adopted (paused: scale-downs paused by guardrail wave" in result.stderr
-    assert "Next: fleethpa resume -C east --guardrails\n" in result.stderr
+    assert "east/shop/new is not adopted (paused: paused scaleDown" in result.stderr
+    assert "Next: fleethpa resume -C east\n" in result.stderr
 
 
 def test_two_native_hpas_of_one_target_stay_and_the_hint_deletes_one_of_them_where_it_is(cluster: Cluster) -> None:

@@ -38,7 +38,6 @@ ABSENT = (
 FLEET = Fleet(hpas=len(ABSENT), namespaces=2, minutes=33, seed=28, pods=4, metrics=2)
 HPAS = [f"c0/ns{number % FLEET.namespaces}/app{number}" for number in range(FLEET.hpas)]
 SINCE = ("--since", "2025-12-31T00:00:00Z")
-RULES = str(Path(__file__).parents[3] / "examples" / "guardrails.yaml")
 
 
 def without(field: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -125,10 +124,6 @@ def test_a_refusal_of_one_named_hpa_hides_no_fault_with_another(
     assert (done.exit_code, done.stdout) == (INTERNAL, "")
     assert f"Error: {faulty}: internal error: BrokenError: here\n" in done.stderr
     assert f"Error: {refused}: less than one season was recorded\n" in done.stderr
-
-
-def test_guardrails_are_tried_on_all(run: Cli, archive: Path) -> None:
-    assert "decisions read" in run("guardrails", "test", "-f", RULES, *SINCE, "--from", str(archive)).output
 
 
 @pytest.mark.slow

@@ -121,11 +121,6 @@ def test_backtest_says_what_does_not_go_with_a_whole(
 # --- every analysis ---------------------------------------------------------------------------------------------------
 
 MEMBER = "east/shop/checkout"
-RULES = """
-apiVersion: fleethpa.io/v1
-kind: Guardrails
-rules: [{name: wave, window: 2m, removedPercent: 20, leastRemoved: 2, pause: 10m}]
-"""
 ANALYSES = {
     "history": ((), 0, 0),
     "history --revision 1": ((), 0, 0),
@@ -183,26 +178,6 @@ def mixed() -> WholeFleet:
         made.period(LOAD | {"north": 300})
     made.checkpoint()
     return made
-
-
-def test_guardrails_test_counts_what_a_whole_removes_in_each_of_its_clusters(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fleet = WholeFleet({"east": 3, "west": 3})
-    fleet.whole()
-    for _ in range(4):
-        fleet.period(LOAD)
-    for _ in range(24):  # longer than the stabilization window
-        fleet.period({"east": 50, "west": 50})
-    fleet.checkpoint()
-    assert fleet.replicas == {"east": 2, "west": 2}, "two are removed, one in each cluster"
-    found = {}
-    for least in (1, 2):
-        file = tmp_path / f"guardrails-{least}.yaml"
-        file.write_text(RULES.replace("leastRemoved: 2", f"leastRemoved: {least}"))
-        found[least] = Cli(monkeypatch, fleet)("guardrails", "test", "-f", str(file), *SINCE).stdout
-    assert "never tripped" not in found[1]
-    assert found[2] == "wave: never tripped\n"
 
 
 def test_history_of_a_whole_shows_its_division_and_gives_its_manifest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec import structs
 
 from fleethpa.changes.manifests import check_hpa, read_input
 from fleethpa.changes.settings import parse_changes
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord, _fates_in
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -27,7 +26,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.past import Folded, Past
-from tests.kit.cli import START_MS, Broker, Cli, Fleet, hpa
+from tests.kit.cli import Broker, Cli, Fleet, hpa
 
 GOOD = """
 apiVersion: autoscaling/v2
@@ -495,103 +494,6 @@ def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> 
     assert len(broker.written) == 2
 
 
-# --- pauses of guardrails ---------------------------------------------------------------------------------------------
-
-WAVE = "scale-downs paused by guardrail wave until 2026-11-21T14:14:00Z: 30 of 100 replicas removed within 5 min"
-
-
-@pytest.fixture
-def guarded(fleet: Fleet) -> Fleet:
-    """A fleet in which a guardrail has paused the only cluster."""
-    until_ms = START_MS + 14 * 60_000
-    pause = BreakerCommand(
-        command="pause", cluster="east", guardrail="wave", until=until_ms, removed=30, replicas=100, window_ms=300_000
-    )
-    fleet.append(pause, key=WHOLE_PARTITION_KEY)
-    return fleet
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["get", "hpa", "-A", "--problem"], id="get hpa"),
-        pytest.param(["describe", "hpa", "east/shop/checkout"], id="describe"),
-        pytest.param(["get", "clusters"], id="get clusters"),
-        pytest.param(["status", "-A"], id="status"),
-    ],
-)
-def test_what_a_guardrail_pauses_is_shown(run: Cli, guarded: Fleet, arguments: list[str]) -> None:
-    assert WAVE in run(*arguments).stdout
-
-
-def test_a_decision_that_a_guardrail_holds_says_so(run: Cli, guarded: Fleet) -> None:
-    for _ in range(26):  # beyond the stabilization window
-        guarded.append(after_ms=15_000)
-        guarded.observe(3, 20)
-    guarded.checkpoint()
-    for arguments in (["explain", "east/shop/checkout"], ["decisions", "east/shop/checkout", "--limited-by", "Paused"]):
-        shown = " ".join(run(*arguments).stdout.split())
-        assert "scale-downs paused by guardrail wave until 2026-11-21T14:14:00Z" in shown, arguments
-
-
-def test_history_shows_guardrails_and_who_ended_their_pauses(run: Cli, guarded: Fleet) -> None:
-    guarded.append(GuardrailResume(cluster="*", author="ada", reason="INC-7"), key=WHOLE_PARTITION_KEY)
-    shown = run("history", "east/shop/checkout").stdout
-    assert "pause scaleDown of cluster east until 2026-11-21T14:14:00Z" in shown
-    assert "guardrail wave" in shown
-    assert "resume what guardrails paused in all clusters" in shown
-    assert "INC-7" in shown
-
-
-def test_a_resume_leaves_a_guardrails_pause_and_says_so(run: Cli, guarded: Fleet, broker: Broker) -> None:
-    stated = run("resume", "-C", "east", "--yes")
-    assert (stated.exit_code, stated.stdout) == (0, "cluster east resumed\n")
-    assert f"cluster east: {WAVE}. It stays. Next: fleethpa resume -C east --guardrails" in stated.stderr
-    assert [type(body) for _, _, body in broker.written] == [Command]
-
-
-def test_a_person_ends_what_guardrails_pause(run: Cli, guarded: Fleet, broker: Broker) -> None:
-    asked = run("resume", "-C", "east", "--guardrails")
-    assert (asked.exit_code, broker.written) == (2, [])
-    assert "scale-downs go on, through removal budgets where they are set: east" in asked.stderr
-    seen = run("resume", "--all", "--guardrails", "--dry-run")
-    assert (seen.exit_code, seen.stdout) == (0, f"cluster east resumed; it was: {WAVE} (dry run)\n")
-    done = run("resume", "-C", "east", "--guardrails", "--yes", "--reason", "INC-7")
-    assert done.exit_code == 0
-    [(cluster, _, body)] = broker.written
-    assert (cluster, body) == ("east", GuardrailResume(cluster="east", author="anna", reason="INC-7"))
-
-
-def test_a_namespace_that_a_guardrail_pauses_alone_is_shown_and_resumed_alone(
-    run: Cli, guarded: Fleet, broker: Broker
-) -> None:
-    pause = BreakerCommand(
-        command="pause", cluster="east", namespace="shop", guardrail="wave", removed=30, replicas=100, window_ms=300_000
-    )
-    alone = "scale-downs of namespace shop paused by guardrail wave until a person resumes: 30 of 100"
-    guarded.append(pause, key=WHOLE_PARTITION_KEY)
-    assert f"{WAVE}; {alone}" in run("get", "clusters").stdout
-    guarded.append(structs.replace(pause, command="resume", namespace=""), key=WHOLE_PARTITION_KEY)
-    for arguments in (["get", "clusters"], ["get", "hpa", "-A", "--problem"], ["status", "-A"]):
-        assert alone in run(*arguments).stdout, arguments
-    assert "paused" not in run("get", "clusters").stdout.splitlines()[1].split()[1], "the others are not held"
-    assert run("resume", "-n", "shop", "--guardrails", "--yes").exit_code == 2, "of which cluster?"
-    stated = run("resume", "-C", "east", "-n", "shop", "--guardrails", "--yes")
-    assert stated.stdout.startswith(f"namespace shop of cluster east resumed; it was: {alone}")
-    assert [body for _, _, body in broker.written] == [GuardrailResume(cluster="east", namespace="shop", author="anna")]
-    guarded.append(GuardrailResume(cluster="east", namespace="shop"), key=WHOLE_PARTITION_KEY)
-    history = run("history", "east/shop/checkout").stdout
-    assert "pause scaleDown of namespace shop of cluster east until a person resumes" in history
-    assert "resume what guardrails paused in namespace shop of cluster east" in history
-
-
-def test_where_no_guardrail_pauses_anything_nothing_is_written(run: Cli, broker: Broker) -> None:
-    stated = run("resume", "--all", "--guardrails", "--yes")
-    assert (stated.exit_code, broker.written) == (0, [])
-    assert "no guardrail pauses anything there" in stated.stderr
-    assert run("resume", "east/shop/checkout", "--guardrails").exit_code == 2
-
-
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -785,7 +687,6 @@ def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
         ("apply", "-f", "-", "-C", "east"),
         ("settings", "east", "frozen=true"),
         ("delete", "hpa", "web", "-n", "shop", "-C", "east"),
-        ("resume", "-C", "east", "--guardrails"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -21,10 +21,8 @@ from streams.archive.archiver import Archiver, SegmentLimits
 from streams.history.evaluations import hpa_of
 from tests.kit.broken import BrokenError, break_for
 from tests.kit.cli import Cli
-from tests.kit.documented import ROOT
 
 PARTITIONS = 2
-GUARDRAILS = ROOT / "examples/guardrails.yaml"
 WHOLE = spec("whole", down_s=60)
 ABSENT = (
     ("behavior",),
@@ -148,8 +146,7 @@ def test_tune_searches_for_every_hpa(ask: Ask, size: Size) -> None:
     assert " 0 that cannot be tuned" in stated
 
 
-def test_guardrails_and_the_shadow_report_answer(ask: Ask, size: Size) -> None:
-    assert ask("guardrails", "test", "-f", str(GUARDRAILS)).exit_code in (0, 1)
+def test_the_shadow_report_answers(ask: Ask, size: Size) -> None:
     done = ask("shadow-report", "-A", "-C", "north", "-o", "wide")
     assert done.exit_code in (0, 1), done.output
     assert [name for name in names(size, "north") if name.rpartition("/")[2] not in done.stdout] == []
@@ -166,11 +163,6 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ("shadow-report -A -o wide", "fleethpa.cli.shadow_report.compare", lambda hpa, events: hpa),
     ("export decisions -A -o csv", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
     ("export decisions -A -o jsonl", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
-    (
-        f"guardrails test -f {GUARDRAILS}",
-        "streams.analysis.guardrailruns.EventReader._size",
-        lambda self, hpa, seen: HpaId(*hpa.split("/")),
-    ),
     ("tune -A", "fleethpa.questions.tunings.search", lambda hpa, *_: hpa),
     ("tune -A", "fleethpa.questions.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
     ("upgrade-preview -A --to 1.36 -o json", "streams.analysis.answer.UpgradeReader.add", lambda _, inputs: inputs.hpa),
@@ -196,17 +188,14 @@ def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
     cluster = "north" if command.startswith("shadow") else "east"
     hpas = [app.id for app in _apps(size.absent) if app.id.cluster == cluster]
     victim = next(hpa for hpa in hpas if hpa.name == "no-minreplicas")
-    words = [*command.split(), "--from", str(archive)]
-    if not (lists_trips := command.startswith("guardrails")):
-        words += ["-C", cluster]
+    words = [*command.split(), "--from", str(archive), "-C", cluster]
     break_for(monkeypatch, victim, place, whose)
     done = run(*words)
     assert done.exit_code == INTERNAL, done.output
     assert f"Error: {victim}: internal error: BrokenError: here" in done.stderr
     assert "Next: run it again with --debug" in done.stderr
     assert "Traceback" not in done.stderr
-    if not lists_trips:
-        assert [hpa for hpa in hpas if hpa != victim and hpa.name not in done.stdout] == []
+    assert [hpa for hpa in hpas if hpa != victim and hpa.name not in done.stdout] == []
     if not command.startswith("tune"):  # it says of each HPA why it has no proposal
         assert victim.name not in done.stdout
     assert "Traceback" in run(*words, "--debug").stderr

@@ -174,7 +174,7 @@ def test_the_clock_of_the_reader_names_no_process(skew_ms: int) -> None:
 
 
 def test_a_clock_that_is_far_ahead_may_also_be_a_log_without_writers() -> None:
-    signs: dict[QuietProcess, int] = {"breaker": NOW_MS - 4_000}
+    signs: dict[QuietProcess, int] = {"router": NOW_MS - 4_000}
     (named,) = hung(ago(900, 900), ago(900, 900), signs=signs, skew_ms=60_000)
     assert "neither ingest nor the decider has written to the log" in named.text
     assert "(or the clock of this machine is ahead)" in named.text

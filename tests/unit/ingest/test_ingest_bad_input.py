@@ -322,7 +322,6 @@ def test_records_of_every_kind_with_hostile_values_never_raise(seed: int) -> Non
     value = hostile_record(Random(seed))
     hand_over(value, 0, lambda body, _, __, namespace: central_hpa(body, namespace))
     hand_over(value, 0, (in_force := InForce()).take)
-    hand_over(value, 0, in_force.take_breaker)
     assert in_force.pauses("eu", 0) is not None
     for topic in topics.PUBLIC_TOPICS:
         check_all_is_accounted_for(value, topic)

@@ -4,8 +4,8 @@ import pytest
 
 from reconciler.core.writeplan import guards_of
 from schemas.agents import AgentSet, KnownPause
-from schemas.entries import Body, BreakerCommand, GuardrailResume
-from schemas.inforce import InForce, report_every_ms, stopping
+from schemas.entries import Body
+from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 
@@ -128,52 +128,25 @@ def test_the_pauses_in_force_in_a_cluster(commands: list[tuple[str, str, Command
 
 
 def states(found: InForce) -> list[object]:
-    return [found.settings, found.pauses("east", NOW_MS), found.agents.agents(), found.guardrail_pauses(NOW_MS)]
+    return [found.settings, found.pauses("east", NOW_MS), found.agents.agents()]
 
 
-BREAKER = BreakerCommand(command="pause", cluster="east", guardrail="wave")
 SETTINGS: list[Body] = [
     SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)),
     AgentSet(cluster="east", incarnation=7),
-    GuardrailResume(cluster="east"),
     Command(command="resume", cluster="east"),
 ]
 
 
-def test_each_topic_states_only_what_its_writers_may() -> None:
+def test_what_concerns_whole_clusters_is_not_stated_by_a_record_of_a_namespace() -> None:
     found = InForce()
-    found.take_breaker(BREAKER, NOW_MS)
     found.take(Command(command="pause", cluster="east"), NOW_MS)
     before = states(found)
-    assert found.take(BreakerCommand(command="resume", cluster="east", guardrail="wave"), NOW_MS + 1) is None
-    assert [found.take_breaker(body, NOW_MS + 1) for body in SETTINGS] == [None] * 4
-    of_namespace = [found.take(body, NOW_MS + 1, "east", "shop") for body in SETTINGS[:3]]
-    assert (of_namespace, found.take_breaker(BREAKER, NOW_MS, "east", "shop")) == ([None] * 3, None)
+    assert [found.take(body, NOW_MS + 1, "east", "shop") for body in SETTINGS[:2]] == [None] * 2
     assert states(found) == before
     assert [change.of for body in SETTINGS if (change := found.take(body, NOW_MS + 1))] == [
         "settings",
         "agents",
         "pauses",
-        "pauses",
     ]
     assert found.pauses("east", NOW_MS) == []
-
-
-@pytest.mark.parametrize(
-    ("sync_period_ms", "longest_ms", "every_ms"),
-    [
-        (15_000, 10_000, 10_000),
-        (60_000, 10_000, 10_000),
-        (8_000, 10_000, 8_000),
-        (1_000, 10_000, 5_000),
-        (5_000, 500, 500),
-    ],
-)
-def test_reports_come_once_per_sync_period_within_bounds(sync_period_ms: int, longest_ms: int, every_ms: int) -> None:
-    assert report_every_ms(sync_period_ms, longest_ms) == every_ms
-
-
-def test_an_override_stops_nothing() -> None:
-    found = [KnownPause(kind="override", namespace="shop", name="web", until=NOW_MS + 1, replicas=3)]
-    assert stopping(found, "shop", "web", "scaleUp", NOW_MS) is None
-    assert stopping(found, "shop", "web", "scaleDown", NOW_MS) is None

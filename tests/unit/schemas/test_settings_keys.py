@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from schemas.agents import KnownPause
-from schemas.entries import Body, GuardrailResume
+from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
@@ -91,7 +91,6 @@ def test_what_changes_a_part_of_something_stays() -> None:
     bodies: list[Body] = [
         SettingsSet(cluster="east", settings=ClusterSettings(max_step=1)),
         SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)),
-        GuardrailResume(cluster="east"),
         Command(command="mode", cluster="east", mode="shadow"),
     ]
     keys = [key for body in bodies * 2 for key, _ in settings_records("", "", [body])]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.changes.settings import settings_in, usable_guardrails
+from fleethpa.changes.settings import settings_in
 from fleethpa.frame.configuration import load
 from fleethpa.frame.errors import CommandError
 from reconciler.clusters.answers import ConfigError
@@ -27,7 +27,6 @@ UNREADABLE = {
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "configuration": (lambda file: load({"config": str(file)}), CommandError),
     "settings": (settings_in, CommandError),
-    "guardrails": (usable_guardrails, CommandError),
     "mapping": (lambda file: load_mapping(file.read_text(), file.name), MappingError),
     "kubeconfig": (lambda file: clusters_of(str(file)), ConfigError),
     "foundKubeconfig": (lambda file: from_kubeconfig(file.read_text(), file.name), FindingError),

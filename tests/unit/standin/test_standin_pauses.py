@@ -8,7 +8,7 @@ from runtime.records import hand_over
 from schemas import topics
 from schemas.agents import AgentKnowledge, KnownPause
 from schemas.codec import encode
-from schemas.entries import VERSION, Body, BreakerCommand, PublicRecord
+from schemas.entries import VERSION, Body, PublicRecord
 from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
@@ -48,40 +48,43 @@ MADE: list[tuple[str, str, Body]] = [
     ("east", "shop", Command(command="pause", pause_kind="scaleDown")),
     ("east", "shop", Command(command="pause", name="api")),
     ("east", "shop", Command(command="resume", name="api")),
-    ("", "", BreakerCommand(command="pause", cluster="east", namespace="batch", guardrail="wave")),
 ]
-"""What persons and the breaker wrote, with the cluster and namespace of its record."""
+"""What persons wrote, with the cluster and namespace of its record."""
 
 
-def _retained(age_days: int) -> list[tuple[int, bytes]]:
-    """The records that the topics still hold, this long after they were written, as `topics init` sets them up."""
+def _written() -> list[tuple[str, int, bytes]]:
+    """The key, time and value of each record."""
+    return [
+        (
+            key,
+            NOW_MS + number,
+            encode(PublicRecord(v=VERSION, entries=list(entries), cluster=cluster, namespace=namespace)),
+        )
+        for number, (cluster, namespace, body) in enumerate(MADE)
+        for key, entries in settings_records(cluster, namespace, [body])
+    ]
+
+
+def _retained() -> list[tuple[str, int, bytes]]:
+    """What the topic of settings still holds years later, as `topics init` sets it up: the newest of each key."""
     config = {topic.name: topic.config for topic in topics.TOPICS}
-    found: dict[str, tuple[int, bytes]] = {}
-    for number, (cluster, namespace, body) in enumerate(MADE):
-        topic = topics.BREAKER if isinstance(body, BreakerCommand) else topic_of(namespace, [body])
-        if config[topic]["cleanup.policy"] == "compact":
-            assert topic == topics.SETTINGS
-            records = settings_records(cluster, namespace, [body])
-        else:
-            limits = int(config[topic]["retention.ms"]), int(config[topic].get("retention.bytes", "-1"))
-            is_there = limits[1] < 0 and (limits[0] < 0 or age_days * DAY_MS < limits[0])
-            records = [(f"breaker/{number}", [body])] if is_there else []
-        for key, entries in records:
-            record = PublicRecord(v=VERSION, entries=list(entries), cluster=cluster, namespace=namespace)
-            found.pop(key, None)
-            found[key] = NOW_MS + number, encode(record)
+    assert {topic_of(namespace, [body]) for _, namespace, body in MADE} == {topics.SETTINGS}
+    assert config[topics.SETTINGS]["cleanup.policy"] == "compact"
+    found: dict[str, tuple[str, int, bytes]] = {}
+    for record in _written():
+        found.pop(record[0], None)
+        found[record[0]] = record
     return list(found.values())
 
 
 class _Readers:
     """What router, agent, reconciler and observer know once they have read the topics again."""
 
-    def __init__(self, records: list[tuple[int, bytes]]) -> None:
+    def __init__(self, records: list[tuple[str, int, bytes]]) -> None:
         self.router, self.agent, self.in_force = FleetKnowledge(), KnowledgeFold(), InForce()
-        for time_ms, value in records:
+        for _, time_ms, value in records:
             for in_force in (self.router.in_force, self.in_force):
                 hand_over(value, time_ms, in_force.take)
-                hand_over(value, time_ms, in_force.take_breaker)
         for part in self.router.snapshot("east", "s1", NOW_MS + DAY_MS):
             self.agent.take(part)
 
@@ -95,15 +98,13 @@ class _Readers:
         ]
 
 
-@pytest.mark.parametrize("age_days", [31, 366, 3_650])
-def test_who_reads_the_topics_again_years_later_knows_the_same_settings_and_pauses(age_days: int) -> None:
-    later = _Readers(_retained(age_days))
-    assert later.knowledge() == _Readers(_retained(0)).knowledge()
+def test_who_reads_the_topic_again_years_later_knows_the_same_settings_and_pauses() -> None:
+    later = _Readers(_retained())
+    assert later.knowledge() == _Readers(_written()).knowledge()
     assert later.agent.pauses == [
         KnownPause(kind="scaleUp"),
         KnownPause(kind="scaleDown", namespace="shop"),
         KnownPause(namespace="shop", name="web"),
-        KnownPause(kind="scaleDown", namespace="batch"),
     ]
     assert (later.in_force.is_frozen("east"), later.in_force.sync_period_ms("east", 15_000)) == (True, 5_000)
     assert later.in_force.native_absent_since_ms("east") == NOW_MS + 1
