@@ -65,7 +65,7 @@ def written(*bodies: dict[str, Any]) -> str:
 def own(kind: str, name: str = "checkout", **spec: Any) -> dict[str, Any]:
     """A FleetHPA or a CapacityGroup."""
     whole = manifest()["spec"] | {"clusters": [{"name": "east"}]}
-    group = {"selector": {"matchLabels": {"app": "a"}}, "limit": {"replicas": 8}}
+    group = {"selector": {"matchLabels": {"app": "a"}}, "namespaces": ["shop"], "limit": {"replicas": 8}}
     body = (whole if kind == "FleetHPA" else group) | spec
     metadata = {"name": name} | ({"namespace": "shop"} if kind == "FleetHPA" else {})
     return {"apiVersion": "fleethpa.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": body}
