@@ -5,14 +5,14 @@ Pure: the caller hands in the text of `client.properties` and the environment, a
 """
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from schemas.clientkeys import EXTENSION_PREFIXES, LOGIN_OPTIONS, USED, option_refusal, refusal
+from schemas.javaproperties import TRIMMED, JavaTextError, read_jaas, read_properties
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
@@ -26,6 +26,8 @@ TOKEN_MECHANISMS: frozenset[SaslMechanism] = frozenset({"OAUTHBEARER", "AWS_MSK_
 ENVIRONMENT_PREFIX = "FLEETHPA_KAFKA_"
 PROPERTIES_VARIABLE = "FLEETHPA_KAFKA_CONFIG"
 """Names the client.properties; the caller reads the file."""
+PROPERTIES_ENCODING = "iso-8859-1"
+"""Of a client.properties: Kafka's tools load it as bytes, which Java takes for ISO-8859-1 whatever they are."""
 DEFAULT_BROKERS = "127.0.0.1:9092"
 
 MASK = "********"
@@ -203,12 +205,12 @@ def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
 def properties_given(text: str) -> dict[str, str]:
     """The fields of `KafkaSettings` that the text of a Java `client.properties` sets, and their values.
 
-    What becomes of each documented key is the table of `schemas.clientkeys`. Certificates and keys may be files or the
-    PEM text itself.
+    The grammar is Java's (`schemas.javaproperties`). What becomes of each documented key is the table of
+    `schemas.clientkeys`. Certificates and keys may be files or the PEM text itself.
 
     Raises SettingsError: a line is not a property, a key is refused (named, without its value), or two keys contradict.
     """
-    given = dict(_properties(text))
+    given = _properties(text)
     for key, value in given.items():
         if reason := refusal(key, value):
             raise SettingsError(f"{reason}{_pem_hint(key)}")
@@ -286,44 +288,31 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def _properties(text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(_logical_lines(text), start=1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        name, separator, value = stripped.partition("=")
-        if not separator:
-            name, separator, value = stripped.partition(":")
-        if not separator:
-            raise SettingsError(f"client.properties, property {number}: expected name=value")  # it may be a secret
-        yield name.strip(), value.strip()
+def _properties(text: str) -> dict[str, str]:
+    """The properties of a file, as Kafka's tools have them; of most values they trim both ends.
 
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines with a backslash at the end joined with the next one, as java.util.Properties does."""
-    held = ""
-    for line in text.splitlines():
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            held += line[:-1].lstrip() if held else line[:-1]
-            continue
-        yield held + line.lstrip() if held else line
-        held = ""
-    if held:
-        yield held
+    Raises SettingsError: one is refused. Of a line without `=` or `:` the text shows nothing: it may be a secret.
+    """
+    found: dict[str, str] = {}
+    try:
+        for each in read_properties(text):
+            if not each.has_sign and refusal(each.key, each.value):
+                raise SettingsError(f"client.properties, property {each.number}: expected name=value")
+            found[each.key] = each.value.strip(TRIMMED)
+    except JavaTextError as error:
+        raise SettingsError(f"client.properties, {error}") from error
+    return found
 
 
 def _jaas_options(jaas: str) -> dict[str, str]:
     """What a login module line gives: `<class> required username="u" password="p";`, the client of an issuer
     (`clientId`, `clientSecret`, `scope`, `extension_NAME`), or nothing with the module of MSK.
     """
-    words = shlex.shlex(jaas.strip().rstrip(";"), posix=True)
-    words.whitespace_split, words.commenters, words.escapedquotes = True, "", "\"'"
     try:
-        module, *rest = [*words, ""]
-    except ValueError as error:
-        raise SettingsError("sasl.jaas.config: a value has no closing quote") from error
-    options = {name: value for name, equals, value in (word.partition("=") for word in rest) if equals}
-    module = module.rpartition(".")[2]
+        login = read_jaas(jaas)
+    except JavaTextError as error:
+        raise SettingsError(f"sasl.jaas.config: {error}") from error
+    module, options = login.name.rpartition(".")[2], login.options
     for option in options:
         if reason := option_refusal(module, option):
             raise SettingsError(reason)

@@ -19,6 +19,7 @@ import orjson
 from fleethpa.frame.errors import CommandError, read_text, unreadable_text, usage
 from schemas.connection import (
     ENVIRONMENT_PREFIX,
+    PROPERTIES_ENCODING,
     KafkaSettings,
     SettingsError,
     environment_given,
@@ -193,7 +194,9 @@ class Config:
         return self._gathered()[1]
 
     def _gathered(self) -> tuple[KafkaSettings, dict[str, str]]:
-        properties = read_text(self.kafka_config, f"--kafka-config {self.kafka_config}") if self.kafka_config else ""
+        properties = ""
+        if path := self.kafka_config:
+            properties = read_text(path, f"--kafka-config {path}", encoding=PROPERTIES_ENCODING)
         try:
             by_properties, by_environment = properties_given(properties), environment_given(os.environ)
             brokers = "" if self.properties_first and "bootstrap_servers" in by_properties else self.brokers

@@ -89,10 +89,10 @@ def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error)
 
 
-def read_text(path: str | Path, what: str) -> str:
+def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
     """The text of a file. Raises CommandError: it cannot be read; the error names it as `what` (exit 2)."""
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{what} cannot be read", cause=unreadable_text(error)) from error
 

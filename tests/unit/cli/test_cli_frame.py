@@ -313,6 +313,14 @@ def test_the_settings_are_shown_with_their_origin_and_without_secrets(run: Cli, 
     assert rows["contexts"] == ["<none>", "default"]
 
 
+def test_a_client_properties_is_iso_8859_1_as_for_the_tools_of_kafka(run: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(b"client.id=b\xfcro\nclient.rack=\\u4e2d\n")
+    shown = run("config", "view", "--show-origin", "--kafka-config", str(file)).stdout
+    assert "büro" in shown
+    assert "中" in shown
+
+
 def test_a_failure_names_the_servers_of_the_client_properties(run: Cli, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=127.0.0.1:1\n")

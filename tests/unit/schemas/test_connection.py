@@ -11,7 +11,7 @@ bootstrap.servers = kafka-1:9093,kafka-2:9093
 security.protocol=SASL_SSL
 sasl.mechanism=SCRAM-SHA-512
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
-    username="decider" password="pa\\"ss=1;";
+    username="decider" password="pa\\\\"ss=1;";
 ssl.truststore.type=PEM
 ssl.truststore.location=/etc/kafka/ca.pem
 request.timeout.ms=30000
