@@ -47,18 +47,22 @@ def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
         else [(f"without {made.apart_from}", f"→ {made.final}", "and what follows is without it, too")]
     )
     found += [_flip(flip) for flip in made.flips]
-    several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
-    for each in made.unmoved:
-        found.append((f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"))
-        if each.asks is not None:
-            what, answer, how = _flip(each.asks)
-            found.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
-    found += [_without(each, made.final) for each in made.without]
+    taken = [_without(each, made.final) for each in made.without]
+    found += [row for row in taken if row[1] != "-"]
+    for asks in (each.asks for each in made.unmoved if each.asks is not None):
+        what, answer, how = _flip(asks)
+        found.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
     if made.release is not None:
         found.append(
             (f"from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
         )
-    return found
+    # What changes nothing comes last.
+    several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
+    found += [
+        (f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}")
+        for each in made.unmoved
+    ]
+    return found + [row for row in taken if row[1] == "-"]
 
 
 def _flip(flip: Flip) -> tuple[str, str, str]:

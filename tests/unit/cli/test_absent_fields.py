@@ -77,7 +77,7 @@ def answered(run: Cli, archive: Path, *arguments: str) -> str:
     done = run(*arguments, "--from", str(archive))
     assert "internal error" not in done.output, (arguments, done.output)
     assert done.exit_code in (0, 1), (arguments, done.output)
-    return done.stdout
+    return done.stdout + done.stderr  # what is left out of an answer is named beside it
 
 
 @pytest.mark.slow

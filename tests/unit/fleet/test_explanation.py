@@ -236,8 +236,8 @@ def test_a_limit_without_which_the_answer_is_the_same_is_not_named_as_its_cause(
         ],
         release=None,
     )
-    assert [row[:2] for row in would_rows(found)] == [("without the tolerance", "-"), ("without maxReplicas", "→ 9")]
-    assert would_rows(found)[0][2] == "changes nothing"
+    assert [row[:2] for row in would_rows(found)] == [("without maxReplicas", "→ 9"), ("without the tolerance", "-")]
+    assert would_rows(found)[1][2] == "changes nothing"
 
 
 # --- the cause in place of upstream's sentence ------------------------------------------------------------------------
