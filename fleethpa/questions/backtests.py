@@ -14,6 +14,7 @@ from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.session import MOST_NAMED
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of
@@ -152,7 +153,7 @@ class LeftOut:
             first.others = others
         if note is None or not is_any_left:
             raise first
-        named = listed(map(str, self.problems))
+        named = listed(map(str, self.problems), MOST_NAMED)
         note(f"{counted(len(self.problems), 'HPA')} left out: {named}. {first.sentence()}")
 
 
