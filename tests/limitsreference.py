@@ -19,7 +19,7 @@ from streams.ingest import pieces as agentrates
 
 _COMMAND = "the command fails and names file and field"
 ELSEWHERE = [
-    Limit("characters of `-f`", manifestfiles.MAX_CHARACTERS, "characters", "the command line", _COMMAND),
+    Limit("bytes of `-f`", manifestfiles.MAX_BYTES, "bytes", "the command line", _COMMAND),
     Limit("values of one manifest, aliases written out", manifests.MAX_NODES, "values", "the command line", _COMMAND),
     Limit("depth of a manifest", manifests.MAX_DEPTH, "levels", "the command line", _COMMAND),
     Limit("a quantity", quantity.MAX_TEXT_LENGTH, "characters", "ingest; the command line", limits.REJECTED),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
 from schemas.kubernetes.hpa import ManifestError, StrictError, hpa_from_manifest, manifest_of, strict_errors
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
+from schemas.kubernetes.manifesttext import decode_manifests
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
@@ -29,7 +29,7 @@ FieldValidation = Literal["strict", "warn", "ignore"]
 HPA_KIND: Final = "HorizontalPodAutoscaler"
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-MAX_CHARACTERS: Final = 10 * 1024 * 1024
+MAX_BYTES: Final = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def valid_hpa(manifest: FileManifest, namespace: str) -> Json:
 def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
         try:
-            yield "standard input", _whole(sys.stdin, "-f -")
+            yield "standard input", _whole(click.get_binary_stream("stdin"), "-f -")
         except UnicodeDecodeError as error:
             raise usage("-f - cannot be read", cause=unreadable_text(error)) from error
         return
@@ -240,19 +240,19 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         raise usage(f"-f {path}: no manifests found", cause=cause)
     for file in files:
         try:
-            with file.open(encoding="utf-8") as opened:
+            with file.open("rb") as opened:
                 text = _whole(opened, f"-f {file}")
         except (OSError, UnicodeDecodeError) as error:
             raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
         yield str(file), text
 
 
-def _whole(stream: IO[str], name: str) -> str:
-    """All of a text, which is never cut silently."""
-    text = stream.read(MAX_CHARACTERS + 1)
-    if len(text) > MAX_CHARACTERS:
-        raise usage(f"{name} is too large", cause=f"At most {MAX_CHARACTERS:,} characters are read.")
-    return text
+def _whole(stream: IO[bytes], name: str) -> str:
+    """All of a text, which is never cut silently. Raises UnicodeDecodeError: it is neither UTF-8 nor UTF-16."""
+    content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise usage(f"{name} is too large", cause=f"At most {MAX_BYTES:,} bytes are read.")
+    return decode_manifests(content)
 
 
 def _files(place: Path) -> list[Path]:

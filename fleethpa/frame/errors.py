@@ -85,7 +85,8 @@ def internal(error: str, hpas: str = "") -> CommandError:
 def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     """Why a text file cannot be read, in words."""
     if isinstance(error, UnicodeDecodeError):
-        return f"It is not UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}."
+        byte = error.object[error.start]
+        return f"It is not {error.encoding.upper()} text: byte 0x{byte:02x} at position {error.start}."
     return error.strerror or str(error)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from schemas.kubernetes.shape import Json
+from schemas.kubernetes.manifesttext import JsonStart, Pairs, TabScanner, TextPart, integer_of, parts_of
+from schemas.kubernetes.shape import Json, well_formed
 
 
 class YamlTextError(ValueError):
@@ -113,19 +114,46 @@ class _Reading:
 def _documents(text: str) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
     reading = _Reading()
     try:
-        for node in yaml.compose_all(text, Loader=_Loader):
+        for part in parts_of(text):
+            yield from _documents_of(part, reading)
+    except RecursionError:
+        raise ManifestSyntaxError(f"nested too deep: at most {MAX_DEPTH} levels are accepted") from None
+
+
+def _documents_of(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
+    """The JSON objects of a part, then its documents of YAML."""
+    start = JsonStart(part)
+    is_empty = True
+    for line, written in start:
+        is_empty = False
+        reading.duplicates.clear()
+        body = _json_value(written, reading, line, "", 0)
+        yield line, body, tuple(dict.fromkeys(reading.duplicates))
+    try:
+        for document in _yaml_documents(start.rest, reading):
+            is_empty = False
+            yield document
+    except ManifestSyntaxError as error:
+        raise ManifestSyntaxError(start.problem or str(error)) from None
+    if is_empty:
+        yield part.line + 1, None, ()
+
+
+def _yaml_documents(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
+    try:
+        loader = _Loader(part.text)
+        loader.line = part.line
+        while loader.check_node() and (node := loader.get_node()) is not None:
             reading.duplicates.clear()
             body = _value(node, reading, "", 0)
             yield node.start_mark.line + 1, body, tuple(dict.fromkeys(reading.duplicates))
-    except RecursionError:
-        raise ManifestSyntaxError(f"nested too deep: at most {MAX_DEPTH} levels are accepted") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ManifestSyntaxError(f"{line}{error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         raise ManifestSyntaxError(
-            f"character {error.character!r} at position {error.position} is not allowed"
+            f"character {error.character!r} at position {part.start + error.position} is not allowed"
         ) from None
 
 
@@ -136,23 +164,56 @@ def _object(value: Any, where: str) -> Json:
 
 
 def _objects(manifest: Manifest) -> Iterator[Manifest]:
-    """Give the items of a list (kind `List` or `…List` with items), else the object itself."""
-    items = manifest.body.get("items")
-    if not (manifest.kind.endswith("List") and isinstance(items, list)):
+    """The items of a list (an object with a list `items`), else the object itself. An item without apiVersion is of the
+    list's kind and version, as in what an API server answers.
+    """
+    body = manifest.body
+    items = [] if body.get("items", 0) is None and manifest.kind.endswith("List") else body.get("items")
+    if not isinstance(items, list):
         yield manifest
         return
+    kind = manifest.kind.removesuffix("List")
     for index, item in enumerate(items):
-        body = _object(item, f"{manifest.where}, items[{index}]")
+        where = f"{manifest.where}, items[{index}]"
+        each = _object(item, where)
+        if isinstance(each.get("items"), list):
+            raise ManifestSyntaxError(f"{where}: a list is in a list")
+        if kind and not each.get("apiVersion"):
+            each = each | {"apiVersion": body.get("apiVersion"), "kind": kind}
         own = f"items[{index}]."
         duplicates = tuple(path.removeprefix(own) for path in manifest.duplicates if path.startswith(own))
-        yield Manifest(manifest.document, manifest.line, body, index, duplicates)
+        yield Manifest(manifest.document, manifest.line, each, index, duplicates)
 
 
-def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
+def _spend(reading: _Reading, line: int, depth: int) -> None:
+    """Count a value. Raises ManifestSyntaxError: it is one too many, or too deep."""
     reading.budget -= 1
     if reading.budget < 0 or depth > MAX_DEPTH:
         what = f"more than {MAX_NODES} values" if reading.budget < 0 else f"nested deeper than {MAX_DEPTH} levels"
-        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {what}")
+        raise ManifestSyntaxError(f"line {line}: {what}")
+
+
+def _json_value(written: Any, reading: _Reading, line: int, path: str, depth: int) -> Any:
+    _spend(reading, line, depth)
+    if isinstance(written, str):
+        return well_formed(written)
+    if isinstance(written, list):
+        values = enumerate(written)
+        return [_json_value(each, reading, line, f"{path}[{index}]", depth + 1) for index, each in values]
+    if not isinstance(written, Pairs):
+        return written
+    found: Json = {}
+    for name, value in written.pairs:
+        key = well_formed(name)
+        where = f"{path}.{key}" if path else key
+        if key in found:
+            reading.duplicates.append(where)
+        found[key] = _json_value(value, reading, line, where, depth + 1)
+    return found
+
+
+def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
+    _spend(reading, node.start_mark.line + 1, depth)
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)
     if isinstance(node, yaml.SequenceNode):
@@ -196,13 +257,11 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _integer(text: str) -> int | float:
-    """Give an integer; one beyond 64 bits becomes a double, as in Go."""
     digits = text.replace("_", "")
     sign, bare = (-1 if digits.startswith("-") else 1), digits.lstrip("+-")
     # A leading zero alone means octal, as YAML 1.1 has it.
     octal = len(bare) > 1 and bare.startswith("0") and bare.isdigit()
-    number = sign * int(bare, 8 if octal else 0)
-    return number if -(2**63) <= number < 2**64 else float(number)
+    return integer_of(sign * int(bare, 8 if octal else 0))
 
 
 def _float(text: str) -> float | str:
@@ -227,7 +286,7 @@ _CONVERT: dict[str, Any] = {
 }
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(TabScanner):
     """The resolvers of go-yaml: no dates, no base 60, and floats that need no dot."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class declares it so

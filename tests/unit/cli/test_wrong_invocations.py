@@ -160,7 +160,7 @@ WRONG = (
     ("lint -f ''", 2, "-f is empty"),
     ("lint -f nosuch", 2, "No such file or directory"),
     ("lint -f folder", 2, "no manifests found"),
-    ("lint -f binary.yaml", 2, "It is not UTF-8 text"),
+    ("lint -f binary.yaml", 2, "It is not UTF-16-LE text: byte"),
     ("lint -f tab.yaml", 2, "line 2, column 1"),
     ("lint -f deep.json", 2, "nested too deep"),
     ("lint -f large.yaml", 2, "is too large"),

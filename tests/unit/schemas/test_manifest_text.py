@@ -14,8 +14,8 @@ kind: One
 ---
 kind: PodList
 items:
-- {kind: Two}
-- {kind: Three}
+- {apiVersion: v1, kind: Two}
+- {apiVersion: v1, kind: Three}
 ---
 {"kind": "Four", "items": 5}
 """
