@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fleethpa.changes.capacitygroups import capacity_group
 from fleethpa.changes.fleetmanifests import fleet_manifest
-from fleethpa.changes.manifests import HPA_KIND, FileManifest, Input, check_hpa, field_problems
+from fleethpa.changes.manifests import HPA_KIND, FileManifest, Input, RefusedText, check_hpa, field_problems
 from fleethpa.fleet.capacity import CAPACITY_KIND
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
@@ -114,7 +114,8 @@ RuleMessages = Iterator[tuple[str, str]]
 def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
     """Check every HPA, FleetHPA and CapacityGroup of the input; those that name no namespace are of `namespace`.
 
-    `version`: also what this version of Kubernetes refuses, or leaves without effect.
+    A file that could not be read is a finding of its own. `version`: also what this version of Kubernetes refuses, or
+    leaves without effect.
     """
     found: list[Finding] = []
     owners: dict[tuple[str, str, str, Target], str] = {}
@@ -139,7 +140,18 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
         ]
-    return found + list(_groups(read))
+    return found + list(_groups(read)) + [_unreadable(each) for each in read.refused]
+
+
+def _unreadable(refused: RefusedText) -> Finding:
+    """The finding for a file, or an object of it, that is no manifest."""
+    error = refused.error
+    what = error.what.removeprefix(f"{refused.source}: ")
+    message = ". ".join(filter(None, (what, error.cause.rstrip(".").replace("\n", " "))))
+    step = f": {error.next_step}" if error.next_step else ""
+    if refused.is_of_tool:
+        return Finding("warning", "no-manifest", "", "", refused.source, f"{message}{step}")
+    return Finding("error", "unreadable", "", "", refused.source, f"{message}{step}")
 
 
 def _short(manifest: FileManifest) -> str:

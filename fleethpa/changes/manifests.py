@@ -63,12 +63,24 @@ class FileManifest:
         return [each for each in clusters if self.cluster in ("", each)]
 
 
+@dataclass(frozen=True)
+class RefusedText:
+    """A file, or an object of it, that is no manifest: why, and whether it is a file of a tool that is known by its
+    name, which may be beside manifests.
+    """
+
+    source: str
+    error: CommandError
+    is_of_tool: bool
+
+
 @dataclass
 class Input:
-    """All that was read: the HPAs, and the objects beside them."""
+    """All that was read: the HPAs, the objects beside them, and what could not be read."""
 
     hpas: list[FileManifest] = field(default_factory=list)
     others: list[FileManifest] = field(default_factory=list)
+    refused: list[RefusedText] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[FileManifest]:
         """The objects of a kind beside the HPAs."""
@@ -84,21 +96,64 @@ class Input:
         return None
 
 
-def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> Input:
+def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict", *, to_the_end: bool = False) -> Input:
     """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
+
+    `to_the_end`: of several files, those that cannot be read are in `refused`.
 
     Raises CommandError: a file cannot be read or is not YAML (exit 2).
     """
     found = Input()
-    for path in paths:
-        for source, text in _texts(path):
-            for each in _documents(source, text, validate):
-                if not each.body.get("kind"):
-                    raise usage(
-                        f"{each.source}: an object has no kind", cause="Every manifest needs apiVersion and kind."
-                    )
+    files = [file for path in paths for file in _sources(path)]
+    for file in files:
+        for each in _objects_of(file, validate):
+            if isinstance(each, RefusedText):
+                if not to_the_end or len(files) == 1:
+                    raise each.error
+                found.refused.append(each)
+            else:
                 (found.hpas if each.body["kind"] == HPA_KIND else found.others).append(each)
     return found
+
+
+def _objects_of(file: str, validate: FieldValidation) -> Iterator[FileManifest | RefusedText]:
+    source = "standard input" if file == "-" else file
+    tool = _of_tool(source)
+    try:
+        for each in _documents(source, _text(file), validate):
+            if each.body.get("kind"):
+                yield each
+                continue
+            cause = "Every manifest needs apiVersion and kind."
+            error = tool or usage(f"{each.source}: an object has no kind", cause=cause)
+            yield RefusedText(each.source, error, tool is not None)
+    except CommandError as error:
+        yield RefusedText(source, error, False)
+
+
+_TOOLS: Final = (
+    (
+        re.compile(r"kustomization\.ya?ml"),
+        "of kustomize, which makes manifests of others",
+        "kubectl kustomize {folder} | fleethpa lint -f -",
+    ),
+    (
+        re.compile(r"Chart\.yaml|values(?:[-._].*)?\.ya?ml"),
+        "of a Helm chart, which makes manifests of its templates",
+        "helm template {folder} | fleethpa lint -f -",
+    ),
+)
+"""Names of files that are beside manifests: what they are, and the command that makes the manifests."""
+
+
+def _of_tool(source: str) -> CommandError | None:
+    """The refusal of a file that a tool owns, known by its name; None: it is another file."""
+    path = Path(source)
+    for name, what, command in _TOOLS:
+        if name.fullmatch(path.name):
+            step = command.format(folder=shlex.quote(str(path.parent)))
+            return usage(f"{source}: no manifest", cause=f"{path.name} is {what}.", next_step=step)
+    return None
 
 
 _OTHER_KINDS: Final = {
@@ -140,17 +195,26 @@ def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
 
 
 def read_hpas(
-    session: Session, filenames: tuple[str, ...], validate: FieldValidation, also: Collection[str] = ()
+    session: Session,
+    filenames: tuple[str, ...],
+    validate: FieldValidation,
+    also: Collection[str] = (),
+    *,
+    to_the_end: bool = False,
 ) -> Input:
     """Read `-f` arguments of which some must be HPAs, and name their unknown fields where that is a warning.
 
-    `also`: kinds that will do in place of them.
+    `also`: kinds that will do in place of them. `to_the_end`: as for `read_input`; what is refused will do, too, but
+    for files that are known by their names.
 
     Raises CommandError: what `read_input` raises, or the input has no HPA (exit 2).
     """
-    read = read_input(filenames, validate)
+    read = read_input(filenames, validate, to_the_end=to_the_end)
     warn_about_fields(session, read)
-    if not read.hpas and all(each.body["kind"] not in also for each in read.others):
+    is_empty = not read.hpas and all(each.body["kind"] not in also for each in read.others)
+    if is_empty and all(each.is_of_tool for each in read.refused):
+        if read.refused:
+            raise read.refused[0].error
         raise no_hpas(filenames, read)
     return read
 
@@ -214,13 +278,10 @@ def valid_hpa(manifest: FileManifest, namespace: str) -> Json:
     return body
 
 
-def _texts(path: str) -> Iterator[tuple[str, str]]:
+def _sources(path: str) -> list[str]:
+    """The files that an argument names, each as an argument of its own; `-` is standard input."""
     if path == "-":
-        try:
-            yield "standard input", _whole(click.get_binary_stream("stdin"), "-f -")
-        except UnicodeDecodeError as error:
-            raise usage("-f - cannot be read", cause=unreadable_text(error)) from error
-        return
+        return [path]
     if _URL.match(path):
         if path.startswith("file://"):
             raise usage(f"-f {path} is an address", cause=f"Name the file itself: -f {path.removeprefix('file://')}")
@@ -238,13 +299,17 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     if not files:
         cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
         raise usage(f"-f {path}: no manifests found", cause=cause)
-    for file in files:
-        try:
-            with file.open("rb") as opened:
-                text = _whole(opened, f"-f {file}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
-        yield str(file), text
+    return list(map(str, files))
+
+
+def _text(file: str) -> str:
+    try:
+        if file == "-":
+            return _whole(click.get_binary_stream("stdin"), "-f -")
+        with Path(file).open("rb") as opened:
+            return _whole(opened, f"-f {file}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
 
 
 def _whole(stream: IO[bytes], name: str) -> str:

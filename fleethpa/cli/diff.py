@@ -77,9 +77,9 @@ def lint(
     """Check HPAs, FleetHPAs and CapacityGroups without a cluster; exit 1 if one is invalid or two scale one target.
 
     Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
-    a count that would be reset.
+    a count that would be reset. Of several files, each that cannot be read is a finding, and the others are checked.
     """
-    read = read_hpas(session, filenames, validate, also=OWN_KINDS)
+    read = read_hpas(session, filenames, validate, also=OWN_KINDS, to_the_end=True)
     found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
         session.listing(_listing(found), output, headers=not no_headers)
@@ -91,7 +91,7 @@ def lint(
 def _counts(read: Input) -> str:
     """What was read: `2 HPAs, 1 FleetHPA`."""
     counts = {"HPA": len(read.hpas)} | {kind: len(read.of_kind(kind)) for kind in OWN_KINDS}
-    return ", ".join(counted(count, kind) for kind, count in counts.items() if count)
+    return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or counted(0, "HPA")
 
 
 def _listing(found: list[Finding]) -> Listing[Finding]:

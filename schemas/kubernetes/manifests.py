@@ -140,6 +140,8 @@ def _documents_of(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any,
 
 
 def _yaml_documents(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
+    if not part.text:
+        return
     try:
         loader = _Loader(part.text)
         loader.line = part.line

@@ -311,3 +311,76 @@ def test_a_version_that_is_not_known_cannot_be_checked_against(run: Cli) -> None
     refused = run("lint", "-f", written(manifest()), "--kubernetes", "1.20")
 
     assert (refused.exit_code, "the oldest known version is 1.27" in refused.stderr) == (2, True)
+
+
+GOOD = yaml.safe_dump(manifest())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one HPA, between files that are none."""
+    place = tmp_path / "deploy"
+    place.mkdir()
+    (place / "hpa.yaml").write_text(GOOD)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rule", "message"),
+    [
+        pytest.param("kustomization.yaml", "resources: [hpa.yaml]", "no-manifest", "kubectl kustomize", id="kustomize"),
+        pytest.param("kustomization.yml", "resources: [hpa.yaml]", "no-manifest", "kubectl kustomize", id="its other"),
+        pytest.param("values.yaml", "replicas: 3", "no-manifest", "helm template", id="values"),
+        pytest.param("values-prod.yaml", "replicas: 3", "no-manifest", "helm template", id="values of a stage"),
+        pytest.param("Chart.yaml", "apiVersion: v2\nname: web", "no-manifest", "helm template", id="a chart"),
+        pytest.param("a.yaml", "a: [", "unreadable", "line 1, column 5", id="no YAML"),
+        pytest.param("values.yaml", "a: [", "unreadable", "line 1, column 5", id="values that are no YAML"),
+        pytest.param("z.yaml", "a: 1", "unreadable", "an object has no kind", id="no kind"),
+        pytest.param("z.json", "[1]", "unreadable", "expected an object", id="a list"),
+        pytest.param("z.yaml", b"\xffa", "unreadable", "It is not UTF-8 text", id="no text"),
+    ],
+)
+def test_a_folder_is_checked_to_its_end(
+    run: Cli, folder: Path, name: str, content: str | bytes, rule: str, message: str
+) -> None:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (folder / "web.yaml").write_text(yaml.safe_dump(manifest("web", minReplicas=30)))
+
+    done = run("lint", "-f", str(folder), "-o", "json")
+
+    found = yaml.safe_load(done.stdout)["items"]
+    of_file = [each for each in found if each["source"].startswith(str(folder / name))]
+    assert [(each["level"], each["rule"]) for each in of_file] == [
+        ("warning" if rule == "no-manifest" else "error", rule)
+    ]
+    assert message in of_file[0]["message"]
+    assert "web" in {each["name"] for each in found if each["rule"] == "invalid"}
+    assert "2 HPAs" in done.stderr
+    assert done.exit_code == 1
+
+
+def test_files_of_tools_beside_hpas_are_warnings(run: Cli, folder: Path) -> None:
+    (folder / "kustomization.yaml").write_text("resources: [hpa.yaml]")
+
+    assert run("lint", "-f", str(folder)).exit_code == 0
+    assert run("lint", "-f", str(folder), "--strict").exit_code == 1
+
+
+def test_of_files_of_tools_alone_the_error_says_what_makes_manifests(run: Cli, folder: Path) -> None:
+    (folder / "hpa.yaml").unlink()
+    (folder / "Chart.yaml").write_text("apiVersion: v2")
+    (folder / "values.yaml").write_text("a: 1")
+
+    done = run("lint", "-f", str(folder))
+
+    assert done.exit_code == 2
+    assert f"helm template {folder} | fleethpa lint -f -" in done.stderr
+
+
+def test_what_writes_takes_all_of_a_folder_or_nothing(run: Cli, folder: Path) -> None:
+    (folder / "kustomization.yaml").write_text("resources: [hpa.yaml]")
+
+    done = run("diff", "-f", str(folder))
+
+    assert done.exit_code == 2
+    assert "kustomization.yaml is of kustomize" in done.stderr
