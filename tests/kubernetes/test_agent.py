@@ -159,6 +159,7 @@ def test_the_chart_installs_an_agent_that_works_with_what_the_chart_grants(membe
     plane.kubectl("delete", "namespace", HOME, "--wait=false")
     values = [f"clusters.inCluster={CLUSTER}", f"agent.incarnation={AGENT_SET.incarnation}"]
     values += [f"clusters.customResources={{{WIDGETS}}}", "kafka.securityProtocol=PLAINTEXT", "kafka.caSecret="]
+    values += ["clusters.enforce=true"]
     values += [f"kafka.bootstrapServers={member.hub.environ['FLEETHPA_BROKERS']}", "agent.extraArgs={--local-clock}"]
     rendered = render(helm, "mode=agent", *values, namespace=CHART_HOME)
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
