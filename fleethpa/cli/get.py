@@ -248,7 +248,7 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
             code = PARTIAL if trouble.hides_the_present else code
-            if trouble.kind != "apiServerAway" or not trouble.hides_the_present:  # else a remark on the state names it
+            if not trouble.is_away:  # else a remark on the state names it
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 

@@ -239,10 +239,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
 def _away(state: FleetState) -> Iterator[str]:
     """The clusters whose API server does not answer: what is shown of them is the last that was known."""
     found = {
-        name: trouble
-        for name, cluster in state.clusters.items()
-        for trouble in cluster.troubles
-        if trouble.kind == "apiServerAway" and trouble.hides_the_present
+        name: trouble for name, cluster in state.clusters.items() for trouble in cluster.troubles if trouble.is_away
     }
     if found:
         name, first = next(iter(found.items()))

@@ -127,6 +127,11 @@ class ClusterTrouble:
         """Whether what is shown of the cluster's HPAs is only the last that was known."""
         return self.kind in _STALE and self.since_ms is not None
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the cluster's API server does not answer any more, which every read verb and view names first."""
+        return self.kind == "apiServerAway" and self.since_ms is not None
+
 
 @dataclass
 class ClusterView:

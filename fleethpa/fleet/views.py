@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, quiet_limit_ms
+from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
 from fleethpa.show.text import clock
 from fleethpa.show.words import cause, listed
@@ -391,7 +391,7 @@ class FleetState:
         """What is wrong with fleethpa itself, or keeps a cluster from being seen, in few words and the gravest first;
         empty: nothing that is known.
         """
-        away = [name for name, cluster in self.clusters.items() if any(map(_is_away, cluster.troubles))]
+        away = [name for name, cluster in self.clusters.items() if any(each.is_away for each in cluster.troubles)]
         processes = sorted(self.hung, key=lambda each: not each.hides_the_present)
         stalled = ["the source cannot be read"] if self.unread else []
         stalled += ["nothing comes into the log"] if self.is_cut_off and not self.hung else []
@@ -428,10 +428,6 @@ class FleetState:
         return quiet_limit_ms(
             min(effective(self.settings, name).sync_period_ms for name in (EVERY_CLUSTER, *self.settings))
         )
-
-
-def _is_away(trouble: ClusterTrouble) -> bool:
-    return trouble.kind == "apiServerAway" and trouble.hides_the_present
 
 
 class Shared(NamedTuple):
