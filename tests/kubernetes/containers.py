@@ -114,7 +114,7 @@ class Containers:
     def log_of(self, name: str) -> str:
         """What the containers printed of pods whose name begins like this."""
         found = [each for each in self._running.values() if each.pod["metadata"]["name"].startswith(name)]
-        return "\n".join((each.folder / "log").read_text(errors="replace")[-4_000:] for each in found)
+        return "\n".join(_last_of(each.folder / "log") for each in found)
 
     def address_of(self, name: str) -> str:
         """The address of a running pod whose name begins like this; empty: there is none."""
@@ -122,10 +122,8 @@ class Containers:
         return next((each.address for each in found if each.process is not None), "")
 
     def entering(self, name: str) -> list[str]:
-        """The command that runs another one (appended) beside the process of a pod, as `kubectl exec` does.
-
-        Raises:
-            LookupError: no such pod runs.
+        """The command that runs another one (appended) beside the process of a pod, as `kubectl exec` does; empty where
+        no such pod runs at this moment.
         """
         for each in self._running.values():
             if each.pod["metadata"]["name"].startswith(name) and each.process is not None:
@@ -133,7 +131,7 @@ class Containers:
                 enter = ["nsenter", f"--target={each.process.pid}", "--mount", "--wdns=/tmp"]
                 enter += [] if os.getuid() == 0 else ["--user", "--preserve-credentials"]
                 return [*enter, "env", "-i", *given]
-        raise LookupError(f"no pod {name} runs")
+        return []
 
     # --- one container ------------------------------------------------------------------------------------------------
 
@@ -149,6 +147,8 @@ class Containers:
                 continue
             code = await self._watch(container)
             container.process = None
+            name = container.pod["metadata"]["name"]
+            log.warning("the process of pod %s ended with %d:\n%s", name, code, _last_of(container.folder / "log"))
             container.restarts += 1
             if code == 0 and container.pod["spec"].get("restartPolicy") == "OnFailure":
                 await self._report(container, phase="Succeeded")
@@ -313,6 +313,11 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _last_of(file: Path) -> str:
+    """What was printed last; empty before anything was."""
+    return file.read_text(errors="replace")[-4_000:] if file.exists() else ""
 
 
 async def _stop(container: _Container, grace_s: float) -> None:
