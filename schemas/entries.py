@@ -21,7 +21,6 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
-    AutoscalerStatus,
     ClusterReport,
     Command,
     EntryBody,
@@ -140,7 +139,6 @@ PlainBody = (
     | PodDeleted
     | PodList
     | AutoscalerSet
-    | AutoscalerStatus
     | AutoscalerDeleted
     | AutoscalerList
     | Command

@@ -22,7 +22,6 @@ from schemas.limits import OverLimitError, check, shortened
 from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
-    AutoscalerStatus,
     ClusterReport,
     Heartbeat,
     Pod,
@@ -55,7 +54,7 @@ def fitted(body: T, namespace: str, note: Note) -> T:
     """Give a body within the limits: itself, unless something exceeds them."""
     made: Any = body
     match body:
-        case AutoscalerSet() | AutoscalerList() | AutoscalerStatus():
+        case AutoscalerSet() | AutoscalerList():
             made = _fitted_autoscalers(body, namespace, note)
         case PodSet():
             made = _changed(body, pod=_fitted_pod(body.pod, note))
@@ -112,13 +111,11 @@ def _good(items: Iterable[T], check_one: Callable[[T], None], note: Note) -> Ite
 
 
 def _fitted_autoscalers(
-    body: AutoscalerSet | AutoscalerList | AutoscalerStatus, namespace: str, note: Note
-) -> AutoscalerSet | AutoscalerList | AutoscalerStatus:
+    body: AutoscalerSet | AutoscalerList, namespace: str, note: Note
+) -> AutoscalerSet | AutoscalerList:
     if isinstance(body, AutoscalerSet):
         return _changed(body, hpa=fitted_hpa(body.hpa, namespace, note))
-    if isinstance(body, AutoscalerList):
-        return _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
-    return _changed(body, status=_fitted_status(body, namespace, note))
+    return _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
 
 
 def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
@@ -203,15 +200,6 @@ def _stub(hpa: Json, why: str) -> Json:
     if isinstance(status, dict):
         made["status"] = _short_status(status)
     return made
-
-
-def _fitted_status(body: AutoscalerStatus, namespace: str, note: Note) -> Json:
-    try:
-        check(limits.HPA_OBJECT, len(encode(body.status)), f"the status of HPA {namespace}/{body.name[:253]}")
-    except OverLimitError as error:
-        note(error)
-        return _short_status(body.status)
-    return body.status
 
 
 def _short_status(status: Json) -> Json:

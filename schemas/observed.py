@@ -101,19 +101,6 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     changes: str = ""
 
 
-class AutoscalerStatus(EntryBody, frozen=True, kw_only=True):
-    """The status of a cluster's HPA changed, and nothing else of it that is reported.
-
-    `status`, of autoscaling/v2, takes the place of the one before; where no HPA of this name and `uid` is known, it is
-    ignored.
-    """
-
-    name: str
-    status: dict[str, Any]
-    uid: str = ""
-    session: str = ""
-
-
 class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):
     """An HPA was deleted; empty `uid`: the one with this name."""
 

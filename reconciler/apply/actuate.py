@@ -18,7 +18,7 @@ from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core import statusplan
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
-from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa, status_update, with_values
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa, status_update
 from reconciler.core.writeplan import (
     Action,
     End,
@@ -201,25 +201,17 @@ class StatusWriter:
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         shown, has_news = status
-        hpa, live = shown.hpa, self._written.pop(shown.hpa, None)
-        if live is None or shown.short is None or has_news or (now := with_values(live, shown.short)) is None:
-            now = await self._news(shown, live, has_news=has_news)
-        elif now.values != live.values:
-            now = await self._hpas.show(hpa.namespace, hpa.name, now)
-        self._written[hpa] = now
-
-    async def _news(self, shown: ShownDecision, live: LiveHpa | None, *, has_news: bool) -> LiveHpa:
         hpa, decision = shown.hpa, shown.whole()
-        full_id = decision.id if shown.short is None else shown.short.same_as
+        live = self._written.pop(hpa, None)
         is_known = live is not None and live.uid == decision.uid
         if live is None or not is_known:
             live = await self._hpas.live(hpa.namespace, hpa.name)
-        now = status_update(decision, live, full_id)
+        now = status_update(decision, live)
         if now is None and has_news and is_known:
             # Nothing differs from what was written last, but others may have changed that since.
             live = await self._hpas.live(hpa.namespace, hpa.name)
-            now = status_update(decision, live, full_id)
-        return live if now is None else await self._hpas.show(hpa.namespace, hpa.name, now)
+            now = status_update(decision, live)
+        self._written[hpa] = live if now is None else await self._hpas.show(hpa.namespace, hpa.name, now)
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
         target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""

@@ -9,7 +9,6 @@ ClusterError
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -166,21 +165,12 @@ def read_as(form: type[T], data: bytes, asked: str) -> T:
         return msgspec.json.decode(encoded(read_object(data, asked)), type=form)
 
 
-_version = re.compile(
-    rb'\{"(?:kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2|apiVersion":"autoscaling/v2","kind":"'
-    rb'HorizontalPodAutoscaler)","metadata":\{(?:"(?:name|generateName|namespace|selfLink|uid)":"[^"\\]*",)*'
-    rb'"resourceVersion":"([^"\\]+)"'
-).match
-
-
 def version_of(data: bytes, path: str) -> str:
-    """The resource version of an HPA, the answer to its write to `path`; empty: it has an empty one. It is near the
-    beginning, and the rest, several times as long, is not read.
+    """The resource version of an object, the answer to its write to `path`; empty: it has an empty one.
 
     Raises UnreachableError: it is not a JSON object. Raises ValueError: it has no resource version.
     """
-    found = _version(data)
-    return read_as(VersionAnswer, data, f"PUT {path}").metadata.version if found is None else found[1].decode()
+    return read_as(VersionAnswer, data, f"PUT {path}").metadata.version
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

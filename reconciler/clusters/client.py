@@ -240,15 +240,9 @@ class ClusterClient:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def watch(
-        self,
-        path: str,
-        *,
-        silence_s: float,
-        opened: Callable[[], None] = lambda: None,
-        read: Callable[[bytes], dict[str, Any]] = watch_event,
+        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
     ) -> AsyncIterator[dict[str, Any]]:
         """Events of a watch until the server ends it; an ERROR event is raised. `opened`: it has begun, maybe silently.
-        `read`: makes an event of a line, and raises what `watch_event` raises.
 
         Raises ApiError: refused, or ended by an ERROR event (410: too old). Raises UnreachableError: the connection
         broke, or sent nothing for `silence_s` (or a little longer).
@@ -267,7 +261,7 @@ class ClusterClient:
                 rest: list[bytes] = []
                 while chunk := await response.content.readany():
                     for line in _lines(chunk, rest):
-                        yield read(line)
+                        yield watch_event(line)
                     if sum(map(len, rest)) > CLUSTER_ANSWER.most:
                         limit = f"more than {CLUSTER_ANSWER.most} bytes, the limit"
                         raise UnreadableError(f"watch {path}: an event has {limit}")

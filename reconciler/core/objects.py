@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.answers import Query, metric_query, shared
 from schemas.codec import encode, encode_to_keep
@@ -16,7 +16,7 @@ from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
-from schemas.kubernetes.shape import Json, JsonView, group_of
+from schemas.kubernetes.shape import HPA_HEAD, JsonView, group_of
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target
 
 CANARY_LABEL = "fleethpa.io/canary"
@@ -27,10 +27,6 @@ FIELD_MANAGER = "fleethpa"
 STAND_IN_LABEL = "fleethpa.io/stand-in"
 """Label by which the stand-in finds the native HPAs that it keeps while the hub is away. Anybody may set it: which are
 its own it knows by a record (`reconciler.standin.ownnatives`)."""
-
-
-HPA_HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-"""What the items of a list do not repeat."""
 
 
 def hpa_body(hpa: JsonView) -> dict[str, Any]:
@@ -122,24 +118,11 @@ class Asking(Struct, frozen=True, gc=False):
     metrics: tuple[tuple[str, Query], ...] = ()
 
 
-class Echo(Struct, frozen=True, gc=False):
-    """By what the next watch event that shows only a status of fleethpa's own is known, see `ownechoes`.
-
-    `rest`: hash of an event without what such a status changes. `since`: when that status was written, RFC 3339.
-    `status`: hash of that status without its values; None: it is not of the form in which they are found by bytes.
-    """
-
-    rest: int
-    since: bytes
-    status: int | None
-
-
 class KeptHpa(Struct, frozen=True, gc=False):
     """An HPA as it was seen last: encoded are its metadata without managed fields and with an empty resource version,
     its spec, and its status (None: it has none) without `currentMetrics`, which are the `values` (None: it has none).
 
     `manager`: who last wrote its spec in the cluster, and when in ms; empty and 0 where the API does not show it.
-    `echo`: None where fleethpa did not write the status that was seen last, or where that has to be read whole.
     """
 
     asking: Asking
@@ -150,7 +133,6 @@ class KeptHpa(Struct, frozen=True, gc=False):
     status: bytes | None
     values: bytes | None
     manager: tuple[str, int]
-    echo: Echo | None = None
 
 
 def asking_of(hpa: JsonView) -> Asking:
@@ -191,12 +173,6 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
         values=values,
         manager=spec_manager(hpa["metadata"]),
     )
-
-
-def with_status(known: KeptHpa, version: str, status: JsonView) -> KeptHpa:
-    """What is kept of an HPA of which only resource version and status are others."""
-    shown, values = _kept_status(status)
-    return structs.replace(known, resource_version=version, status=shown, values=values)
 
 
 def _kept_status(status: JsonView | None) -> tuple[bytes | None, bytes | None]:

@@ -1,9 +1,5 @@
 """The status of an HPA: whether it is to be written, the body of the request, and which Events a decision brings.
 
-A short record differs from the full one that it repeats in the values of its metrics alone. So the text of the last
-written status is kept, cut where the values are, and the next one is this text with other values: the same bytes as the
-decision, expanded and encoded, would give (`tests/unit/core/test_reconcile_status.py`), at a tenth of the time.
-
 Which Events reach the API server, and with which count: the correlator of similar events of upstream. Source: client-go
 tools/record/events_cache.go, v0.37.1 (`EventCorrelator`: aggregator, logger, spam filter).
 """
@@ -17,14 +13,11 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from schemas.codec import encode, encode_to_keep
-from schemas.decisions import Decision, ShortDecision, format_of
-from schemas.kubernetes.quantity import Format, QuantityError, equal_quantity_text, format_milli
-from schemas.kubernetes.shape import JsonView
+from schemas.decisions import Decision
+from schemas.kubernetes.quantity import QuantityError, equal_quantity_text
+from schemas.kubernetes.shape import HPA_HEAD, JsonView
 
 _QUANTITIES = frozenset({"value", "averageValue"})
-_HEAD = b'{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":'
-_CUT = "\0"
-"""Marks a place in JSON that is being made: JSON has no such character."""
 
 
 class HpaAnswer(Struct, frozen=True, gc=False):
@@ -45,35 +38,16 @@ class VersionAnswer(Struct, frozen=True, gc=False):
     metadata: _Version
 
 
-class _ValueForm(Struct, frozen=True, gc=False):
-    """How the value of a metric is written: its text, cut where the quantity is, without the closing brace."""
-
-    text: str
-    format: Format
-
-
-class _StatusForm(Struct, frozen=True, gc=False):
-    """The text of the status of full record `of`, with a `%s` where short records put a value (and `%%` for `%`)."""
-
-    of: str
-    text: bytes
-    values: tuple[_ValueForm, ...]
-
-
 class LiveHpa(Struct, frozen=True, gc=False):
     """An HPA as it is kept for the next write of its status: encoded, a quarter of the size of its objects.
 
-    `before` and `after` are its JSON around the resource version, up to the status. The status is `status`, or where it
-    is one that fleethpa wrote, `form` with `values`.
+    `metadata` is without managed fields, and has the resource version that was seen last.
     """
 
     uid: str
-    before: bytes
-    version: str
-    after: bytes
+    metadata: bytes
+    spec: bytes
     status: bytes
-    form: _StatusForm | None = None
-    values: tuple[bytes, ...] = ()
 
 
 def live_hpa(answer: HpaAnswer) -> LiveHpa:
@@ -88,20 +62,12 @@ def live_hpa(answer: HpaAnswer) -> LiveHpa:
     uid, version = (msgspec.json.decode(metadata.get(name, Raw(b"null"))) for name in ("uid", "resourceVersion"))
     if not (isinstance(uid, str) and version and isinstance(version, str)):
         raise ValueError("it has no uid or no resource version")
-    metadata["resourceVersion"] = Raw(_CUT.encode())
-    before, after = encode(metadata).split(_CUT.encode())
-    return LiveHpa(
-        uid, before, version, b"".join((after, b',"spec":', answer.spec, b',"status":')), bytes(answer.status)
-    )
+    return LiveHpa(uid, encode_to_keep(metadata), bytes(answer.spec), bytes(answer.status))
 
 
 def body_of(live: LiveHpa) -> bytes:
     """The HPA to PUT to `/status`, with the resource version that was seen last."""
-    return b"".join((_HEAD, live.before, encode(live.version), live.after, status_of(live), b"}"))
-
-
-def status_of(live: LiveHpa) -> bytes:
-    return live.status if live.form is None else live.form.text % live.values
+    return encode(HPA_HEAD | {"metadata": Raw(live.metadata), "spec": Raw(live.spec), "status": Raw(live.status)})
 
 
 def written(live: LiveHpa, version: str) -> LiveHpa:
@@ -112,65 +78,20 @@ def written(live: LiveHpa, version: str) -> LiveHpa:
     """
     if not version:
         raise ValueError("it has no resource version")
-    return LiveHpa(live.uid, live.before, version, live.after, live.status, live.form, live.values)
+    metadata = msgspec.json.decode(live.metadata, type=dict[str, Raw])
+    metadata["resourceVersion"] = Raw(encode(version))
+    return structs.replace(live, metadata=encode_to_keep(metadata))
 
 
-def with_values(live: LiveHpa, short: ShortDecision) -> LiveHpa | None:
-    """The HPA with the status of a short record; None where not only values of the written status change, or where
-    this is not known.
-    """
-    form = live.form
-    if form is None or form.of != short.same_as or (form.values and len(form.values) != len(short.m)):
-        return None
-    values = []
-    for each, metric in zip(form.values, short.m, strict=False):
-        value, utilization = metric[0], metric[1]
-        if value is None:
-            return None
-        text = each.text.replace(_CUT, format_milli(value, each.format))
-        values.append(
-            (f'{text},"averageUtilization":{utilization}}}' if utilization is not None else text + "}").encode()
-        )
-    return LiveHpa(live.uid, live.before, live.version, live.after, b"", form, tuple(values))
-
-
-def status_update(decision: Decision, live: LiveHpa, full_id: str = "") -> LiveHpa | None:
+def status_update(decision: Decision, live: LiveHpa) -> LiveHpa | None:
     """The HPA with the status of a decision; None where nothing is to be written.
 
     An HPA of another uid is another HPA: nothing is written to it.
-
-    Args:
-        full_id: of the full record, which the decision is or repeats.
     """
     status = decision.status
-    if status is None or live.uid != decision.uid:
+    if status is None or live.uid != decision.uid or same_status(_decoded(live.status) or {}, status):
         return None
-    if same_status(_decoded(status_of(live)) or {}, status):
-        return None
-    form, values = _form_of(decision, full_id or decision.id)
-    return structs.replace(live, status=b"" if form else encode_to_keep(status), form=form, values=values)
-
-
-def _form_of(decision: Decision, full_id: str) -> tuple[_StatusForm | None, tuple[bytes, ...]]:
-    """How short records write the status of their full one (`schemas.decisions.expand`), and its own values; None where
-    a metric has no values.
-    """
-    status = decision.status or {}
-    current = status.get("currentMetrics") or []
-    if not current or len(current) != len(decision.metrics):
-        return _StatusForm(full_id, encode_to_keep(status).replace(b"%", b"%%"), ()), ()
-    shown, forms, values = [], [], []
-    for each in current:
-        key = next((key for key in each if key != "type"), None)
-        names = [] if key is None else [name for name in each[key]["current"] if name != "averageUtilization"]
-        if key is None or not names or not _QUANTITIES.issuperset(names):
-            return None, ()
-        text = "{" + ",".join(f'"{name}":"{_CUT}"' for name in names)
-        forms.append(_ValueForm(text, format_of(each[key])))
-        values.append(encode_to_keep(each[key]["current"]))
-        shown.append({**each, key: {**each[key], "current": Raw(_CUT.encode())}})
-    whole = encode({**status, "currentMetrics": shown}).replace(b"%", b"%%").replace(_CUT.encode(), b"%s")
-    return _StatusForm(full_id, whole, tuple(forms)), tuple(values)
+    return structs.replace(live, status=encode_to_keep(status))
 
 
 def _decoded(status: bytes) -> Any:

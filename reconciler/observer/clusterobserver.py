@@ -41,7 +41,6 @@ from reconciler.observer.observertopics import (
     autoscaler_lists,
     pod_lists,
 )
-from reconciler.observer.ownechoes import STATUS_CHANGED, OwnEchoes, status_body
 from reconciler.observer.prometheuspolls import PrometheusPoller
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
@@ -111,7 +110,7 @@ class ClusterObserver:
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note = ClusterState(self._troubles), note
         self._lists = self._answers = 0
-        self._version, self._echoes = ClusterVersion(client), OwnEchoes(self._state)
+        self._version = ClusterVersion(client)
         self._soon: set[str] = set()
         self._central: asyncio.Queue[tuple[str, str, Json | None]] = asyncio.Queue()
         self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
@@ -159,7 +158,7 @@ class ClusterObserver:
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
         noted = partial(self._problem, "autoscalers")
-        hpas = Listener(self._hpas_listed, self._hpa_changed, noted, self._hpa_listed, self._echoes.read)
+        hpas = Listener(self._hpas_listed, self._hpa_changed, noted, self._hpa_listed)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
         pods = Listener(self._pods_listed, self._pod_changed, partial(self._problem, "pods"), _pod_of)
         async with AsyncExitStack() as stack:
@@ -235,14 +234,12 @@ class ClusterObserver:
         known = self._state.namespace(namespace).hpas
         before, now = known.get(name), None
         body: Body
-        if kind == STATUS_CHANGED:
-            now, body = before, status_body(item, self.session)
-        elif kind == "DELETED":
+        if kind == "DELETED":
             known.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             own = is_status_of(item, FIELD_MANAGER)
-            now = known[name] = self._echoes.known(item, kept_hpa(item, before), own_status=own)
+            now = known[name] = kept_hpa(item, before)
             self.native.wrote(native_status_write(item, self._config.clock()))
             if hpa_reports_the_same(before, now, own_status=own):
                 return

@@ -21,10 +21,11 @@ from typing import Any, Final, Literal, NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import NativeHpas
-from reconciler.core.objects import CANARY_LABEL, HPA_HEAD
+from reconciler.core.objects import CANARY_LABEL
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock
 from schemas.kubernetes.gotimes import time_ms
+from schemas.kubernetes.shape import HPA_HEAD
 from schemas.observed import HPA_GATES
 
 NATIVE_MANAGER = "kube-controller-manager"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ClusterError, UnreachableError, UnreadableError, reading, watch_event
+from reconciler.clusters.answers import ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.manifests import rule_lines
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, problem_of
@@ -49,14 +49,12 @@ class Listener:
         changed: takes a change of one object: `ADDED`, `MODIFIED` or `DELETED`.
         problem: takes why a scope cannot be seen; None: it can be seen (again).
         kept: what is kept of an item of a list until its last page has come.
-        read: makes an event of a line of the watch; of one that is not to be looked at, a BOOKMARK of its version.
     """
 
     listed: Callable[[str, list[Any]], Awaitable[None]]
     changed: Callable[[str, Json], Awaitable[None]]
     problem: Callable[[str, ReadProblem | None], None]
     kept: Callable[[Json], Any] = _whole
-    read: Callable[[bytes], Json] = watch_event
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,7 @@ class Reflector:
         begun = time.monotonic()
         silence_s = seconds * 1.1 + _SILENCE_MARGIN_S
         path = f"{self._path}?{urlencode(query)}"
-        read = self._listener.read
-        async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy, read=read):
+        async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy):
             self._received, self._pause_s = True, FIRST_PAUSE_S
             if time.monotonic() - self._healthy_s >= HEALTHY_EVERY_S:
                 self._healthy()

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
-from reconciler.core.objects import HPA_HEAD, STAND_IN_LABEL, target_of
+from reconciler.core.objects import STAND_IN_LABEL, target_of
 from reconciler.standin.effective import (
     BOTH_DIRECTIONS,
     KeptSpec,
@@ -32,7 +32,7 @@ from reconciler.standin.protocol import HUB, STAND_IN, HpaKey, NativeSeen
 from schemas.codec import whole_number
 from schemas.entries import HandsChanged
 from schemas.kubernetes.gotimes import time_ms
-from schemas.kubernetes.shape import Json, JsonView
+from schemas.kubernetes.shape import HPA_HEAD, Json, JsonView
 
 LEASE: Final = "fleethpa-hub"
 GENERATION_LABEL: Final = "fleethpa.io/generation"

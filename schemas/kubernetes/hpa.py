@@ -76,26 +76,11 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     none of a status, and has not been looked at.
     """
     run = Decoding()
-    decoded = _decoded_status(status, run)
-    return None if run.problems or run.unknown else decoded
-
-
-def status_from_manifest(status: Mapping[str, Any], of: str) -> Json:
-    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object. `of`: the object, in errors.
-
-    Raises ManifestError: fields of a wrong type; all of them.
-    """
-    run = Decoding()
-    decoded = _decoded_status(status, run)
-    if run.problems:
-        raise ManifestError(of, run.problems)
-    return decoded
-
-
-def _decoded_status(status: Mapping[str, Any], run: Decoding) -> Json:
     decoded: Json = STATUS.decode(status, "status", run)
+    if run.problems or run.unknown:
+        return None
     # A status that fleethpa wrote, and most others, stay as they are: then there is nothing to be found out again.
-    return decoded if run.problems or decoded == status else STATUS.decode(decoded, "status", Decoding())
+    return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
 
 
 def decode_and_default(manifest: Mapping[str, Any]) -> Json:

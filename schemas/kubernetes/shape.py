@@ -37,6 +37,8 @@ def group_of(text: str) -> str:
 
 Json = dict[str, Any]
 """A JSON object that its holder may change."""
+HPA_HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+"""How an HPA of the newest version begins; the items of a list do not repeat it."""
 JsonView = Mapping[str, Any]
 """A JSON object that is only read."""
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from schemas.decisions import links_of, log_offset_of
 from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
-from schemas.observed import AutoscalerList, AutoscalerSet, AutoscalerStatus, ScaleSet
+from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from streams.archive.layout import PlainRecord
 from streams.history.parallel import Faults
 from streams.history.past import LogGoneError, Past
@@ -27,7 +27,7 @@ from streams.state.namespacerows import target_key
 from streams.state.partition import Partition, stored_row
 
 T = TypeVar("T")
-_TRACES = (b'"autoscalerSet"', b'"autoscalerStatus"', b'"autoscalerList"', b'"scaleSet"')
+_TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
 _REMEMBERED_PERIODS = 2
 """Sync periods within which the status of a sync follows its scale."""
 
@@ -88,10 +88,6 @@ def _traces(partition: Partition, entry: Entry) -> Iterator[tuple[str, dict[str,
     body = entry.body
     if isinstance(body, AutoscalerSet) and body.origin == "cluster":
         yield body.hpa["metadata"]["name"], body.hpa
-    elif isinstance(body, AutoscalerStatus):
-        known = partition.state.hpas.get(HpaId(*split_namespace_key(entry.key), body.name))
-        generation = 0 if known is None else known.row.generation
-        yield body.name, {"metadata": {"uid": body.uid, "generation": generation}, "status": body.status}
     elif isinstance(body, AutoscalerList):
         yield from ((hpa["metadata"]["name"], hpa) for hpa in body.hpas)
     elif isinstance(body, ScaleSet):

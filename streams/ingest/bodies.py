@@ -22,7 +22,6 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
-    AutoscalerStatus,
     ClusterReport,
     Command,
     Heartbeat,
@@ -67,7 +66,7 @@ from streams.ingest.checks import (
     check_text,
     checked_item,
 )
-from streams.ingest.hpamanifests import checked_hpa, checked_status
+from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
 from streams.state.namespacerows import target_key
 
@@ -138,8 +137,6 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
     match body:
         case AutoscalerSet():
             return _autoscaler_set(body, place, refuse)
-        case AutoscalerStatus():
-            return _autoscaler_status(body)
         case AutoscalerList():
             return _autoscaler_list(body, place, refuse)
         case PodList():
@@ -166,12 +163,6 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
     if made.fleet is not None:
         check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made
-
-
-def _autoscaler_status(body: AutoscalerStatus) -> Body:
-    name = check_object(body.name, "name")
-    limits.check(limits.UID, len(body.uid), name)
-    return structs.replace(body, status=checked_status(name, body.status))
 
 
 def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:

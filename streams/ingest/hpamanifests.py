@@ -14,7 +14,6 @@ from schemas.kubernetes.hpa import (
     hpa_from_manifest,
     manifest_of,
     metadata_wire_form,
-    status_from_manifest,
     status_wire_form,
 )
 from schemas.kubernetes.objectmeta import path_segment_errors, validate_new_metadata
@@ -70,18 +69,6 @@ def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
     """
     name = _name(hpa)
     return _by_parts(hpa, namespace) or _as_whole(name, hpa, namespace)
-
-
-def checked_status(name: str, status: dict[str, Any]) -> dict[str, Any]:
-    """Check the autoscaling/v2 status of an HPA by itself: what `checked_hpa` gives of it within the HPA.
-
-    Raises:
-        Refusal: `invalidManifest`.
-    """
-    try:
-        return status_from_manifest(status, name)
-    except ManifestError as error:
-        raise Refusal("invalidManifest", str(error)) from error
 
 
 def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:

@@ -24,7 +24,6 @@ from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,
-    AutoscalerStatus,
     ClusterReport,
     Command,
     Heartbeat,
@@ -168,8 +167,7 @@ _HEARTBEAT = frozenset({"heartbeat"})
 KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
-    topics.AUTOSCALERS: _HEARTBEAT
-    | {"autoscalerSet", "autoscalerStatus", "autoscalerDeleted", "autoscalerList", "command"},
+    topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
     topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
@@ -317,7 +315,7 @@ class _Admission:
                 return self._autoscalers(body)
             case Samples():
                 return structs.replace(body, points=self._each(body.points, self._take_point))
-            case Outcome() | AutoscalerStatus():
+            case Outcome():
                 self._note_hpa(body.name)
             case Heartbeat():
                 for name in (self._namespace, *body.namespaces):

@@ -12,22 +12,11 @@ import orjson
 from msgspec import structs
 
 from schemas import limits
-from schemas.codec import encode, encode_to_keep
 from schemas.entries import LeftNative
 from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
-from schemas.observed import (
-    ABSENT,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    AutoscalerStatus,
-    Command,
-    Mode,
-    Origin,
-    Rival,
-)
+from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import asked_mode, standing
@@ -143,33 +132,6 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
         hpa.target = entry.target  # one object
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
-
-
-def autoscaler_status(fold: Folding, body: AutoscalerStatus) -> None:
-    """The status of a cluster's HPA is another one, as if the whole object had come again with it."""
-    if not fold.follows("autoscalers", body.session):
-        return
-    namespace, key = fold.namespace, DirectoryKey(body.name, "cluster")
-    known = namespace.directory.get(key)
-    if known is None or known.uid != body.uid:
-        return
-    hpa, is_hidden = fold.state.hpa(HpaId(namespace.cluster, namespace.name, body.name)), namespace.is_hidden(key)
-    row = hpa.row
-    if not (row.hidden if is_hidden else row.is_live):
-        return  # its object could not be used
-    before, after = row.native, encode(body.status)
-    if is_hidden:
-        before, after = row.hidden, encode_to_keep(orjson.loads(row.hidden) | {"status": body.status})
-    entry = structs.replace(known, mark=namespace.hpa_list.mark, own=known.own + len(after) - len(before))
-    if not namespace.takes_hpa(key, entry, fold.state.most_hpas(namespace.cluster)):
-        return
-    if is_hidden:
-        row.hidden = after
-    else:
-        follows = standing(namespace, hpa, fold.state.settings(hpa.id.cluster)).mode != "enforce"
-        take_native_status(hpa, body.status, fold.now_ms, follows)
-    hpa.dirty = True
-    namespace.enter_hpa(key, entry)
 
 
 def _is_overtaken(fold: Folding, key: DirectoryKey, body: AutoscalerSet) -> bool:

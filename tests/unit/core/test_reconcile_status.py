@@ -4,25 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
 from reconciler.clusters.manifests import manifests
 from reconciler.core import statusplan
-from reconciler.core.statusplan import (
-    EventBudget,
-    HpaAnswer,
-    LiveHpa,
-    body_of,
-    live_hpa,
-    same_status,
-    status_of,
-    status_update,
-    with_values,
-)
+from reconciler.core.statusplan import EventBudget, HpaAnswer, LiveHpa, body_of, live_hpa, same_status, status_update
 from schemas.codec import encode
-from schemas.decisions import Decision, InputPosition, MetricDecision, ShortDecision, expand
+from schemas.decisions import Decision, InputPosition
 
 
 def cpu(average: str) -> list[dict[str, Any]]:
@@ -216,68 +204,3 @@ def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
         ("RoleBinding", "b"),
     ]
     assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"
-
-
-# --- a status with other values ---------------------------------------------------------------------------------------
-
-VALUES = st.integers(-(2**63), 2**63 - 1)
-USED = st.none() | st.integers(-(2**31), 2**31 - 1)
-AVERAGE = {"averageValue": "1"}
-SHOWN = st.sampled_from(
-    [
-        {"type": "Resource", "resource": {"name": "cpu", "current": AVERAGE | {"averageUtilization": 50}}},
-        {"type": "Resource", "resource": {"name": "memory", "current": {"averageUtilization": 50} | AVERAGE}},
-        {"type": "ContainerResource", "containerResource": {"container": "ä", "name": "memory", "current": AVERAGE}},
-        {"type": "Pods", "pods": {"metric": {"name": 'a"\\\u0000b%s%'}, "current": AVERAGE}},
-        {"type": "Object", "object": {"describedObject": {"name": "x"}, "current": {"value": "7"} | AVERAGE}},
-        {"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": "7"}}},
-        {"type": "External", "external": {"metric": {"name": "queue"}, "current": {}}},
-        {"type": "Resource"},
-    ]
-)
-SHORT = st.tuples(st.none() | VALUES, USED, st.none() | st.integers(0, 9), st.just("1.0"), st.just(""))
-
-
-def has_odd(status: dict[str, Any]) -> bool:
-    current = status["currentMetrics"]
-    return any(each == {"type": "Resource"} or each.get("external", {}).get("current") == {} for each in current)
-
-
-@given(
-    shown=st.lists(st.tuples(SHOWN, VALUES, USED), max_size=3),
-    shorts=st.lists(st.lists(SHORT, max_size=3), min_size=1, max_size=3),
-    has_status=st.booleans(),
-)
-def test_a_status_with_other_values_has_the_bytes_of_the_short_record_given_back_whole(
-    shown: list[tuple[dict[str, Any], int, int | None]], shorts: list[list[Any]], has_status: bool
-) -> None:
-    metrics = [MetricDecision(type="Resource", name="m", value=value, utilization=used) for _, value, used in shown]
-    status = STATUS | {"currentMetrics": [each for each, _, _ in shown] if has_status else []}
-    full = structs.replace(DECISION, metrics=metrics, status=status)
-    live: LiveHpa | None = status_update(full, kept())
-    assert live is not None
-    assert status_of(live) == encode(status)
-    for seq, values in enumerate(shorts, 8):
-        short = ShortDecision(id=f"0-{seq}-u1", seq=seq, prev="", same_as=full.id, time="", input=full.input, m=values)
-        whole = expand(short, full)
-        spliced = with_values(live, short)
-        if spliced is None:
-            assert len(values) != len(metrics) or any(each[0] is None for each in values) or has_odd(status)
-            continue
-        assert status_of(spliced) == encode(whole.status)
-        assert body_of(spliced) == body_of(live).replace(status_of(live), status_of(spliced))
-        live = spliced
-
-
-def test_what_is_not_known_to_differ_in_values_alone_is_not_given_values() -> None:
-    full = structs.replace(DECISION, metrics=[MetricDecision(type="Resource", name="cpu", value=1)])
-    short = ShortDecision(
-        id="0-8-u1", seq=8, prev="", same_as=full.id, time="", input=full.input, m=[(2000, None, 1, "1.0", "")]
-    )
-    live = status_update(full, kept())
-    assert live is not None
-    assert with_values(live, short) is not None
-    assert with_values(kept(), short) is None, "not written by us"
-    assert with_values(live, structs.replace(short, same_as="0-6-u1")) is None, "another full record"
-    assert with_values(live, structs.replace(short, m=[(None, None, 1, "1.0", "")])) is None, "no value"
-    assert with_values(live, structs.replace(short, m=[])) is None, "no values"

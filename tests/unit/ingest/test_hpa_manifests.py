@@ -17,7 +17,7 @@ from schemas.kubernetes.hpa import (
 from schemas.kubernetes.validation import api_error_message, validate_create, validate_update
 from schemas.limits import Refusal
 from streams.ingest import hpamanifests
-from streams.ingest.hpamanifests import checked_hpa, checked_status
+from streams.ingest.hpamanifests import checked_hpa
 from tests.conformance.strategy import generation_after_update
 from tests.conformance.v1 import v2_to_v1
 
@@ -692,18 +692,6 @@ def test_what_an_hpa_scales_is_checked_where_the_rest_of_its_spec_is_known(targe
     for _ in range(2):
         whole, parts = (_checked(copy.deepcopy(hpa), check) for check in (_whole, checked_hpa))
         assert json.dumps(parts) == json.dumps(whole)
-
-
-@pytest.mark.parametrize(
-    "status", [each for each in STATUSES if each.id not in ("absent", "an unknown field that is too deep")]
-)
-def test_a_status_is_checked_by_itself_as_within_its_hpa(status: dict[str, Any]) -> None:
-    whole = _checked(manifest() | {"status": status}, checked_hpa)
-    alone = _checked(status, lambda given, _: checked_status("web", given))
-    if isinstance(whole, dict):
-        assert json.dumps(alone) == json.dumps(whole["status"]), "in the same order"
-    else:
-        assert str(alone).partition(": ")[2] == whole.partition(": ")[2]
 
 
 @pytest.mark.parametrize(
