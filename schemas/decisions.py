@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field, structs
 
+from schemas.constraints import TOLERANCE
 from schemas.kubernetes.quantity import Format, format_milli
 from schemas.observed import Mode, Origin, Target
 from schemas.topics import Headers
@@ -97,28 +98,6 @@ UNANSWERED = ("no answer within two sync periods", "the cluster's observer has b
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
 
-AppliedLimit = Literal[
-    "MinReplicas",
-    "MaxReplicas",
-    "ScaleUpPolicy",
-    "ScaleDownPolicy",
-    "ScaleUpLimit",
-    "StabilizationWindow",
-    "Tolerance",
-    "Paused",
-    "Frozen",
-    "Overflow",
-    "MaxStep",
-    "RemovalBudget",
-    "AdditionBudget",
-    "PartialView",
-    "Fallback",
-    "Override",
-    "FleetHPA",
-    "CapacityGroup",
-]
-"""What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
-TOLERANCE: AppliedLimit = "Tolerance"
 WITHIN_TOLERANCE = "withinTolerance"
 """Note of a metric whose ratio is within the tolerance."""
 Values = tuple[int | None, int | None, int | None, str, str]

@@ -31,8 +31,8 @@ from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.selectors import SelectorError
 from schemas.observed import FLEET_API_VERSION
 from streams.across.division import UNLIMITED
-from streams.state.capacity import SETTLES_MS
 from streams.state.clustersettings import effective
+from streams.state.limits.capacity import SETTLES_MS
 from streams.state.namespacerows import encoded_size
 from streams.state.partitionrow import GroupRow
 

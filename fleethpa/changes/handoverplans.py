@@ -24,9 +24,9 @@ from schemas.settings import settings_of
 from streams.analysis.answer import differing
 from streams.analysis.revisions import differences
 from streams.hpa.rules import RULES
-from streams.state.brakes import EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
-from streams.state.inputs import FALLBACK_ANNOTATION as FALLBACK_POLICY
+from streams.state.limits.budgets import EXEMPT_ANNOTATION
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION as FALLBACK_POLICY
 
 # --- adopt ------------------------------------------------------------------------------------------------------------
 

@@ -34,9 +34,9 @@ from streams.hpa.rules import (
     rules_of,
     rules_text,
 )
-from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
-from streams.state.inputs import FALLBACK_ANNOTATION, parse_fallback
+from streams.state.limits.budgets import EXEMPT, EXEMPT_ANNOTATION
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
 
 DEFAULT_TOLERANCE: Final = "0.1"
 """Upstream's --horizontal-pod-autoscaler-tolerance."""

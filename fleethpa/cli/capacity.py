@@ -30,8 +30,8 @@ from streams.analysis.capacityruns import CapacityTest, CeilingMember, run_ceili
 from streams.archive.layout import DECISIONS
 from streams.history.parallel import DecisionsTask
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.state.capacity import replica_use
 from streams.state.clustersettings import effective
+from streams.state.limits.capacity import replica_use
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 

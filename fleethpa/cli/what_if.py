@@ -20,6 +20,7 @@ from fleethpa.show import words
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import UNKNOWN
 from fleethpa.show.words import counted, one_line
+from schemas.constraints import words_of
 from schemas.decisions import Decision
 from schemas.keys import FLEET
 from schemas.observed import FleetSpec
@@ -194,7 +195,7 @@ def _report(
         old = known.get(metric.spec.name)
         note = one_line(metric.error) or "; ".join(filter(None, (_note(metric), _overflowed(inputs, metric))))
         rows.append((words.short(metric.spec.name), _proposal(old), _proposal(metric), note))
-    held = ", ".join(words.LIMITS.get(limit, limit) for limit in after.constraints if limit != "Tolerance")
+    held = ", ".join(words_of(limit) for limit in after.constraints if limit != "Tolerance")
     document = {
         **recorded.hpa._asdict(),
         "decision": recorded.decision.id,
@@ -228,7 +229,7 @@ def _overflowed(inputs: EvaluationInputs, metric: MetricEvaluation) -> str:
     """That the arithmetic left its integer type, and what becomes of it; empty: it did not."""
     if not left_its_type(metric.calculation):
         return ""
-    if inputs.guards.hold_on_overflow:
+    if inputs.limits.of("Overflow") is not None:
         return "overflow: a change of replicas is held by the overflow guard (hold-on-overflow)"
     return "overflow: no guard holds it (hold-on-overflow=false)"
 

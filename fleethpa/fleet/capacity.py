@@ -18,7 +18,7 @@ from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
 from streams.across.allotments import CapacityMember, used
-from streams.state.capacity import SETTLES_MS
+from streams.state.limits.capacity import SETTLES_MS
 from streams.state.partitionrow import GroupRow
 
 CAPACITY_KIND: Final = "CapacityGroup"

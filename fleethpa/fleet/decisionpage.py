@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.fleet.decisionsteps import BRAKES, StepRow, step_rows
+from fleethpa.fleet.decisionsteps import StepRow, step_rows
 from fleethpa.fleet.troubles import ClusterTrouble, cut_off
 from fleethpa.show import words
 from fleethpa.show.text import age, for_terminal, layout, paint, rfc3339, shown, span
 from fleethpa.show.words import cause, threshold
 from runtime.log import clean
+from schemas.constraints import of_step, words_of
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.hpa.rules import rules_in_words
@@ -79,7 +80,7 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
 
 
 def _without(each: Without, final: int) -> tuple[str, str, str]:
-    what = f"without {words.LIMITS.get(each.limit, each.limit)}"
+    what = f"without {words_of(each.limit)}"
     if each.answer == final:
         return what, "-", "changes nothing"
     return what, f"→ {each.answer}", each.how if each.limit in _TAKEN_AWAY_HOW else ""
@@ -88,7 +89,7 @@ def _without(each: Without, final: int) -> tuple[str, str, str]:
 def _because(each: Unmoved, several: bool) -> str:
     """What keeps the answer as it is at any value of the metric."""
     if each.limits:
-        names = words.listed(words.LIMITS.get(limit, limit) for limit in each.limits)
+        names = words.listed(words_of(limit) for limit in each.limits)
         return f": {names} {'holds' if len(each.limits) == 1 else 'hold'} the replicas"
     if each.failed:
         listed = ", ".join(map(words.short, each.failed))
@@ -300,11 +301,12 @@ def _until(decision: Decision) -> str:
 
 def _free(decision: Decision) -> str:
     """When a brake lets go, to put behind the verdict; empty where none holds."""
-    brake = next((step for step in decision.steps if step.step in BRAKES and step.until), None)
-    if brake is None or not brake.until:
-        return ""
-    left = span(max(0, brake.until - parse_time_ms(decision.time)))
-    return f"; {BRAKES[brake.step]} at {rfc3339(brake.until)} (in {left})"
+    for step in decision.steps:
+        known = of_step(step.step)
+        if known is not None and known.released and step.until:
+            left = span(max(0, step.until - parse_time_ms(decision.time)))
+            return f"; {known.released} at {rfc3339(step.until)} (in {left})"
+    return ""
 
 
 def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -22,7 +22,8 @@ from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.text import Column, Widths, rfc3339, shown
-from schemas.decisions import AppliedLimit, Decision, uid_of
+from schemas.constraints import CONSTRAINTS
+from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId, partition_for
 from streams.history.recorded import Recorded
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from streams.history.recorded import Recorded
 
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
-LIMITS: Final = get_args(AppliedLimit)
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ filter_options: Final = gathered(
         "--limited-by",
         "--limit",
         "limit",
-        type=click.Choice(LIMITS),
+        type=click.Choice(tuple(CONSTRAINTS)),
         metavar="LIMIT",
-        help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
+        help=f"Only decisions limited by this: {', '.join(CONSTRAINTS)}.",
     ),
     click.option(
         "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from fleethpa.show import words
 from fleethpa.show.text import span
 from fleethpa.show.words import alike, one_line
+from schemas.constraints import CONSTRAINTS, is_limit, of_step
 from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms
 
@@ -22,14 +23,6 @@ class StepRow(NamedTuple):
     detail: str
     is_winner: bool = False
     """Whether it is the metric that decided."""
-
-
-BRAKES: Final = {
-    "removalBudget": "more may be removed",
-    "additionBudget": "more may be added",
-    "partialView": "it is released when the view is whole, or else",
-}
-"""Step of a brake -> what happens when it lets go."""
 
 
 def step_rows(decision: Decision) -> Iterator[StepRow]:
@@ -81,27 +74,23 @@ def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
     return first is metric
 
 
-GUARDS: Final = {"Paused": "pause", "Frozen": "freeze", "Overflow": "overflow guard", "MaxStep": "largest step"}
-"""Limit behind a step `guard` -> what the step is called."""
+_STEPS: Final = {
+    "bounds": "min/max bounds",
+    "scaleUpPolicy": "scaleUp policy",
+    "scaleDownPolicy": "scaleDown policy",
+    "clusters": "clusters by themselves",
+    "shares": "shares not reached",
+}
+"""Step that no single constraint explains → what a table calls it."""
 
 
 def _step_name(decision: Decision, step: Step) -> str:
     if step.step == "guard":
-        found = [name for limit, name in GUARDS.items() if limit in decision.constraints_applied]
-        return ", ".join(found) or step.step
-    names = {
-        "bounds": "min/max bounds",
-        "scaleUpPolicy": "scaleUp policy",
-        "scaleDownPolicy": "scaleDown policy",
-        "removalBudget": "removal budget",
-        "additionBudget": "addition budget",
-        "partialView": "partial view",
-        "allotment": "share of FleetHPA",
-        "capacity": "capacity group",
-        "clusters": "clusters by themselves",
-        "shares": "shares not reached",
-    }
-    return names.get(step.step, step.step)
+        # Limits without a step of their own share this one.
+        applied = [CONSTRAINTS[name] for name in decision.constraints_applied if is_limit(name)]
+        return ", ".join(each.label for each in applied if not each.step) or step.step
+    known = of_step(step.step)
+    return (known.label if known is not None else "") or _STEPS.get(step.step, step.step)
 
 
 def _step(decision: Decision, step: Step) -> str:

@@ -28,12 +28,12 @@ from streams.state.clustersettings import differences_in_words, fleet_settings
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
-from streams.state.inputs import override_in_force
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, wants_of
 from streams.state.partitionrow import PartitionRow, ServedRow
+from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key
 from streams.state.rows import DirectoryKey, HpaRow, Pause
 

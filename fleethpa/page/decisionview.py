@@ -12,7 +12,7 @@ import orjson
 
 from fleethpa.fleet.decisionfinding import AskedId, asked_id, find_decision
 from fleethpa.fleet.decisionpage import Explanation, metric_health
-from fleethpa.fleet.decisionsteps import BRAKES, StepRow
+from fleethpa.fleet.decisionsteps import StepRow
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
@@ -21,6 +21,7 @@ from fleethpa.show.formats import one, to_yaml
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import spec_diff
 from schemas.codec import encode, whole_number
+from schemas.constraints import CONSTRAINTS
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import spec_of
 from streams.archive.layout import LOG, ArchiveError, is_written, snapshots
@@ -43,8 +44,8 @@ LETTERS: Final = 23
 LINES: Final = 2
 """Of a detail under a bar, each of LETTERS; the whole of it is in the bar's title."""
 LEAST_PX: Final = 3
-_BRAKE_NAMES: Final = frozenset(re.sub("[A-Z]", lambda found: f" {found[0].lower()}", name) for name in BRAKES)
-"""As rows of steps name the brakes."""
+_LIMIT_LABELS: Final = frozenset(each.label for each in CONSTRAINTS.values() if each.kind == "limit" and each.step)
+"""As rows of steps name fleethpa's own limits."""
 
 
 class Bar(NamedTuple):
@@ -126,7 +127,7 @@ def _style(found: Explanation, step: StepRow, number: int) -> str:
         return "current" if number == 0 else "final"
     if not _is_rule(found, number):
         return "metric"
-    return "brake" if step.name in _BRAKE_NAMES else "rule"
+    return "brake" if step.name in _LIMIT_LABELS else "rule"
 
 
 def _count(step: StepRow) -> int | None:

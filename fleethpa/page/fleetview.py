@@ -27,7 +27,6 @@ from fleethpa.changes.rolloutdrive import (
 from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.fleet.decisions import (
     DIRECTIONS,
-    LIMITS,
     Filter,
     decision_columns,
     endings_of,
@@ -43,6 +42,7 @@ from fleethpa.page.hpapast import LastUsed
 from fleethpa.show import words
 from fleethpa.show.html import scale, step_path
 from fleethpa.show.words import counted
+from schemas.constraints import CONSTRAINTS
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Mode
@@ -56,7 +56,7 @@ _PLAIN: Final = re.compile(r"[\w.*?-]+")
 """Values that a command line takes as they are, or in quotes."""
 VALUES: Final[Mapping[str, Sequence[str]]] = {
     "mode": get_args(Mode),
-    "limit": LIMITS,
+    "limit": tuple(CONSTRAINTS),
     "direction": tuple(DIRECTIONS),
     "kind": ("evaluation", "completion"),
 }

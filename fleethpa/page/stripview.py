@@ -20,7 +20,7 @@ from fleethpa.page.fleetview import cluster_rows
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from streams.across.allotments import CapacityMember, used
-from streams.state.capacity import LASTS_MS
+from streams.state.limits.capacity import LASTS_MS
 from streams.state.moves import KEPT_MOVES, Move
 
 # --- CapacityGroups ---------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from streams.state import records as decisionrecords
 from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
+from streams.state.limits.table import stopped
 from streams.state.moves import Fight, fight_now
 from streams.state.needs import is_disabled
 
@@ -179,16 +180,7 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
 def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
     if inputs.mode != "enforce":
         return []
-    frozen, up, down = inputs.guards.frozen, inputs.guards.paused_up, inputs.guards.paused_down
-    paused, which = "; ".join(dict.fromkeys(filter(None, (up, down)))), "changes"
-    if not (up and down):
-        which = "scale-ups" if up else "scale-downs"
-    found = (("Frozen", frozen, "changes"), ("Paused", paused, which))
-    return [
-        (label, f"{why}; what the metrics ask for is recorded, and {what} are not written")
-        for label, why, what in found
-        if why
-    ]
+    return stopped(inputs.limits)
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.text import rfc3339
+from schemas.constraints import is_limit, words_of
 from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
 from schemas.kubernetes.hpa import metric_name
 
@@ -143,27 +144,6 @@ _WORDING: Final = re.compile(
 
 SMALLEST_MILLI: Final = -(2**63)
 
-LIMITS: Final = {
-    "MinReplicas": "minReplicas",
-    "MaxReplicas": "maxReplicas",
-    "ScaleUpPolicy": "a scale-up policy",
-    "ScaleDownPolicy": "a scale-down policy",
-    "ScaleUpLimit": "the scale-up limit (twice the current count, at least 4)",
-    "StabilizationWindow": "the stabilization window",
-    "Tolerance": "the tolerance",
-    "Paused": "a pause",
-    "Frozen": "the freeze of the cluster",
-    "Overflow": "the overflow guard",
-    "MaxStep": "the max-step setting of the cluster",
-    "RemovalBudget": "the removal budget",
-    "AdditionBudget": "the addition budget",
-    "Fallback": "the fallback for lost metrics",
-    "Override": "an override",
-    "CapacityGroup": "a CapacityGroup",
-    "FleetHPA": "the share of a FleetHPA",
-    "PartialView": "the partial view of the namespace",
-}
-
 OVERRIDE: Final = "Override"
 _ENOUGH: Final = "the metrics ask for the current count"
 REASONS: Final = {"DesiredWithinRange": _ENOUGH, "ScalingDisabled": "scaling is disabled: the target has 0 replicas"}
@@ -211,7 +191,7 @@ def limit_name(decision: Decision, limit: str) -> str:
         return f"CapacityGroup {groups[0]}"
     if limit == "StabilizationWindow" and (window := _window(decision)):
         return f"the {window} stabilization window"
-    return LIMITS.get(limit, limit)
+    return words_of(limit)
 
 
 def _window(decision: Decision) -> str:
@@ -269,14 +249,9 @@ def held(decision: Decision) -> str:
     return ", ".join(parts) + asked_for(decision)
 
 
-_BRAKES: Final = frozenset(
-    {"Frozen", "Paused", "PartialView", "Overflow", "MaxStep", "RemovalBudget", "AdditionBudget", "CapacityGroup"}
-)
-
-
 def braked(decision: Decision) -> str:
     """Which of fleethpa's own limits keeps the count, until when, and what the metrics ask for; empty: none does."""
-    by = [limit_name(decision, limit) for limit in decision.constraints_applied if limit in _BRAKES]
+    by = [limit_name(decision, limit) for limit in decision.constraints_applied if is_limit(limit)]
     asked = decision.raw_desired_replicas
     if not by or asked in (None, decision.final_desired_replicas):
         return ""

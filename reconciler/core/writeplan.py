@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from schemas.agents import KnownPause
+from schemas.constraints import cuts
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.inforce import InForce, ScalingDirection, stopping
@@ -18,8 +19,6 @@ WRITE_TIMEOUT_S = 4
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
 
-_CUTTING = frozenset({"MaxStep", "RemovalBudget", "AdditionBudget", "CapacityGroup"})
-"""What may end a move towards minReplicas or maxReplicas before it is there."""
 WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
 
 
@@ -154,7 +153,7 @@ def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: Write
 
 def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
     """Whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
-    is_cut = not _CUTTING.isdisjoint(decision.constraints_applied)
+    is_cut = any(cuts(name) for name in decision.constraints_applied)
     return is_cut and (high < wanted < current or current < wanted < low)
 
 

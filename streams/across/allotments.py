@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from schemas.capacity import CapacityLimit
-from schemas.decisions import AppliedLimit, Step
+from schemas.decisions import Step
 from schemas.observed import FleetSpec
 from streams.across.division import MemberRoom, Shares, largest_remainder
 from streams.hpa.parts import PartObservation, SeenPart, seen_part
@@ -302,7 +302,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
 
 # --- of a ceiling -----------------------------------------------------------------------------------------------------
 
-CONSTRAINT: Final[AppliedLimit] = "CapacityGroup"
+CONSTRAINT: Final = "CapacityGroup"
 STEP: Final = "capacity"
 """The step of a decision that a group has cut."""
 MOST_OUTSTANDING: Final = 8

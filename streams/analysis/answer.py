@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
+from schemas.constraints import words_of
 from schemas.decisions import Step
 from schemas.keys import HpaId
 from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
@@ -27,10 +28,10 @@ from streams.hpa.normalize import legacy_limits
 from streams.hpa.observation import Scale, TargetPods
 from streams.hpa.reconcile import decide
 from streams.hpa.rules import RULES, Rules
-from streams.state.brakes import limited
-from streams.state.inputs import CONSTRAINT as OVERRIDDEN
-from streams.state.inputs import FALLBACK, EvaluationInputs, Guards, with_fallback, with_override
+from streams.state.inputs import EvaluationInputs
+from streams.state.limits.table import limited
 from streams.state.records import constraints
+from streams.state.replacements.table import replaced
 
 # --- one evaluation ---------------------------------------------------------------------------------------------------
 
@@ -53,18 +54,16 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def answer(inputs: EvaluationInputs) -> Answer:
-    """Evaluate and apply the guards, as the decider does."""
+    """Evaluate, replace and limit, as the decider does."""
     seen = inputs.observation if inputs.fleet is None else inputs.fleet.joined
     evaluation = decide(inputs.autoscaler, inputs.status, seen, inputs.history, inputs.settings, inputs.now_ms)
-    evaluation, fallback = with_fallback(evaluation, inputs.autoscaler, inputs.fallback, inputs.failures)
-    evaluation, override = with_override(evaluation, inputs.autoscaler, inputs.override, inputs.status)
-    made = constraints(evaluation)
-    if override is not None or fallback is not None:
-        made.append(FALLBACK if override is None else OVERRIDDEN)
-    pending, guards = evaluation.pending, inputs.guards
-    final, brake = evaluation.desired_replicas, None
+    evaluation, by, _ = replaced(
+        lambda each: inputs.replacements.of(each.name), evaluation, inputs.autoscaler, inputs.status
+    )
+    made = [*constraints(evaluation), *([by] if by else [])]
+    pending, final, brake = evaluation.pending, evaluation.desired_replicas, None
     if pending is not None and inputs.mode == "enforce":
-        left = limited(guards, guards.left, evaluation, pending)
+        left = limited(lambda each: inputs.limits.of(each.name), evaluation, pending)
         made += left.constraints
         final, brake = None if left.held else left.pending.desired_replicas, left.step
     final = (evaluation.current_replicas or 0) if final is None else final
@@ -83,14 +82,23 @@ _PLENTY = ScalingPolicy("Pods", 1_000_000_000, 1_000, 0.0)
 
 def without(inputs: EvaluationInputs, recorded: Answer) -> Iterator[tuple[str, Answer, str]]:
     """Give, for each limit that bound the answer, the answer without it and how it was taken away."""
-    for limit in recorded.constraints:
-        if limit == "ScaleUpLimit":
-            yield limit, _without_legacy_limit(inputs, recorded), "as if the doubling were not there"
-            continue
-        changed = _CHANGES.get(limit)
-        if changed is not None:
-            change, how = changed
-            yield limit, answer(change(inputs)), how
+    for name in recorded.constraints:
+        if name == "ScaleUpLimit":
+            yield name, _without_legacy_limit(inputs, recorded), "as if the doubling were not there"
+        elif name in _CHANGES:
+            change, how = _CHANGES[name]
+            yield name, answer(change(inputs)), how
+        elif (changed := lifted(inputs, name)) is not inputs:
+            yield name, answer(changed), f"without {words_of(name)}"
+
+
+def lifted(inputs: EvaluationInputs, name: str) -> EvaluationInputs:
+    """Return the inputs without one of fleethpa's own limits or replacements; the same ones where it did nothing."""
+    if inputs.limits.of(name) is not None:
+        return structs.replace(inputs, limits=inputs.limits.without(name))
+    if inputs.replacements.of(name) is not None:
+        return structs.replace(inputs, replacements=inputs.replacements.without(name))
+    return inputs
 
 
 def _spec(inputs: EvaluationInputs, **changes: object) -> EvaluationInputs:
@@ -123,14 +131,6 @@ def _exact(rules: ScalingRules | None) -> ScalingRules | None:
     return None if rules is None else structs.replace(rules, tolerance=None)
 
 
-def _guards(**changes: object) -> Callable[[EvaluationInputs], EvaluationInputs]:
-    def changed(inputs: EvaluationInputs) -> EvaluationInputs:
-        guards: Guards = structs.replace(inputs.guards, **changes)
-        return structs.replace(inputs, guards=guards)
-
-    return changed
-
-
 _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] = {
     "MaxReplicas": (lambda inputs: _spec(inputs, max_replicas=MAX_INT32), "with no maxReplicas"),
     "MinReplicas": (
@@ -141,16 +141,6 @@ _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] 
     "ScaleUpPolicy": (_no_policy, "with no scaling policy"),
     "ScaleDownPolicy": (_no_policy, "with no scaling policy"),
     "Tolerance": (_no_tolerance, "with a tolerance of 0"),
-    "Paused": (_guards(paused_up="", paused_down=""), "without the pause"),
-    "Frozen": (_guards(frozen=""), "without the freeze"),
-    "Overflow": (_guards(hold_on_overflow=False), "without the overflow guard"),
-    "MaxStep": (_guards(max_step=None), "without the largest step"),
-    "Override": (lambda inputs: structs.replace(inputs, override=None), "without the override"),
-    "Fallback": (lambda inputs: structs.replace(inputs, fallback=None), "without the fallback"),
-    "PartialView": (_guards(partial_view=""), "with a whole view"),
-    "RemovalBudget": (_guards(removal=None), "without the removal budget"),
-    "CapacityGroup": (_guards(capacity=None), "without the CapacityGroup"),
-    "AdditionBudget": (_guards(addition=None), "without the addition budget"),
 }
 
 

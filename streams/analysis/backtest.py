@@ -60,7 +60,7 @@ class Condensed:
                 observation=self._reduced(inputs, seen),
                 status={},
                 history=EMPTY_HISTORY,
-                guards=self._same(inputs.guards),
+                limits=self._same(inputs.limits),
                 settings=self._same(inputs.settings),
                 moves=(),
                 native_moves=(),
@@ -72,7 +72,7 @@ class Condensed:
         return self._clock.start_up()
 
     def _same(self, value: Any) -> Any:
-        """The first object that equals this one: equal settings and guards are kept once."""
+        """The first object that equals this one: equal settings and limits are kept once."""
         return self._known.setdefault(value, value)
 
     def _reduced(self, inputs: EvaluationInputs, seen: Observation) -> Observation:

@@ -139,7 +139,7 @@ class ClosedLoop:
             self.template = recorded.observation.pods.active[-1].template
         seen = self._observe(changed)
         made = answer(
-            structs.replace(changed, observation=seen, history=self.history, status=self.status, guards=recorded.guards)
+            structs.replace(changed, observation=seen, history=self.history, status=self.status, limits=recorded.limits)
         )
         evaluation = made.evaluation
         self.history = evaluation.history

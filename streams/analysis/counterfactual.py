@@ -15,8 +15,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from schemas.decisions import TOLERANCE
-from streams.analysis.answer import Answer, answer, with_answer, without
+from schemas.constraints import TOLERANCE, ScalingSide, acts_on
+from streams.analysis.answer import Answer, answer, lifted, with_answer, without
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
 from streams.hpa.evaluation import Calculation
@@ -209,9 +209,8 @@ class Counterfactuals(Struct, frozen=True, kw_only=True, rename="camel"):
 def counterfactuals(inputs: EvaluationInputs) -> Counterfactuals:
     """Search and check. Raises CounterfactualError: one that was found does not hold; nothing is given then."""
     apart_from = ""
-    if inputs.mode == "enforce" and (inputs.guards.paused_up or inputs.guards.paused_down):
-        guards = structs.replace(inputs.guards, paused_up="", paused_down="")
-        apart_from, inputs = "the pause", structs.replace(inputs, guards=guards)
+    if inputs.mode == "enforce" and (unpaused := lifted(inputs, "Paused")) is not inputs:
+        apart_from, inputs = "the pause", unpaused
     recorded = answer(inputs)
     flips: list[Flip] = []
     unmoved: list[Unmoved] = []
@@ -258,11 +257,6 @@ def _asked(spec: Autoscaler, made: Answer) -> int:
     return min(max(asked, spec.min_replicas), spec.max_replicas)
 
 
-_OF_ADDITIONS = frozenset({"MaxReplicas", "ScaleUpPolicy", "ScaleUpLimit", "AdditionBudget", "CapacityGroup"})
-_OF_REMOVALS = frozenset({"MinReplicas", "ScaleDownPolicy", "RemovalBudget", "PartialView"})
-"""Limits that act in one direction only."""
-
-
 class _Search:
     """The nearest value of one number that changes the answer."""
 
@@ -297,8 +291,8 @@ class _Search:
 
     def _holding(self, farthest: int, made: Answer, direction: SearchDirection) -> list[str]:
         """The limits that hold the answer in this direction at a value: those that do so alone, or else all."""
-        other_way = _OF_ADDITIONS if direction == "lower" else _OF_REMOVALS
-        acting = [limit for limit in made.constraints if limit != TOLERANCE and limit not in other_way]
+        side: ScalingSide = "down" if direction == "lower" else "up"
+        acting = [limit for limit in made.constraints if limit != TOLERANCE and acts_on(limit, side)]
         moved = {
             limit
             for limit, other, _ in without(self.number.at(self.inputs, farthest), made)

@@ -22,6 +22,7 @@ from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
 from streams.state.evaluate import inputs_now
 from streams.state.inputs import EvaluationInputs, WriteEnded
+from streams.state.limits.table import depends_on_others
 from streams.state.moves import shows_a_write
 from streams.state.namespacerows import target_key
 from streams.state.partition import Partition, stored_row
@@ -192,7 +193,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
         if most is not None and offset - row.offset > most:
             raise FarStateError(f"{offset - row.offset} log records would have to be folded for it")
         alone = await _evaluation_in(past, Partition.restore(number, stored), recorded, recorded.hpa)
-        if alone is not None and _is_same(alone, recorded.value) and not _depends_on_others(alone.inputs):
+        if alone is not None and _is_same(alone, recorded.value) and not depends_on_others(alone.inputs.limits):
             return alone._replace(value=recorded.value)
         if most is not None and decisions > most:
             raise FarStateError(f"{decisions} decisions would have to be repeated for it")
@@ -227,11 +228,6 @@ def _is_same(found: Evaluated, value: bytes) -> bool:
     placed = b'"seq":%d,"prev":"%s"'
     here, there = placed % (one.seq, one.prev.encode()), placed % (other.seq, other.prev.encode())
     return found.value.replace(here, there, 1) == value
-
-
-def _depends_on_others(inputs: EvaluationInputs) -> bool:
-    guards = inputs.guards
-    return (guards.removal, guards.addition, guards.capacity) != (None, None, None)
 
 
 def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:

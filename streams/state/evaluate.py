@@ -14,7 +14,6 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.limits import OverLimitError
-from streams.across.allotments import STEP as CAPACITY_STEP
 from streams.across.allotments import FleetRow
 from streams.hpa import reconcile
 from streams.hpa.autoscaler import Autoscaler
@@ -32,28 +31,18 @@ from streams.hpa.metrics import JoinedObservation, tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete
-from streams.state import capacity, fleet, records
-from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
+from streams.state import fleet, records
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.inputs import CONSTRAINT as OVERRIDDEN
-from streams.state.inputs import (
-    FALLBACK,
-    FALLBACK_ANNOTATION,
-    EvaluationInputs,
-    FleetInputs,
-    Override,
-    is_lost,
-    override_in_force,
-    parse_fallback,
-    with_fallback,
-    with_override,
-    without_write,
-)
+from streams.state.inputs import EvaluationInputs, FleetInputs
 from streams.state.ledger import Draft, StateError
+from streams.state.limits.table import ACCOUNTS, limited, limits_now
 from streams.state.namespace import Namespace
 from streams.state.needs import blocked
 from streams.state.partitionstate import State
+from streams.state.replacements.fallback import failures_after
+from streams.state.replacements.table import replaced, replacements_now
+from streams.state.replacements.writes import without_write
 from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
 from streams.state.steps import (
     Decided,
@@ -73,15 +62,13 @@ _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
 
 
-_CONSTRAINTS = {"fallback": FALLBACK, "override": OVERRIDDEN, "allotment": fleet.CONSTRAINT}
-
-
 def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Draft:
     """Evaluate an HPA at the present record of the log, remember what later evaluations need, and give the record."""
     name, probe = decision_id(state, hpa), state.probe
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
-    count_size(subject, observed)
+    for account in ACCOUNTS:
+        account.before(subject, observed)
     if probe is not None and not subject.ignores:
         probe(probed(subject, observed))
     decided = decide(subject, observed)
@@ -94,10 +81,12 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     except OverLimitError as error:
         subject = subject.too_large(f"fleethpa ignores this HPA: {error}")
         nothing = _ignored(observed, decided.evaluation.history, hpa.row.generation)
-        decided = Decided(nothing, decided.failures)
+        decided = Decided(nothing)
         limits_ = limit(subject, observed, decided)
         recorded = record(subject, observed, decided, limits_, name)
     part = _part(subject, observed)
+    for account in ACCOUNTS:
+        account.after(subject, observed, limits_)
     _tell(subject, observed, limits_, name, part)
     remember(subject, observed, decided, limits_, recorded)
     return recorded.draft
@@ -113,33 +102,20 @@ def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
 
 
 def decide(subject: Subject, observed: Observed) -> Decided:
-    """Decide as upstream does; where metrics are lost, for the replicas that the HPA's annotation names for that; and
-    while an override is in force, for those.
-    """
-    row, settings = subject.hpa.row, subject.settings
+    """Decide as upstream does, and let what replaces the metrics take their place."""
     if subject.ignores:
-        return Decided(_ignored(observed, observed.history, row.generation), row.failures)
+        return Decided(_ignored(observed, observed.history, subject.hpa.row.generation))
+    autoscaler = _bounded(subject, observed)
     evaluation = reconcile.decide(
-        _bounded(subject, observed),
+        autoscaler,
         observed.status,
         observed.observation,
         observed.history,
-        settings.controller,
+        subject.settings.controller,
         subject.evaluated_ms,
     )
-    failures, step, override = row.failures, None, _override(subject)
-    if row.annotations:
-        fallback = parse_fallback(subject.hpa.annotation(FALLBACK_ANNOTATION))
-        failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
-        evaluation, step = with_fallback(evaluation, subject.autoscaler, fallback, failures)
-    if override is not None:
-        evaluation, overridden = with_override(evaluation, subject.autoscaler, override, observed.status)
-        step = overridden or step
-    if row.share is not None:
-        share = fleet.share_now(row.share, subject.state.now_ms, settings.sync_period_ms)
-        evaluation, allotted = fleet.with_share(evaluation, subject.autoscaler, share, observed.status)
-        step = allotted or step
-    return Decided(evaluation, failures, step)
+    made = replaced(lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
+    return Decided(made.evaluation, made.name, made.step)
 
 
 def _bounded(subject: Subject, observed: Observed) -> Autoscaler:
@@ -148,14 +124,6 @@ def _bounded(subject: Subject, observed: Observed) -> Autoscaler:
         return subject.autoscaler
     rules, now_ms = subject.settings.controller.rules, subject.evaluated_ms
     return fleet.with_bounds(subject.autoscaler, subject.bounds, observed.replicas, observed.history, now_ms, rules)
-
-
-def _override(subject: Subject) -> Override | None:
-    """Give the override in force of an HPA that fleethpa writes."""
-    command = subject.namespace.commands.get(subject.hpa.id.name)
-    if command is None or subject.standing.mode != "enforce":
-        return None
-    return override_in_force(command[1], subject.state.now_ms)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
@@ -186,8 +154,8 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     evaluation, standing, now_ms = decided.evaluation, subject.standing, subject.state.now_ms
     rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
-    if decided.replaced is not None:
-        constraints.append(_CONSTRAINTS[decided.replaced.step])
+    if decided.replaced_by:
+        constraints.append(decided.replaced_by)
     pending = evaluation.pending
     if pending is None:
         if evaluation.result is None:
@@ -206,13 +174,14 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
             constraints,
         )
-    left = limited(guards_of(subject, observed.observation.pods), partial(budget_left, subject), evaluation, pending)
+    pods = observed.observation.pods
+    left = limited(lambda each: each.inputs(subject, pods), evaluation, pending)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)
-        return Limited(None, result, constraints, left.held, left.step, left.claim)
+        return Limited(None, result, constraints, left.held, left.step)
     result = complete(left.pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules)
-    return Limited(left.pending, result, constraints, "", left.step, left.claim)
+    return Limited(left.pending, result, constraints, "", left.step)
 
 
 def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
@@ -281,14 +250,8 @@ def _part(subject: Subject, observed: Observed) -> PartObservation | None:
 
 
 def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, part: PartObservation | None) -> None:
-    """Report to the CapacityGroups and the FleetHPA of this HPA, or allot to the clusters of this FleetHPA."""
+    """Report to the FleetHPA of this HPA, or allot to the clusters of this FleetHPA."""
     state, row = subject.state, subject.hpa.row
-    if state.row.groups or row.claims:
-        cut = limits_.brake if limits_.brake is not None and limits_.brake.step == CAPACITY_STEP else None
-        pods, replicas = observed.observation.pods, observed.replicas
-        state.messages += capacity.report(
-            state, subject.namespace, subject.hpa, subject.settings, pods, replicas, limits_.wanted, cut
-        )
     if row.fleet is not None:
         is_enforced = subject.standing.mode == "enforce"
         state.messages += fleet.allotments(row, row.fleet, name, state.now_ms, is_enforced)
@@ -326,14 +289,13 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     evaluation, follows_native = decided.evaluation, subject.follows_native
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
-    row.failures, row.moves = decided.failures, observed.moves
+    row.failures, row.moves = failures_after(subject, evaluation), observed.moves
     row.blocked = ()
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
         band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
         row.blocked = blocked(evaluation.metrics, observed.replicas, band)
     row.mode, row.refused = subject.standing.mode, subject.standing.refused
-    reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held
     row.shadow_status = kept_status(limits_.result.status) if follows_native else NOTHING_SHOWN
     if follows_native or wanted is None:
@@ -390,15 +352,9 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         history=observed.history,
         settings=settings.controller,
         period_ms=settings.sync_period_ms,
-        guards=structs.replace(
-            guards_of(subject, seen.pods),
-            removal=budget_left(subject, "removal"),
-            addition=budget_left(subject, "addition"),
-        ),
+        limits=limits_now(subject, seen.pods),
+        replacements=replacements_now(subject),
         restart=observed.restart,
-        fallback=parse_fallback(hpa.annotation(FALLBACK_ANNOTATION)),
-        override=_override(subject),
-        failures=row.failures + 1,
         native_moves=row.native_moves,
         moves=observed.moves,
         follows_native=subject.follows_native,

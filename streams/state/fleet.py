@@ -47,7 +47,6 @@ from streams.hpa.parts import (
 )
 from streams.hpa.rules import Rules
 from streams.state.clustersettings import Effective
-from streams.state.inputs import replaced_by
 from streams.state.logtime import STEP_LIMIT_MS
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
@@ -118,25 +117,6 @@ def share_now(share: ShareRow, now_ms: int, period_ms: int) -> ShareRow:
     if not share.reported_ms or now_ms - share.reported_ms <= _longest_ms(period_ms):
         return share
     return ShareRow(share.number, is_new=False, returns=share.returns + 1, reported_ms=now_ms)
-
-
-def with_share(
-    evaluation: Evaluation, autoscaler: Autoscaler, share: ShareRow, status: dict[str, Any]
-) -> tuple[Evaluation, Step | None]:
-    """Give the evaluation with the share in place of what the metrics ask for, and the step that says so.
-
-    Without a share yet, the replicas stay. Nothing is wanted while the scale cannot be read.
-    """
-    current = evaluation.current_replicas
-    if current is None:
-        return evaluation, None
-    has_share = share.is_allotted
-    wanted = min(share.replicas, autoscaler.max_replicas) if has_share else current
-    asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
-    detail = {"number": share.number, "decision": share.decision} if has_share else {}
-    step = Step(step="allotment", in_=asked, out=wanted, detail=detail)
-    reason = f"share {wanted} of the FleetHPA" if has_share else "the FleetHPA has allotted no share yet"
-    return replaced_by(wanted, reason, evaluation, autoscaler, status), step
 
 
 def is_seen(namespace: Namespace, now_ms: int) -> bool:

@@ -32,7 +32,7 @@ from schemas.observed import (
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
-from streams.state import capacity, fleet, foldhpas
+from streams.state import fleet, foldhpas
 from streams.state.answers import (
     PACKED,
     FoldedAnswers,
@@ -48,6 +48,7 @@ from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
+from streams.state.limits import capacity
 from streams.state.namespacerows import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName

@@ -9,7 +9,7 @@ from schemas.inforce import is_in_force
 from schemas.keys import EVERY_CLUSTER
 from schemas.limits import ERROR, shortened
 from schemas.observed import Mode
-from streams.hpa.evaluation import Calculation, Evaluation
+from streams.hpa.evaluation import Calculation
 from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
@@ -180,15 +180,6 @@ def _describe(scope: str, kind: str, pause: Pause) -> str:
     if pause.author:
         text += f" by {pause.author}"
     return f"{text}: {pause.reason}" if pause.reason else text
-
-
-def overflow(evaluation: Evaluation) -> str:
-    """Name the metric whose calculation overflowed, where upstream scales by a wrapped number; empty if none."""
-    for metric in evaluation.metrics:
-        calculation = metric.calculation
-        if calculation is not None and left_its_type(calculation):
-            return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
-    return ""
 
 
 def left_its_type(calculation: Calculation | None) -> bool:

@@ -79,7 +79,7 @@ LEFT: Final = frozenset(
 windows, which begin anew.
 """
 CAPACITY_LASTS_MS: Final = 60_000
-"""What a CapacityGroup has allotted ends within so long (`streams.state.capacity.LASTS_MS`)."""
+"""What a CapacityGroup has allotted ends within so long (`streams.state.limits.capacity.LASTS_MS`)."""
 
 
 def advance(row: PartitionRow, timestamp_ms: int, offset: int) -> bool:

@@ -12,9 +12,7 @@ from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.answers import MetricAnswer
-from schemas.decisions import Step
 from schemas.kubernetes.selectors import canonical_selector, is_selector
-from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
 from streams.state.answers import in_force, joined
 from streams.state.namespace import Namespace
@@ -109,14 +107,6 @@ def partial_view(namespace: Namespace, now_ms: int) -> str:
     if not view.since_ms or now_ms - view.since_ms >= LONGEST_HOLD_MS:
         return ""
     return f"held: the view of namespace {namespace.key} is partial: {view.reason}"
-
-
-def view_step(pending: Pending, reason: str, until_ms: int) -> Step:
-    """Give the step of a decision whose removals are held."""
-    detail = {"reason": reason.rpartition(": ")[2]}
-    return Step(
-        step="partialView", in_=pending.desired_replicas, out=pending.current_replicas, detail=detail, until=until_ms
-    )
 
 
 def _sights(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> Iterator[_Sight]:

@@ -14,13 +14,13 @@ from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
 from streams.state.budget import trimmed
-from streams.state.capacity import capacity_turns
 from streams.state.fleet import Message
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
+from streams.state.limits.capacity import capacity_turns
 from streams.state.logtime import advance, bound
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import stored_part

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from schemas.decisions import TOLERANCE, Direction, MetricDecision, ShortDecision, Step, Values, is_held_by_tolerance
+from schemas.constraints import TOLERANCE
+from schemas.decisions import Direction, MetricDecision, ShortDecision, Step, Values, is_held_by_tolerance
 from schemas.observed import Mode, Target
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler

@@ -10,7 +10,8 @@ from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.codec import encode
-from schemas.decisions import TOLERANCE, Decision, Step
+from schemas.constraints import TOLERANCE
+from schemas.decisions import Decision, Step
 from streams.across.allotments import FleetRow
 from streams.across.bounds import FleetBounds
 from streams.hpa.autoscaler import Autoscaler
@@ -18,7 +19,6 @@ from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, History, Pending, 
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state import fleet, records
-from streams.state.budget import Way
 from streams.state.clustersettings import Effective
 from streams.state.fleet import beginning, bounded_whole, bounds_of, seen_by, with_past_of
 from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
@@ -220,13 +220,13 @@ def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> Non
 
 
 class Decided(Struct, frozen=True, gc=False):
-    """What the metrics, the fallback for lost ones or an override ask for."""
+    """What the metrics ask for, or what takes their place."""
 
     evaluation: Evaluation
-    failures: int
-    """Evaluations in a row that found no metrics, as far as they are counted."""
+    replaced_by: str = ""
+    """What took the place of what the metrics ask for (`streams.state.replacements`); empty: nothing did."""
     replaced: Step | None = None
-    """The fallback or the override that took the place of what the metrics ask for."""
+    """The step that says so."""
     of_clusters: tuple[Step, ...] = ()
     """Of a FleetHPA: how its clusters bounded the total, and which of them do not have their shares."""
 
@@ -242,8 +242,6 @@ class Limited(Struct, frozen=True, gc=False):
     held: str = ""
     """Why the write that was asked for is not wanted: `paused` in the record. Empty: nothing holds it."""
     brake: Step | None = None
-    claim: Way | None = None
-    """The budget that cut the write, and of which the HPA asks for more."""
 
 
 class DraftRecord(Struct, frozen=True, gc=False):

@@ -15,9 +15,7 @@ from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import Scale
 from streams.hpa.reconcile import complete
 from streams.hpa.rules import CURRENT_TEXT, rules_named
-from streams.state import capacity
 from streams.state import records as decisionrecords
-from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
 from streams.state.fleet import fleet_turn
@@ -27,6 +25,8 @@ from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.inputs import WriteEnded
 from streams.state.ledger import Draft
+from streams.state.limits import capacity
+from streams.state.limits.table import ACCOUNTS
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
@@ -73,8 +73,9 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     if applied:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
-    elif row.budget:
-        give_back(state, hpa, write)
+    else:
+        for account in ACCOUNTS:
+            account.failed(state, hpa, write)
     if row.due_again:
         row.next_due_ms, row.due_again = state.now_ms, False
     hpa.dirty = True
@@ -192,9 +193,8 @@ def _leave(state: State, hpa: Hpa) -> None:
     """End the evaluations of an HPA that is deleted, or off until its spec, a command or the settings change; nothing
     bounds others for it any more.
     """
-    if hpa.row.budget:
-        leave_budget(state, hpa)
-    state.messages += capacity.leave(state, hpa)
+    for account in ACCOUNTS:
+        account.left(state, hpa)
     if hpa.row.deleted:
         hpa.forget(state.now_ms)
         hpa.dirty = True

@@ -21,7 +21,7 @@ from streams.hpa.observation import (
     pod_samples,
 )
 from streams.hpa.reconcile import complete, decide
-from streams.state.inputs import EvaluationInputs, Guards
+from streams.state.inputs import EvaluationInputs
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000
@@ -138,5 +138,4 @@ def _inputs(
         history=history,
         settings=ControllerSettings(),
         period_ms=PERIOD_MS,
-        guards=Guards(),
     )

@@ -35,7 +35,7 @@ from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, li
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods
-from streams.state.inputs import EvaluationInputs, Guards
+from streams.state.inputs import EvaluationInputs
 from tests.bench.policies import trace_files
 from tests.bench.simulated_hpa import HPA, PERIOD_MS, REQUEST_MILLI, START_MS, TEMPLATE, spec
 from tests.bench.tuned import EVEN_SHARE
@@ -265,7 +265,6 @@ def _recorded(made: Load, series: LoadSeries, moments: Sequence[Moment], deploye
                 history=EMPTY_HISTORY,
                 settings=ControllerSettings(),
                 period_ms=PERIOD_MS,
-                guards=Guards(),
             )
         )
     return found

@@ -25,7 +25,7 @@ def evaluations(records: list[tuple[int, int, bytes]], every: int = 1) -> Iterat
 def check(inputs: EvaluationInputs, made: Counterfactuals) -> int:
     """Every flip holds, by values put in here and evaluated by the core; returns how many were printed."""
     if made.apart_from:
-        inputs = structs.replace(inputs, guards=structs.replace(inputs.guards, paused_up="", paused_down=""))
+        inputs = structs.replace(inputs, limits=inputs.limits.without("Paused"))
     final = answer(inputs).final
     assert made.final == final
     for flip in made.flips:

@@ -32,7 +32,8 @@ from streams.analysis.regret import (
     rounded,
 )
 from streams.hpa.observation import MetricFailure
-from streams.state.inputs import EvaluationInputs, Guards
+from streams.state.inputs import EvaluationInputs, NamedInputs
+from streams.state.limits.paused import PausesInForce
 from tests.bench.simulated_hpa import HPA, live, spec
 from tests.kit.hpa import resource, spec_of
 
@@ -158,7 +159,7 @@ def test_at_the_maximum_the_maximum_answers() -> None:
 
 def test_a_pause_answers_for_what_it_held() -> None:
     scaling = next(each for each in recorded(StepLoad(60.0, 900.0, 300.0)) if _final(each) > _current(each))
-    held = structs.replace(scaling, guards=Guards(paused_up="maintenance"))
+    held = structs.replace(scaling, limits=NamedInputs((("Paused", PausesInForce("maintenance", "")),)))
 
     assert levels(answer(held))[-1] == Level("pause", _current(scaling))
     assert "pause" not in [level.cause for level in levels(answer(scaling))]

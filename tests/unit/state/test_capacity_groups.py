@@ -14,8 +14,8 @@ from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Container, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.fleet import Message
+from streams.state.limits.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.partition import Partition
 from tests.kit.capacity import GROUP, LABELS, Ceiling, priority
 from tests.kit.crashing import assert_the_same_after_crashes
@@ -316,7 +316,7 @@ def test_a_member_at_rest_says_at_once_what_has_changed(
     change(run)
     run.period(AT_REST)
     found = _messages_from_east(run)
-    monkeypatch.setattr("streams.state.capacity._reports_the_same", lambda *_: False)
+    monkeypatch.setattr("streams.state.limits.capacity._reports_the_same", lambda *_: False)
     assert found == _messages_from_east(run)
 
 

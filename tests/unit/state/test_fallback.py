@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.answers import Answers, MetricAnswer
-from streams.state.inputs import Fallback, parse_fallback
+from streams.state.replacements.fallback import Fallback, parse_fallback
 from tests.kit.brakes import SECOND, World
 
 Json = dict[str, Any]

@@ -1,0 +1,122 @@
+"""Budgets: how many replicas fleethpa may remove or add in a namespace or cluster within a window."""
+
+from typing import Final
+
+from msgspec import structs
+
+from streams.hpa.evaluation import Pending
+from streams.hpa.observation import SeenPods
+from streams.state.budget import CONSTRAINT, Left, Way
+from streams.state.hpastate import Hpa
+from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.partitionstate import State
+from streams.state.rows import BudgetEntry, PendingWrite
+from streams.state.steps import Limited, Observed, Subject
+
+EXEMPT_ANNOTATION: Final = "fleethpa.io/budget"
+EXEMPT: Final = "exempt"
+
+
+class BudgetLimit(WriteLimit):
+    """The budgets of removals, or those of additions: what the tightest leaves to an HPA."""
+
+    reads_others = True
+
+    def __init__(self, way: Way) -> None:
+        self.way: Way = way
+        self.name = CONSTRAINT[way]  # type: ignore[misc]  # one class for two limits
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> Left | None:
+        if not _is_bounded(subject):
+            return None
+        state, settings = subject.state, subject.settings
+        return state.budget.left(
+            self.way,
+            subject.hpa.id,
+            subject.hpa.row.budget,
+            budgets=settings.budgets,
+            now_ms=state.now_ms,
+            period_ms=settings.sync_period_ms,
+        )
+
+    def apply(self, inputs: Left, write: LimitedWrite) -> LimitedWrite:
+        if write.is_up != (self.way == "addition") or abs(write.change) <= inputs.cap:
+            return write
+        after = write.cut_to(inputs.cap).desired_replicas
+        step = inputs.step(self.way, write.pending.desired_replicas, after)
+        return write.cut(self.name, inputs.cap, inputs.text(self.way), step)
+
+
+_NOTHING: Final = BudgetEntry(0, 0, 0, 0)
+
+
+def _is_bounded(subject: Subject) -> bool:
+    """Whether budgets bound what fleethpa writes for an HPA."""
+    return subject.settings.budgets.is_set and subject.hpa.annotation(EXEMPT_ANNOTATION) != EXEMPT
+
+
+class BudgetAccount(LimitAccount):
+    """What each HPA has, removed, added and asked for, as its row keeps it for both budgets."""
+
+    def before(self, subject: Subject, observed: Observed) -> None:
+        """Count the HPA's size in the budgets, and what other writers changed since the previous evaluation.
+
+        In its cluster it counts for the replicas that have been ready: anybody may write a large number into a scale,
+        but only pods that run can be lost. Their number falls with the scale only: pods that are not seen for a while
+        must not make room for removals. An HPA that fleethpa does not write is not part of the budgets.
+        """
+        row, replicas = subject.hpa.row, observed.replicas
+        if replicas is None or not subject.settings.budgets.is_set:
+            return
+        last = _last(subject.hpa)
+        counts = subject.standing.mode == "enforce" and _is_bounded(subject)
+        before = row.written[0] if row.written is not None else row.seen_replicas
+        moved = replicas - before if counts and before is not None else 0
+        ready = min(replicas, max(observed.ready, last.ready))
+        entry = structs.replace(last, replicas=replicas if counts else 0, ready=ready if counts else 0)
+        if moved or entry != last:
+            _enter(subject.state, subject.hpa, entry, _counts(moved))
+
+    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+        """Reserve in the budgets what a decision wants, and remember whether one of them cut it."""
+        if not subject.settings.budgets.is_set:
+            return
+        wanted, last = limited.wanted, _last(subject.hpa)
+        change = _change(wanted) if wanted is not None and _is_bounded(subject) else 0
+        removal, addition = (CONSTRAINT[way] in limited.constraints for way in ("removal", "addition"))
+        entry = structs.replace(last, claims_removal=removal, claims_addition=addition)
+        if change or removal or addition or entry != last:
+            _enter(subject.state, subject.hpa, entry, _counts(change))
+
+    def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
+        removed, added = _counts(_change(write.pending))
+        reserved = (write.wanted_ms, 0, removed, added)
+        if any((each.time_ms, each.at_ms, each.removed, each.added) == reserved for each in hpa.row.budget):
+            _enter(state, hpa, _last(hpa), (-removed, -added), write.wanted_ms)
+
+    def left(self, state: State, hpa: Hpa) -> None:
+        """Count the HPA as 0 replicas."""
+        if hpa.row.budget and _last(hpa).replicas:
+            _enter(state, hpa, _NOTHING)
+
+
+def _last(hpa: Hpa) -> BudgetEntry:
+    return hpa.row.budget[-1] if hpa.row.budget else _NOTHING
+
+
+def _counts(change: int) -> tuple[int, int]:
+    """Give how many replicas a change removes, and how many it adds."""
+    return max(0, -change), max(0, change)
+
+
+def _enter(state: State, hpa: Hpa, entry: BudgetEntry, counts: tuple[int, int] = (0, 0), at_ms: int = 0) -> None:
+    """Store an entry in the HPA's row as of now, with the replicas removed and added, and count it."""
+    removed, added = counts
+    made = structs.replace(entry, offset=state.offset, time_ms=state.now_ms, removed=removed, added=added, at_ms=at_ms)
+    hpa.row.budget = (*hpa.row.budget, made)
+    hpa.dirty = True
+    state.budget.add(hpa.id, made)
+
+
+def _change(pending: Pending) -> int:
+    return pending.desired_replicas - pending.current_replicas

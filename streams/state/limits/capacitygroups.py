@@ -1,0 +1,47 @@
+"""A write adds no more than what the CapacityGroups of an HPA have allotted to it (`capacity`)."""
+
+from streams.across.allotments import CONSTRAINT, STEP, CapacityLeft
+from streams.hpa.observation import SeenPods
+from streams.state.hpastate import Hpa
+from streams.state.limits import capacity
+from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.partitionstate import State
+from streams.state.steps import Limited, Observed, Subject
+
+
+class CapacityGroups(WriteLimit):
+    name = CONSTRAINT
+    reads_others = True
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> CapacityLeft | None:
+        return capacity.capacity_left(subject.state, subject.hpa, subject.settings, pods)
+
+    def apply(self, inputs: CapacityLeft, write: LimitedWrite) -> LimitedWrite:
+        wanted = write.pending
+        if not write.is_up or wanted.desired_replicas <= inputs.most:
+            return write
+        room = max(0, inputs.most - wanted.current_replicas)
+        step = inputs.step(wanted.desired_replicas, write.cut_to(room).desired_replicas)
+        return write.cut(self.name, room, inputs.text, step)
+
+
+class CapacityAccount(LimitAccount):
+    """What an HPA reports to its groups after each evaluation."""
+
+    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+        state = subject.state
+        if state.row.groups or subject.hpa.row.claims:
+            cut = limited.brake if limited.brake is not None and limited.brake.step == STEP else None
+            state.messages += capacity.report(
+                state,
+                subject.namespace,
+                subject.hpa,
+                subject.settings,
+                observed.observation.pods,
+                observed.replicas,
+                limited.wanted,
+                cut,
+            )
+
+    def left(self, state: State, hpa: Hpa) -> None:
+        state.messages += capacity.leave(state, hpa)

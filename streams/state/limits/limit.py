@@ -1,0 +1,93 @@
+"""What a limit is: it reads a few values, and blocks a wanted write, cuts it, or leaves it as it is."""
+
+from typing import Any, ClassVar, NamedTuple
+
+from msgspec import structs
+
+from schemas.decisions import Step
+from streams.hpa.evaluation import Evaluation, Pending
+from streams.hpa.observation import SeenPods
+from streams.state.hpastate import Hpa
+from streams.state.partitionstate import State
+from streams.state.rows import PendingWrite
+from streams.state.steps import Limited, Observed, Subject
+
+
+class LimitedWrite(NamedTuple):
+    """What the limits asked so far leave of a wanted write.
+
+    `evaluation`: the one that wants it. `constraints`: the limits that blocked or cut it. `held`: why nothing is
+    written, by the first that blocked it; empty: something is. `step`: the step of the decision that explains it.
+    """
+
+    pending: Pending
+    evaluation: Evaluation
+    constraints: tuple[str, ...] = ()
+    held: str = ""
+    step: Step | None = None
+
+    @property
+    def change(self) -> int:
+        """Replicas that it adds; below 0: that it removes."""
+        return self.pending.desired_replicas - self.pending.current_replicas
+
+    @property
+    def is_up(self) -> bool:
+        return self.change > 0
+
+    def blocked(self, name: str, why: str, step: Step | None = None) -> "LimitedWrite":
+        """Return it with one more limit that blocks it; the reason of the first stays."""
+        return self._replace(constraints=(*self.constraints, name), held=self.held or why, step=step or self.step)
+
+    def cut_to(self, most: int) -> Pending:
+        """Return the write that changes no more than `most` replicas."""
+        pending = self.pending
+        desired = pending.current_replicas + (most if self.is_up else -most)
+        return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
+
+    def cut(self, name: str, most: int, why: str, step: Step | None = None) -> "LimitedWrite":
+        """Return it cut to `most` replicas; where none is left it is blocked, for the reason `why`."""
+        cut = self._replace(pending=self.cut_to(most), constraints=(*self.constraints, name), step=step or self.step)
+        return cut if most else cut._replace(held=why)
+
+
+class WriteLimit:
+    """One of fleethpa's own limits on a write of `/scale`.
+
+    It is a pure function of what `inputs` gives, which replays keep, and it has no state beside the rows that it is
+    given.
+    """
+
+    name: ClassVar[str] = ""
+    """As in `schemas.constraints`."""
+    reads_others: ClassVar[bool] = False
+    """What it leaves depends on other HPAs, too."""
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> Any:
+        """Return what it reads of an HPA at this record, as a value; None: it does not bound the HPA now."""
+        raise NotImplementedError
+
+    def apply(self, inputs: Any, write: LimitedWrite) -> LimitedWrite:
+        """Return what it leaves of a wanted write."""
+        raise NotImplementedError
+
+    def stops(self, inputs: Any) -> str:
+        """Say what is not written as long as this stands, whatever the metrics ask for; empty: that depends on them."""
+        del inputs
+        return ""
+
+
+class LimitAccount:
+    """What a limit keeps in the rows about the HPAs that it bounds, and reports to other partitions."""
+
+    def before(self, subject: Subject, observed: Observed) -> None:
+        """Note what an HPA has, before it is decided."""
+
+    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+        """Note what was decided."""
+
+    def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
+        """Take back what a write that failed had reserved."""
+
+    def left(self, state: State, hpa: Hpa) -> None:
+        """Forget an HPA that is evaluated no longer."""

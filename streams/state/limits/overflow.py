@@ -1,0 +1,29 @@
+"""A count that comes of an overflow is not written (setting `hold-on-overflow`), although upstream scales by it."""
+
+from typing import Literal
+
+from streams.hpa.evaluation import Evaluation
+from streams.hpa.observation import SeenPods
+from streams.state.guards import left_its_type
+from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.steps import Subject
+
+
+class Overflow(WriteLimit):
+    name = "Overflow"
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> Literal[True] | None:
+        return True if subject.settings.hold_on_overflow else None
+
+    def apply(self, inputs: Literal[True], write: LimitedWrite) -> LimitedWrite:
+        wrapped = overflow(write.evaluation)
+        return write.blocked(self.name, f"held: {wrapped}") if wrapped else write
+
+
+def overflow(evaluation: Evaluation) -> str:
+    """Name the metric whose calculation overflowed, where upstream scales by a wrapped number; empty if none."""
+    for metric in evaluation.metrics:
+        calculation = metric.calculation
+        if calculation is not None and left_its_type(calculation):
+            return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
+    return ""

@@ -1,0 +1,33 @@
+"""What a person paused: scale-ups, scale-downs or both of an HPA, a namespace, a cluster or all clusters."""
+
+from typing import NamedTuple
+
+from streams.hpa.observation import SeenPods
+from streams.state.guards import pause_in_force
+from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.steps import Subject
+
+
+class PausesInForce(NamedTuple):
+    """Which pause stops scale-ups and scale-downs, in words; empty: none."""
+
+    up: str
+    down: str
+
+
+class Paused(WriteLimit):
+    name = "Paused"
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> PausesInForce | None:
+        namespace, state, name = subject.namespace, subject.state, subject.hpa.id.name
+        up, down = (pause_in_force(namespace, name, state.row, is_up, state.now_ms) for is_up in (True, False))
+        return PausesInForce(up, down) if up or down else None
+
+    def apply(self, inputs: PausesInForce, write: LimitedWrite) -> LimitedWrite:
+        why = inputs.up if write.is_up else inputs.down
+        return write.blocked(self.name, why) if why else write
+
+    def stops(self, inputs: PausesInForce) -> str:
+        what = "changes" if inputs.up and inputs.down else "scale-ups" if inputs.up else "scale-downs"
+        why = "; ".join(dict.fromkeys(filter(None, inputs)))
+        return f"{why}; what the metrics ask for is recorded, and {what} are not written"

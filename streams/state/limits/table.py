@@ -1,0 +1,62 @@
+"""fleethpa's own limits, in the order in which they are asked, and the one way in which they are asked."""
+
+from collections.abc import Callable
+from typing import Any
+
+from schemas.constraints import cuts
+from streams.hpa.evaluation import Evaluation, Pending
+from streams.hpa.observation import SeenPods
+from streams.state.inputs import NamedInputs
+from streams.state.limits.budgets import BudgetAccount, BudgetLimit
+from streams.state.limits.capacitygroups import CapacityAccount, CapacityGroups
+from streams.state.limits.frozen import Frozen
+from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.limits.maxstep import MaxStep
+from streams.state.limits.overflow import Overflow
+from streams.state.limits.partialview import PartialView
+from streams.state.limits.paused import Paused
+from streams.state.steps import Subject
+
+LIMITS: tuple[WriteLimit, ...] = (
+    Frozen(),
+    Paused(),
+    PartialView(),
+    Overflow(),
+    MaxStep(),
+    BudgetLimit("removal"),
+    BudgetLimit("addition"),
+    CapacityGroups(),
+)
+"""Those that block a whole write come first: each that does is named. Those that cut one (`schemas.constraints.cuts`)
+are asked while something is left to write, each about what the one before has left.
+"""
+ACCOUNTS: tuple[LimitAccount, ...] = (BudgetAccount(), CapacityAccount())
+"""What limits keep in the rows, and tell other partitions."""
+
+
+def limited(given: Callable[[WriteLimit], Any], evaluation: Evaluation, pending: Pending) -> LimitedWrite:
+    """Ask the limits about a wanted write. `given`: what a limit reads; None: it does not bound the write."""
+    write = LimitedWrite(pending, evaluation)
+    for limit in LIMITS:
+        if write.held and cuts(limit.name):
+            break
+        if (inputs := given(limit)) is not None:
+            write = limit.apply(inputs, write)
+    return write
+
+
+def limits_now(subject: Subject, pods: SeenPods) -> NamedInputs:
+    """Return what all limits read of an HPA at this record."""
+    given = [(limit.name, limit.inputs(subject, pods)) for limit in LIMITS]
+    return NamedInputs(tuple([each for each in given if each[1] is not None]))
+
+
+def stopped(inputs: NamedInputs) -> list[tuple[str, str]]:
+    """Name the limits because of which something is not written now, whatever the metrics ask for, and what."""
+    said = [(limit.name, limit.stops(known)) for limit in LIMITS if (known := inputs.of(limit.name)) is not None]
+    return [each for each in said if each[1]]
+
+
+def depends_on_others(inputs: NamedInputs) -> bool:
+    """Whether what the limits leave depends on other HPAs, too."""
+    return any(limit.reads_others and inputs.of(limit.name) is not None for limit in LIMITS)
