@@ -1,6 +1,6 @@
-"""The driver (aiokafka 0.14) mended: clients that leave connections open, wait without end, ask often, fetch often or
-lose a cancellation, batches that unpack to any size, and header names that are not UTF-8, at the first of which a
-consumer would stop.
+"""The driver (aiokafka 0.14) mended: clients that leave connections open, wait without end, ask often, lose a
+cancellation or read one partition to its end before the next, batches that unpack to any size, and header names that
+are not UTF-8, at the first of which a consumer would stop.
 
 Kafka's protocol says that a header's name is a text, but brokers take any bytes, and Java's consumer reads them with
 replacement characters. So do consumers here, after `read_any_header_names`.
@@ -15,21 +15,18 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import client as client_module
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer import consumer as consumer_module
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import KafkaTimeoutError, NoError, UnknownMemberIdError
-from aiokafka.protocol.admin import CreateTopicsRequest
-from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
 
 from runtime import ending
 from runtime.batches import FetchedRecords, PassedOver
-from runtime.fetchsessions import FetchPlan, SessionClient
 
 log = logging.getLogger(__name__)
 
@@ -248,14 +245,9 @@ class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has 
         return await super().getmany(*partitions, **options)
 
     def ends_seen(self) -> dict[TopicPartition, int]:
-        """The end of each assigned partition, as far as answers of the brokers have shown it.
-
-        The driver's `highwater` looks up each by itself, which for all costs ingest more than to read what they hold.
-        """
-        subscription = self._subscription.subscription
-        assignment = None if subscription is None else subscription.assignment
-        states = {} if assignment is None else assignment._tp_state
-        return {tp: state.highwater for tp, state in states.items() if state.highwater is not None}
+        """The end of each assigned partition, as far as answers of the brokers have shown it."""
+        ends = {tp: self.highwater(tp) for tp in self.assignment()}
+        return {tp: end for tp, end in ends.items() if end is not None}
 
 
 # --- two of one name --------------------------------------------------------------------------------------------------
@@ -294,110 +286,21 @@ class NamedMember(GroupCoordinator):  # type: ignore[misc]
         return answer
 
 
-# --- fetches ----------------------------------------------------------------------------------------------------------
-
-IDLE_FACTOR = 10
-"""How much longer than the pause between two fetches a broker that answers early may keep one that finds nothing."""
+# --- turns of partitions ----------------------------------------------------------------------------------------------
 
 
-def pace_fetches() -> None:
-    """Let every consumer of this process that asks for many bytes at once fetch with `PacedFetcher`."""
-    consumer_module.Fetcher = PacedFetcher
+def read_partitions_in_turn() -> None:
+    """Let every consumer of this process read its partitions in turn."""
+    consumer_module.Fetcher = FairFetcher
 
 
-class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
-    """Pauses between two fetches, instead of letting the broker keep each until much has come.
-
-    `fetch_max_wait_ms` becomes the pause from the begin of a fetch that brought less than `fetch_min_bytes` to the
-    next. So there are as few fetches while records come, none has to wait longer, and where none comes a broker keeps a
-    fetch for up to IDLE_FACTOR pauses. A fetch names what has changed since the one before (`SessionClient`).
-
-    The embedded broker, known by creating no topics, keeps a fetch to the end of its wait unless there was a record at
-    its begin. It is asked to keep each for one pause.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._next_s: dict[int, float] = {}
-        self._wait_ms: dict[int, int] = {}
-        self._paced: Any = None
-        self._plan: FetchPlan | None = None
-        self._client: Any
-        if self._fetch_min_bytes > 1:
-            self._client = SessionClient(self._client)
-
-    def _get_actions_per_node(self, assignment: Any) -> Any:
-        """Do what the driver's does, which looks at every partition, unless every broker has a fetch to answer first:
-        what has been read since then is asked for when one has answered.
-        """
-        if self._in_flight and self._in_flight.issuperset(each.nodeId for each in self._client.cluster.brokers()):
-            return [], {}, self._fetcher_timeout, False, []
-        planned = self._planned(assignment) if self._fetch_min_bytes > 1 else None
-        return super()._get_actions_per_node(assignment) if planned is None else planned
-
-    def _planned(self, assignment: Any) -> Any:
-        """Do what the driver's does where the position and the leader of each partition are known and none is paused,
-        as nearly always; None: they are not.
-        """
-        plan, leaders = self._plan, self._client.cluster._partitions
-        if plan is None or plan.assignment is not assignment or plan.leaders is not leaders:
-            plan = self._plan = FetchPlan(assignment, leaders)
-        if -1 in plan.nodes or self._preferred_read_replica:
-            return None
-        pauses_s: dict[int, float] = {}
-        for tp, held in self._records.items():
-            node_id = plan.node_of.get(tp)
-            if node_id is not None and (left_s := held.calculate_backoff()):
-                pauses_s[node_id] = max(pauses_s.get(node_id, 0.0), left_s)
-        requests = []
-        for node_id in plan.nodes:
-            if node_id in self._in_flight or node_id in pauses_s:
-                continue
-            topics = plan.topics(node_id, self._records, self._max_partition_fetch_bytes)
-            if topics is None:
-                return None
-            if topics:
-                limits = self._fetch_max_wait_ms, self._fetch_min_bytes, self._fetch_max_bytes, self._isolation_level
-                requests.append((node_id, FetchRequest(*limits, topics, rack_id=self._client_rack or "")))
-        return requests, {}, min(pauses_s.values(), default=self._fetcher_timeout), False, []
-
-    async def _proc_fetch_request(self, assignment: Any, node_id: int, request: Any) -> bool:
-        """Fetch, when it is time; whether something came. A cancelled one gives nothing, as the driver's."""
-        if self._fetch_min_bytes <= 1:
-            return bool(await super()._proc_fetch_request(assignment, node_id, request))
-        if assignment is not self._paced:
-            # Whoever has just been assigned partitions may seek soon, which waits for the fetch under way.
-            self._paced = assignment
-            self._wait_ms.clear()
-            self._client.begin_anew()
-        try:
-            await asyncio.sleep(self._next_s.get(node_id, 0.0) - time.monotonic())
-        except asyncio.CancelledError:
-            return False
-        longest = IDLE_FACTOR if self._answers_early(node_id) else 1
-        began_s, pause_ms = time.monotonic(), int(self._fetch_max_wait_ms)
-        wait_ms = self._wait_ms.get(node_id, pause_ms)
-        request._max_wait_ms, request._min_bytes = wait_ms, 1
-        has_found = bool(await super()._proc_fetch_request(assignment, node_id, request))
-        self._wait_ms[node_id] = wait_ms if has_found else min(2 * wait_ms, longest * pause_ms)
-        is_much = self._held_bytes() >= self._fetch_min_bytes
-        self._next_s[node_id] = 0.0 if is_much else began_s + pause_ms / 1000
-        return has_found
+class FairFetcher(fetcher.Fetcher):  # type: ignore[misc]
+    """Gives the records of partitions in turn; the driver reads the first one to its end before it reads the next."""
 
     async def fetched_records(self, *arguments: Any, **options: Any) -> Any:
-        """Do what the driver's does, which reads the first partition to its end before it reads the next: whose records
-        were read now is behind the others the next time.
-        """
+        """Do what the driver's does; whose records were read now is behind the others the next time."""
         found = await super().fetched_records(*arguments, **options)
         for tp in found:
             if (left := self._records.pop(tp, None)) is not None:
                 self._records[tp] = left
         return found
-
-    def _answers_early(self, node_id: int) -> bool:
-        connection = self._client._conns.get((node_id, ConnectionGroup.DEFAULT))
-        return connection is not None and CreateTopicsRequest.API_KEY in connection._versions
-
-    def _held_bytes(self) -> int:
-        held = [each for each in self._records.values() if isinstance(each, fetcher.FetchResult)]
-        return sum(len(each._partition_records._records.data) for each in held)

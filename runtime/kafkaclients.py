@@ -18,8 +18,8 @@ from runtime.driver import (
     close_first_connections,
     driver_of,
     end_where_name_is_taken,
-    pace_fetches,
     read_any_header_names,
+    read_partitions_in_turn,
     start_driver,
     stop_soon,
 )
@@ -45,8 +45,8 @@ zstd, which takes three to eight times as long as lz4 for a third less, is for w
 """
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 524_288
-"""A fetch that follows one that brought less than this is delayed. With less the brokers would answer for each record:
-a fetch and its answer cost both ends more than a record does (`runtime.driver.PacedFetcher`).
+"""A broker keeps a fetch for so long, unless it has so many bytes before. With less it would answer for each record: a
+fetch and its answer cost both ends more than a record does.
 """
 FETCHED_BYTES = 4 * 2**20
 """What a consumer fetches at once; the driver's 50 MB of what was written faster than it is read stay in the memory of
@@ -98,7 +98,7 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     read_any_header_names()
     ask_with_pauses()
     close_first_connections()
-    pace_fetches()
+    read_partitions_in_turn()
     end_where_name_is_taken()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:

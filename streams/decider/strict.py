@@ -10,8 +10,8 @@ Stock faust-streaming 0.15.3 loses and reorders input at the end of most recover
 * The gap bookkeeping takes the seek for a hole in the log and counts the records in it as processed. Here there is no
   gap bookkeeping: the log is not compacted and holds no transaction markers, so a hole is an error, found in the fold.
 
-And it lets a fetch wait 1.5 s for records, which every recovery then takes at its end, and every record on a broker
-that does not answer early (the embedded one). Here a fetch begins a tenth of a second after the one before.
+And it lets a fetch wait 1.5 s for records, which every recovery then takes at its end, and a broker answers each record
+by itself. Here a fetch waits a tenth of a second, for many records.
 
 And it takes 0.15 to 0.2 ms for each record, through two queues and four tasks, and starts eight tasks for each fetch
 that wait for its end. Here the log records of a fetch are one message (`LogRecords`), whatever their partitions, which

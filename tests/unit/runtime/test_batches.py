@@ -18,7 +18,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from runtime.batches import BatchHeader, PassedOver, unpack
-from runtime.driver import PacedFetcher
+from runtime.driver import FairFetcher
 from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
 from schemas.limits import BATCH, Refusal
@@ -212,17 +212,18 @@ async def test_partitions_are_read_in_turn_whatever_one_has() -> None:
     """500 records are read at a time: a partition of 10,000 keeps no other waiting for more than its own 500."""
     places = [TopicPartition("shop.samples", number) for number in range(3)]
     assignment = Assignment(set(places))
-    paced = PacedFetcher.__new__(PacedFetcher)
-    paced._subscriptions = SimpleNamespace(reassignment_in_progress=False)
-    paced._records, paced._wait_consume_future = {}, None
-    paced._notify = lambda future: None
+    reading = FairFetcher.__new__(FairFetcher)
+    reading._subscriptions = SimpleNamespace(reassignment_in_progress=False)
+    reading._records, reading._wait_consume_future = {}, None
+    reading._notify = lambda future: None
     for tp, count in zip(places, (10_000, 10_000, 5), strict=True):
         assignment.state_value(tp).seek(0)
         data = fetcher.MemoryRecords(batch(0, [b"x"] * count))
         held = fetcher.PartitionRecords(tp, data, [], 0, None, None, True, 0)
-        paced._records[tp] = fetcher.FetchResult(tp, partition_records=held, assignment=assignment, backoff=0)
+        reading._records[tp] = fetcher.FetchResult(tp, partition_records=held, assignment=assignment, backoff=0)
     turns = [
-        {tp.partition: len(found) for tp, found in (await paced.fetched_records([], 0, 500)).items()} for _ in range(5)
+        {tp.partition: len(found) for tp, found in (await reading.fetched_records([], 0, 500)).items()}
+        for _ in range(5)
     ]
     assert turns == [{0: 500}, {1: 500}, {2: 5, 0: 495}, {1: 500}, {0: 500}]
 
