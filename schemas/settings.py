@@ -1,8 +1,9 @@
 """What holds for whole clusters or partitions: settings with their budgets, the engine, resets, restarts."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
@@ -19,31 +20,34 @@ LONGEST_MS: Final = 3_600_000
 """No budget looks back further than this; state rows keep what was removed for as long."""
 EVERY_NAMESPACE: Final = "*"
 """Means every namespace of the cluster that has no budget of its own; each of them gets a budget of this size."""
-_FORM: Final = re.compile(r"([0-9]{1,10})(%?)/([0-9a-z.]{1,20})", re.ASCII)
+_FORM: Final = re.compile(r"([0-9]{1,10})(%?)/([0-9a-z.]{1,20})(,then=hold)?", re.ASCII)
 
 
 class Budget(Struct, frozen=True):
     """How many replicas may be removed (or added) within a sliding window.
 
     `percent` of the most replicas that the scope had within the window, or `count` replicas; the other one is None.
-    Less than 1 counts as 1. `text`: as the setting was written.
+    Less than 1 counts as 1. `text`: as the setting was written. `holds`: once it is used up and cuts a removal, no
+    further one is made until somebody resumes, whatever the window then has room for.
     """
 
     text: str
     percent: int | None
     count: int | None
     window_ms: int
+    holds: bool = False
 
     def allowed(self, base: int) -> int:
         """Give the replicas that may go within a window, for a scope that had `base` replicas at most."""
         return max(1, base * self.percent // 100 if self.percent is not None else self.count or 0)
 
 
-def parse_budget(text: str, *, whole_cluster: bool = False) -> Budget | None:
+def parse_budget(text: str, *, whole_cluster: bool = False, additions: bool = False) -> Budget | None:
     """Read a budget; None: `off`.
 
     Args:
-        text: such as `30%/10m` or `5/10m`.
+        text: such as `30%/10m`, `5/10m` or `30%/10m,then=hold`.
+        additions: it bounds additions, which are never held for good: a load that rises must find replicas again.
         whole_cluster: it is a cluster's, whose namespaces may be in several partitions of the log: only a percentage
             can be kept in each of them alone (docs/decisions/0011-brakes.md).
 
@@ -54,7 +58,7 @@ def parse_budget(text: str, *, whole_cluster: bool = False) -> Budget | None:
         return None
     form = _FORM.fullmatch(text)
     if form is None:
-        raise ValueError(f"budget {text[:40]!r} cannot be read; write it as 30%/10m, 5/10m or off")
+        raise ValueError(f"budget {text[:40]!r} cannot be read; write it as 30%/10m, 5/10m, 30%/10m,then=hold or off")
     number, is_percent = int(form[1]), bool(form[2])
     window_ms = parse_duration_ms(form[3])
     if not SHORTEST_MS <= window_ms <= LONGEST_MS:
@@ -65,7 +69,9 @@ def parse_budget(text: str, *, whole_cluster: bool = False) -> Budget | None:
         raise ValueError(f"budget {text[:40]!r}: the number of replicas must be from 1 to {MOST_REPLICAS}")
     if whole_cluster and not is_percent:
         raise ValueError(f"budget {text[:40]!r}: the budget of a whole cluster must be a percentage, such as 30%/10m")
-    return Budget(text, number if is_percent else None, None if is_percent else number, window_ms)
+    if additions and form[4]:
+        raise ValueError(f"budget {text[:40]!r}: only a removal budget may say then=hold")
+    return Budget(text, number if is_percent else None, None if is_percent else number, window_ms, bool(form[4]))
 
 
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -86,7 +92,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
     `statusEvery` (no decision depends on it): how often the reconciler writes a status in which only metric values have
     changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget`: how many
-    replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster;
+    replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster; with
+    `,then=hold` removals are paused once that is used up, until somebody resumes;
     `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
     `partialView`: hold scale-downs in a namespace whose pods or metrics vanish or fall together.
     `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
@@ -209,6 +216,16 @@ MINIMA: Final = {
     "evaluate_floor_ms": 100,
 }
 """The least values of the settings that are numbers. Ingest rejects an entry with a smaller one."""
+
+
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "price": parse_price,
+    "removal_budget": partial(parse_budget, whole_cluster=True),
+    "addition_budget": partial(parse_budget, whole_cluster=True, additions=True),
+    "removal_budgets": parse_budget,
+    "addition_budgets": partial(parse_budget, additions=True),
+}
+"""What reads the settings that are texts, and the members of those that are maps of texts; raises ValueError."""
 
 
 def below_minimum(settings: ClusterSettings) -> list[str]:

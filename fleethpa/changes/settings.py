@@ -37,7 +37,7 @@ from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
-from schemas.settings import MAPS, MINIMA, SETTING_NAMES, ClusterSettings, SettingsSet, parse_budget, parse_price
+from schemas.settings import MAPS, MINIMA, READERS, SETTING_NAMES, ClusterSettings, SettingsSet, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _value(field: str, text: str) -> Any:
     elif field == "gates":
         parse_gates(text)
     elif field.endswith("_budget"):
-        parse_budget(text, whole_cluster=True)
+        READERS[field](text)
     elif kind is int:
         return _count(text, MINIMA[field])
     elif not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
@@ -210,7 +210,7 @@ def _member(field: str, text: str) -> str:
         if text == "prometheus":
             raise ValueError("a Prometheus is set in the file of `fleethpa run observer --prometheus FILE`, with rules")
         return _choice(text, choices)
-    parse_budget(text)
+    READERS[field](text)
     return text
 
 

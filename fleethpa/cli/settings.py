@@ -274,8 +274,9 @@ async def settings(
     gates (feature gates of its controller manager, such as HPAScaleToZero=true),
     evaluate-on (period, or sample: as soon as a pushed sample moves a metric past its tolerance), evaluate-floor,
     price (of a replica per hour, such as 0.04: for regret, backtest, tune and the page),
-    removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
-    addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
+    removal-budget (of the whole cluster, such as 30%/10m; 30%/10m,then=hold pauses removals once it is used up),
+    addition-budget, removal-budget.NAMESPACE, addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of
+    its own), namespace.NAME, source.TYPE.
     """
     changes = (*(settings_in(file) if file is not None else ()), *changes)
     if remove and changes:

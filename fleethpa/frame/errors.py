@@ -119,8 +119,8 @@ _MEANT: Final = {
 
 
 _BUDGET: Final = (
-    "a removal budget bounds what decisions remove (docs/brakes.md)",
-    "settings CLUSTER removal-budget=30%/10m",
+    "a removal budget bounds what decisions remove, and pauses removals with then=hold (docs/brakes.md)",
+    "settings CLUSTER removal-budget=30%/10m,then=hold",
 )
 _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "guardrails": _BUDGET,

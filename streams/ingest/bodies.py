@@ -1,7 +1,6 @@
 """Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -36,14 +35,13 @@ from schemas.observed import (
 from schemas.settings import (
     EVERY_NAMESPACE,
     MINIMA,
+    READERS,
     SETTING_NAMES,
     EngineSet,
     LogTimeSet,
     Restart,
     SettingsSet,
     WatermarkReset,
-    parse_budget,
-    parse_price,
 )
 from streams.hpa.rules import minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
@@ -319,7 +317,7 @@ def _budgets(field: str, budgets: Mapping[str, str]) -> None:
     for namespace, text in budgets.items():
         if namespace != EVERY_NAMESPACE:
             check_namespace(namespace)
-        _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", parse_budget)
+        _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", READERS[field])
 
 
 def _read(text: str, field: str, read: Callable[[str], object]) -> None:
@@ -337,9 +335,9 @@ def _tolerance(text: str) -> None:
 _WIRE_NAMES = {field: name for name, field in SETTING_NAMES.items()}
 _TEXTS: dict[str, Callable[[str], object]] = {
     "tolerance": _tolerance,
-    "price": parse_price,
-    "removal_budget": partial(parse_budget, whole_cluster=True),
-    "addition_budget": partial(parse_budget, whole_cluster=True),
+    "price": READERS["price"],
+    "removal_budget": READERS["removal_budget"],
+    "addition_budget": READERS["addition_budget"],
     "rules": lambda text: rules_of(minor_of(text)),
     "gates": parse_gates,
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.decisions import Step
 from schemas.keys import HpaId
@@ -60,6 +60,13 @@ class Left(Struct, frozen=True, gc=False):
     used: int
     share: int
     until_ms: int
+    of_cluster: bool = False
+    """It is the cluster's budget that is the tighter one, not the namespace's."""
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing of the budget is left to anybody."""
+        return self.used >= self.allowed
 
     def step(self, way: Way, before: int, after: int) -> Step:
         """Give the decision's step."""
@@ -234,7 +241,8 @@ class BudgetBook:
         if of_cluster is not None:
             scope = self._clusters[hpa.cluster]
             others = [part for other, part in self._parts[hpa.cluster].items() if other != hpa.namespace]
-            found.append(asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster))
+            left = asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster)
+            found.append(structs.replace(left, of_cluster=True))
         return min(found, key=lambda left: left.cap, default=None)
 
 

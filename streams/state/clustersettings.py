@@ -4,8 +4,7 @@ Its HPAs are decided by the rules of the version that the settings pin, else of 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -13,7 +12,7 @@ from schemas.capacity import micro_price
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.observed import Mode
-from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
+from schemas.settings import READERS, Budget, ClusterSettings, settings_of
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, known_gates, minor_of, rules_named, rules_text
 from streams.state.budget import NO_BUDGETS, Budgets
@@ -78,10 +77,10 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         price=_read(own.price, micro_price, 0),
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(
-            _of_cluster(own.removal_budget),
-            _budgets(own.removal_budgets),
-            _of_cluster(own.addition_budget),
-            _budgets(own.addition_budgets),
+            removal=_budget("removal_budget", own.removal_budget),
+            removals=_budgets("removal_budgets", own.removal_budgets),
+            addition=_budget("addition_budget", own.addition_budget),
+            additions=_budgets("addition_budgets", own.addition_budgets),
         ),
     )
 
@@ -148,12 +147,12 @@ def _read(text: str | None, read: Callable[[str], T], default: T) -> T:
         return default
 
 
-def _budgets(texts: dict[str, str] | None) -> dict[str, Budget | None]:
-    return {namespace: _read(text, parse_budget, None) for namespace, text in (texts or {}).items()}
+def _budget(field: str, text: str | None) -> Budget | None:
+    return cast("Budget | None", _read(text, READERS[field], None))
 
 
-def _of_cluster(text: str | None) -> Budget | None:
-    return _read(text, partial(parse_budget, whole_cluster=True), None)
+def _budgets(field: str, texts: dict[str, str] | None) -> dict[str, Budget | None]:
+    return {namespace: _budget(field, text) for namespace, text in (texts or {}).items()}
 
 
 def _rules(own: ClusterSettings, kubernetes: str) -> str:

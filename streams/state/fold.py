@@ -193,12 +193,7 @@ class EntryFold(Folding):
                 self.settings(SettingsSet(cluster=cluster, settings=ClusterSettings(default_mode=body.mode)))
             return
         pauses = paused_by(row.pauses.get(cluster, {}), body, self.now_ms)
-        if pauses:
-            brief = {kind: structs.replace(pause, reason="") for kind, pause in pauses.items()}
-            least = {kind: structs.replace(pause, author="", reason="") for kind, pause in pauses.items()}
-            self.state.put_bounded(limits.ALL_PAUSES, row.pauses, cluster, (pauses, brief, least))
-        else:
-            self.state.drop_bounded(limits.ALL_PAUSES, row.pauses, cluster)
+        self.state.put_pauses(cluster, pauses)
 
     def _cluster_report(self, body: ClusterReport) -> None:
         """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from schemas import limits
 from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
@@ -18,7 +20,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
-from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, QueryKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, Pause, QueryKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -201,6 +203,15 @@ class State:
                 break
         rows[key] = form
         self._row_bytes[limit.what] = held + size
+
+    def put_pauses(self, cluster: str, pauses: dict[str, Pause]) -> None:
+        """Replace the pauses of a cluster, or of all (`*`): where there is no room, without reasons and authors."""
+        if not pauses:
+            self.drop_bounded(limits.ALL_PAUSES, self.row.pauses, cluster)
+            return
+        brief = {kind: structs.replace(pause, reason="") for kind, pause in pauses.items()}
+        least = {kind: structs.replace(pause, author="", reason="") for kind, pause in pauses.items()}
+        self.put_bounded(limits.ALL_PAUSES, self.row.pauses, cluster, (pauses, brief, least))
 
     def put_or_refuse(self, limit: limits.Limit, rows: dict[str, Any], key: str, row: Any) -> bool:
         """Store something in the partition's row; if it grows and has no room it is noted, and the one before stays."""

@@ -10,7 +10,7 @@ from streams.state.budget import CONSTRAINT, Left, Way
 from streams.state.hpastate import Hpa
 from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
-from streams.state.rows import BudgetEntry, PendingWrite
+from streams.state.rows import BudgetEntry, Pause, PendingWrite
 from streams.state.steps import Limited, Observed, Subject
 
 EXEMPT_ANNOTATION: Final = "fleethpa.io/budget"
@@ -27,17 +27,7 @@ class BudgetLimit(WriteLimit):
         self.name = CONSTRAINT[way]  # type: ignore[misc]  # one class for two limits
 
     def inputs(self, subject: Subject, pods: SeenPods) -> Left | None:
-        if not _is_bounded(subject):
-            return None
-        state, settings = subject.state, subject.settings
-        return state.budget.left(
-            self.way,
-            subject.hpa.id,
-            subject.hpa.row.budget,
-            budgets=settings.budgets,
-            now_ms=state.now_ms,
-            period_ms=settings.sync_period_ms,
-        )
+        return _left(subject, self.way)
 
     def apply(self, inputs: Left, write: LimitedWrite) -> LimitedWrite:
         if write.is_up != (self.way == "addition") or abs(write.change) <= inputs.cap:
@@ -47,7 +37,47 @@ class BudgetLimit(WriteLimit):
         return write.cut(self.name, inputs.cap, inputs.text(self.way), step)
 
 
+HOLDER: Final = "fleethpa"
+"""The author of a pause that a budget with `then=hold` makes."""
+
+
+def _hold_if_used_up(subject: Subject) -> None:
+    """Pause the removals of a namespace or cluster whose budget is used up, has cut a removal, and says `then=hold`.
+
+    It is a pause as any other: lists show it, it stops each further removal, and a `resume` ends it. Of a cluster whose
+    namespaces are in several partitions of the log, each partition holds those of its own.
+    """
+    left = _left(subject, "removal")
+    if left is None or not left.budget.holds or not left.is_used_up:
+        return
+    state, namespace = subject.state, subject.namespace
+    pause = Pause(0, HOLDER, f"the removal budget {left.budget.text} of {left.scope} is used up", state.now_ms)
+    if left.of_cluster:
+        known = state.row.pauses.get(namespace.cluster, {})
+        if "scaleDown" not in known:
+            state.put_pauses(namespace.cluster, {**known, "scaleDown": pause})
+        return
+    mode, known = namespace.commands.get("", (None, {}))
+    if "scaleDown" not in known:
+        namespace.put_command("", (mode, {**known, "scaleDown": pause}))
+
+
 _NOTHING: Final = BudgetEntry(0, 0, 0, 0)
+
+
+def _left(subject: Subject, way: Way) -> Left | None:
+    """Return what an HPA may still remove or add; None: nothing bounds it."""
+    if not _is_bounded(subject):
+        return None
+    state, settings = subject.state, subject.settings
+    return state.budget.left(
+        way,
+        subject.hpa.id,
+        subject.hpa.row.budget,
+        budgets=settings.budgets,
+        now_ms=state.now_ms,
+        period_ms=settings.sync_period_ms,
+    )
 
 
 def _is_bounded(subject: Subject) -> bool:
@@ -87,6 +117,8 @@ class BudgetAccount(LimitAccount):
         entry = structs.replace(last, claims_removal=removal, claims_addition=addition)
         if change or removal or addition or entry != last:
             _enter(subject.state, subject.hpa, entry, _counts(change))
+        if removal:
+            _hold_if_used_up(subject)
 
     def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
         removed, added = _counts(_change(write.pending))

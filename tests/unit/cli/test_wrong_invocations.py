@@ -227,7 +227,7 @@ WRONG = (
     ("topics init --partitions 0", 2, "not in the range"),
     ("topics engine 99999", 2, "run a newer release"),
     ("guardrails lint rules.yaml", 2, "Next: fleethpa settings CLUSTER removal-budget=30%/10m"),
-    ("run breaker -f rules.yaml", 2, "a removal budget bounds what decisions remove (docs/brakes.md)"),
+    ("run breaker -f rules.yaml", 2, "a removal budget bounds what decisions remove, and pauses removals with then=hold"),
     ("resume -C east --guardrails", 2, "Next: fleethpa settings CLUSTER removal-budget=30%/10m"),
     ("run resume --guardrails", 2, "unknown command 'resume'"),
     ("capacity test", 2, "capacity test -f FILE"),

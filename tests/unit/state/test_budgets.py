@@ -48,6 +48,14 @@ def test_what_is_no_budget(text: str) -> None:
         parse_budget(text)
 
 
+def test_only_a_removal_budget_holds() -> None:
+    budget = parse_budget("30%/10m,then=hold")
+    assert budget is not None
+    assert (budget.holds, budget.percent, budget.text) == (True, 30, "30%/10m,then=hold")
+    with pytest.raises(ValueError, match="only a removal budget may say then=hold"):
+        parse_budget("30%/10m,then=hold", additions=True)
+
+
 def test_a_whole_cluster_has_a_percentage() -> None:
     with pytest.raises(ValueError, match="whole cluster must be a percentage"):
         parse_budget("5/10m", whole_cluster=True)
@@ -76,6 +84,41 @@ def test_a_decision_is_cut_to_what_is_left_and_says_when_more_is_free() -> None:
     while world.log.now_ms + 15 * SECOND < free_ms:
         assert "wants" not in world.period(0)["web"]
     assert after(world.period(0)) == {"web": 4}
+
+
+HELD = "scaleDown of namespace shop is paused by fleethpa: the removal budget 30%/10m,then=hold of namespace eu/shop is"
+
+
+def test_a_budget_that_holds_removes_nothing_more_until_somebody_resumes() -> None:
+    world = World("web", removal_budgets={"shop": "30%/10m,then=hold"})
+    assert after(world.poll(0)) == {"web": 7}
+    for _ in range(60):  # 15 minutes: the window has long had room again
+        world.period(0)
+        assert whole(world.log)[-1].paused == f"{HELD} used up"
+    assert world.replicas == {"web": 7}
+    assert after(world.period(100)) == {"web": 14}, "additions go on"
+    world.log.add(Command(command="resume", name="", author="jo"))
+    world.period(0)
+    assert world.replicas == {"web": 10}, "30 % of 14, and it is used up again"
+    world.period(0)
+    assert whole(world.log)[-1].paused.startswith("scaleDown of namespace shop is paused by fleethpa")
+
+
+def test_what_is_cut_before_the_budget_is_used_up_holds_nothing() -> None:
+    world = World("calm", "web", removal_budgets={"*": "50%/10m,then=hold"})
+    assert after(world.poll({"calm": 50, "web": 0})) == {"calm": 10, "web": 5}
+    assert after(world.period({"calm": 50, "web": 0})) == {"calm": 10, "web": 1}
+    assert whole(world.log)[-1].paused == ""
+
+
+def test_the_budget_of_a_cluster_holds_the_cluster() -> None:
+    world = World("web", removal_budget="30%/10m,then=hold")
+    world.poll(0)
+    world.period(0)
+    paused = whole(world.log)[-1].paused
+    assert paused.startswith("scaleDown of cluster eu is paused by fleethpa: the removal budget 30%/10m,then=hold of")
+    world.log.add(Command(command="resume", cluster="eu"))
+    assert world.log.partition.state.row.pauses == {}
 
 
 def test_a_wave_is_shared_by_size_and_what_is_left_goes_to_those_that_ask() -> None:
@@ -227,6 +270,8 @@ SEEDS = st.integers(0, 10_000)
 BRAKING = st.sampled_from(
     [
         ClusterSettings(downscale_stabilization_ms=0, removal_budgets={"*": "3/2m"}),
+        ClusterSettings(downscale_stabilization_ms=0, removal_budget="30%/1m,then=hold"),
+        ClusterSettings(downscale_stabilization_ms=0, removal_budgets={"*": "2/1m,then=hold"}),
         ClusterSettings(downscale_stabilization_ms=0, removal_budget="40%/1m", addition_budgets={"shop": "50%/1m"}),
         ClusterSettings(
             downscale_stabilization_ms=0,
