@@ -174,7 +174,7 @@ _OTHER_KINDS: Final = {
     ),
     "CapacityGroup": (
         "a ceiling that many HPAs share",
-        "fleethpa capacity test -f FILE tries it on the recorded past, fleethpa apply -f FILE applies it",
+        "fleethpa limits test -f FILE tries it on the recorded past, fleethpa apply -f FILE applies it",
     ),
 }
 """What objects are that are taken for HPAs, and the next step with them."""

@@ -146,6 +146,12 @@ def _document(file: Path) -> Any:
         raise usage(f"{file} is not YAML", cause=str(error)) from error
 
 
+def is_manifest(file: Path) -> bool:
+    """Whether a YAML file has an object of a kind. Raises CommandError: there is no such file, or it is not YAML."""
+    document = _document(file)
+    return isinstance(document, dict) and "kind" in document
+
+
 def settings_in(file: Path) -> tuple[str, ...]:
     """Read a YAML file of settings as `NAME=VALUE` texts.
 

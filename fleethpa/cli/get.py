@@ -291,6 +291,6 @@ def get_capacity_groups(session: Session, names: tuple[str, ...], no_headers: bo
     """
     views = named_groups(session.run(fleet_now(session), brief=True), names)
     if not views and output in ("table", "wide"):
-        session.note("No CapacityGroup is in force. Next: fleethpa capacity test -f FILE, then fleethpa apply -f FILE")
+        session.note("No CapacityGroup is in force. Next: fleethpa limits test -f FILE, then fleethpa apply -f FILE")
     else:
         session.listing(group_listing(views), output, headers=not no_headers)

@@ -66,7 +66,8 @@ _GROUPS: Final = {
             "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
         ),
-        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: try, describe, delete it."),
+        "limits": ("cli.limits:limits", "Try budgets and other limits on the recorded past."),
+        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: describe, delete it."),
         "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
         "shadow-report": (
             "cli.shadow_report:shadow_report",

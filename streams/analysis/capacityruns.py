@@ -84,7 +84,7 @@ class CapacityTest(Struct, frozen=True, kw_only=True):
     held: list[HeldHpa]
 
 
-class _Spans:
+class HeldSpans:
     """Spans of time in which something is held back: closed ones, and the one that is open."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class _Hpa:
     def __init__(self, member: CeilingMember, has: int) -> None:
         self.priority, self.weight = member
         self.has, self.wants = has, has
-        self.spans, self.missing_ms, self.most = _Spans(), 0, 0
+        self.spans, self.missing_ms, self.most = HeldSpans(), 0, 0
 
 
 def run_ceiling(
@@ -146,7 +146,7 @@ class _Ceiling:
     def __init__(self, limit: int, members: Mapping[str, CeilingMember]) -> None:
         self.hpas: dict[str, _Hpa] = {}
         self._limit, self._members = limit, members
-        self._whole = _Spans()
+        self._whole = HeldSpans()
         self._peak, self._peak_ms, self._above = 0, 0, 0
         self._since_ms, self._last_ms = 0, 0
 

@@ -25,6 +25,7 @@ class BudgetLimit(WriteLimit):
     def __init__(self, way: Way) -> None:
         self.way: Way = way
         self.name = CONSTRAINT[way]  # type: ignore[misc]  # one class for two limits
+        self.settings = (f"{way}_budget", f"{way}_budgets")  # type: ignore[misc]
 
     def inputs(self, subject: Subject, pods: SeenPods) -> Left | None:
         return _left(subject, self.way)

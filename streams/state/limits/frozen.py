@@ -9,6 +9,7 @@ from streams.state.steps import Subject
 
 class Frozen(WriteLimit):
     name = "Frozen"
+    settings = ("frozen",)
 
     def inputs(self, subject: Subject, pods: SeenPods) -> str | None:
         return f"cluster {subject.namespace.cluster} is frozen" if subject.settings.frozen else None

@@ -60,6 +60,8 @@ class WriteLimit:
 
     name: ClassVar[str] = ""
     """As in `schemas.constraints`."""
+    settings: ClassVar[tuple[str, ...]] = ()
+    """The fields of `ClusterSettings` that set it; empty: no setting of a cluster does."""
     reads_others: ClassVar[bool] = False
     """What it leaves depends on other HPAs, too."""
 

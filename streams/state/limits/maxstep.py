@@ -7,6 +7,7 @@ from streams.state.steps import Subject
 
 class MaxStep(WriteLimit):
     name = "MaxStep"
+    settings = ("max_step",)
 
     def inputs(self, subject: Subject, pods: SeenPods) -> int | None:
         return subject.settings.max_step

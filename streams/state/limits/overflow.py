@@ -11,6 +11,7 @@ from streams.state.steps import Subject
 
 class Overflow(WriteLimit):
     name = "Overflow"
+    settings = ("hold_on_overflow",)
 
     def inputs(self, subject: Subject, pods: SeenPods) -> Literal[True] | None:
         return True if subject.settings.hold_on_overflow else None

@@ -19,6 +19,7 @@ class ViewNow(NamedTuple):
 
 class PartialView(WriteLimit):
     name = "PartialView"
+    settings = ("partial_view",)
 
     def inputs(self, subject: Subject, pods: SeenPods) -> ViewNow | None:
         namespace, now_ms = subject.namespace, subject.state.now_ms

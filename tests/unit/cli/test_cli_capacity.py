@@ -1,4 +1,4 @@
-"""`fleethpa capacity test`: a ceiling over the decisions of a fleet in memory."""
+"""`fleethpa limits test`: a ceiling over the decisions of a fleet in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleet: Fleet) -> Any:
     def asked(manifest: dict[str, Any], *arguments: str) -> Any:
         file = tmp_path / "group.yaml"
         file.write_text(yaml.safe_dump(manifest))
-        return run("capacity", "test", "-f", str(file), *arguments)
+        return run("limits", "test", "-f", str(file), *arguments)
 
     return asked
 

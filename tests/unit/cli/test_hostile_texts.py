@@ -167,7 +167,13 @@ READ: Final[dict[str, tuple[str, ...]]] = {
 }
 """Every verb that reads the log, and its arguments."""
 NOT_READ: Final = {
-    *("backtest", "tune", "capacity", "page"),  # numbers of recorded decisions; the page escapes what it shows
+    *(
+        "backtest",
+        "tune",
+        "capacity",
+        "limits",
+        "page",
+    ),  # numbers of recorded decisions; the page escapes what it shows
     *("doctor", "lint", "diff", "apply", "delete", "adopt", "release", "rollback", "pause", "resume", "mode"),
     *("override", "settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
     *("completion", "version"),

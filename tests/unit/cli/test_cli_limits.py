@@ -1,0 +1,103 @@
+"""`fleethpa limits test`: other limits over the recorded past of a fleet in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.settings import ClusterSettings, SettingsSet
+from tests.kit.cli import Cli, Fleet
+from tests.kit.published import fits
+
+SINCE = ("--since", "2026-11-20T00:00:00Z")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Two clusters with 3 replicas each, in enforce; the load doubles at once, and for a minute the scale stays."""
+    made = Fleet()
+    for cluster in ("west", "east"):
+        made.cluster = cluster
+        made.settle(replicas=3)
+    for _ in range(4):
+        made.now_ms += 15_000
+        made.observe(3, 600)
+    made.now_ms += 15_000
+    made.observe(3, 300)
+    return made
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> Any:
+    run = Cli(monkeypatch, fleet)
+    return lambda *arguments: run("limits", "test", *arguments, *SINCE)
+
+
+def test_it_says_which_limit_would_have_held_back_whom_and_for_how_long(ask: Any) -> None:
+    made = ask("max-step=1", "-o", "json")
+    document = fits("LimitsReport", made.stdout)
+    (held,) = document["held"]
+    assert (document["tried"], document["hpas"]) == (["max-step=1"], 2)
+    assert (held["limit"], held["hpa"], held["times"]) == ("MaxStep", "east/shop/checkout", 1)
+    assert held["mostReplicas"] == 2, "6 are wanted, and one step of 1 is left"
+    assert 0.9 < held["minutes"] < 1.2
+
+
+def test_the_verdict_is_a_sentence(ask: Any) -> None:
+    made = ask("max-step=1")
+    assert "With max-step=1, limits would have held back 1 of 2 HPAs, 1 time." in made.stdout, made.output
+    assert "the max-step setting of the cluster" in made.stdout
+    assert "With max-step=9, no limit would have held anything back." in ask("max-step=9").stdout
+
+
+def test_only_clusters_that_are_named_are_tried(ask: Any) -> None:
+    assert "no limit would have held anything back" in ask("max-step=1", "-C", "west").stdout
+    assert "limits would have held back 1 of 2 HPAs" in ask("max-step=1", "-C", "ea*").stdout
+
+
+def test_a_recorded_change_of_settings_does_not_end_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=3)
+    fleet.append(SettingsSet(cluster="east", settings=ClusterSettings(max_step=50)), key=WHOLE_PARTITION_KEY)
+    fleet.now_ms += 15_000
+    fleet.observe(3, 600)
+    fleet.now_ms += 15_000
+    fleet.observe(3, 300)
+    made = Cli(monkeypatch, fleet)("limits", "test", "max-step=1", *SINCE, "-o", "json")
+    (held,) = fits("LimitsReport", made.stdout)["held"]
+    assert (held["limit"], held["mostReplicas"]) == ("MaxStep", 2)
+
+
+def test_a_file_of_settings_and_conditions_for_a_pipeline(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("max-step: 1\naddition-budget: 100%/10m\n")
+    assert ask("-f", str(file), "--fail-if", "held>0").exit_code == 1
+    assert ask("-f", str(file), "--fail-if", "held>1").exit_code == 0
+    assert ask("-f", str(file), "--fail-if", "time_held>2m").exit_code == 0
+
+
+def test_a_budget_that_holds_is_tried_with_the_pause_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=10)
+    for _ in range(80):
+        fleet.now_ms += 15_000
+        fleet.observe(10, 60)
+    run = Cli(monkeypatch, fleet)
+    made = run("limits", "test", "removal-budget=10%/1m,then=hold", *SINCE, "-o", "json")
+    found = {each["limit"]: each for each in fits("LimitsReport", made.stdout)["held"]}
+    assert found.keys() == {"RemovalBudget", "Paused"}
+    assert found["Paused"]["longestMinutes"] > found["RemovalBudget"]["longestMinutes"]
+
+
+def test_what_is_in_shadow_is_not_bounded_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=3)
+    fleet.append(SettingsSet(cluster="*", settings=ClusterSettings(default_mode="shadow")), key=WHOLE_PARTITION_KEY)
+    fleet.now_ms += 15_000
+    fleet.observe(3, 600)
+    since = ("--since", "2026-11-21T14:00:08Z")
+    made = Cli(monkeypatch, fleet)("limits", "test", "max-step=1", *since)
+    assert "No HPA was in enforce in this window" in made.stdout, made.output
