@@ -1,4 +1,4 @@
-"""Cut what comes from outside down to the limits: at the observer, in ingest and once more in the fold. No I/O.
+"""Cut what comes from outside down to the limits: at the observer and in ingest. No I/O.
 
 What can do its work in a smaller form is kept in that form, so that nothing is decided by an older state in silence: of
 an HPA a stub that names the reason why it is ignored, of a pod all but its labels and containers, of a scale an error,
@@ -9,7 +9,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -20,6 +20,7 @@ from schemas.entries import Outcome
 from schemas.kubernetes.shape import Json
 from schemas.limits import OverLimitError, check, shortened
 from schemas.observed import (
+    IGNORED,
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
@@ -34,8 +35,6 @@ from schemas.observed import (
 )
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
-IGNORED: Final = "ignored"
-"""Field of an HPA object that is a stub: why it is ignored."""
 Note = Callable[[OverLimitError], None]
 """Takes what exceeded a limit and was cut or left out."""
 T = TypeVar("T")
@@ -260,10 +259,10 @@ def check_point(point: Point) -> None:
 def _fitted_answers(body: Answers, note: Note) -> Answers:
     if all([_is_short(each) and each.error is None and not each.promql for each in body.items]):
         return body
-    return _changed(body, items=[fitted_answer(item) for item in _good(body.items, check_question, note)])
+    return _changed(body, items=[_fitted_answer(item) for item in _good(body.items, check_question, note)])
 
 
-def fitted_answer(answer: MetricAnswer) -> MetricAnswer:
+def _fitted_answer(answer: MetricAnswer) -> MetricAnswer:
     """Give an answer whose texts are within their limits."""
     if answer.promql:
         answer = _changed(answer, promql=shortened(answer.promql, limits.PROMQL))

@@ -1,8 +1,7 @@
 """Limits of size and number on everything that comes from outside: one table, the same for every source.
 
-Ingest refuses what exceeds them, and names the object, the field, the limit and the value. The fold applies the same
-limits once more (`schemas.fitting`), so that a record that is in the log already can do no harm. `docs/limits.md` is
-made of this table.
+Ingest refuses what exceeds them, and names the object, the field, the limit and the value; what is in the log is within
+them. `docs/limits.md` is made of this table.
 """
 
 from dataclasses import dataclass
@@ -109,7 +108,7 @@ def shortened(text: str, limit: Limit) -> str:
 
 
 _JSON = "bytes of JSON"
-_ALL = "observer, ingest, fold"
+_ALL = "observer, ingest"
 
 # --- HPAs -------------------------------------------------------------------------------------------------------------
 
@@ -145,9 +144,9 @@ SELECTOR = Limit(
     "pod selector", 2 * 1024, "characters", _ALL, "the scale counts as unreadable: condition AbleToScale; " + REJECTED
 )
 SCALE_NAME = Limit("a name, uid or version", 253, "characters", _ALL, REJECTED)
-QUESTION = Limit("a selector", 2 * 1024, "characters", "ingest, fold", "the answer is left out; " + REJECTED)
-QUESTION_TEXT = Limit("a name", 512, "characters", "ingest, fold", "the answer or sample is left out; " + REJECTED)
-LABELS = Limit("labels", 4 * 1024, "characters", "ingest, fold", "the sample is left out; " + REJECTED)
+QUESTION = Limit("a selector", 2 * 1024, "characters", "ingest", "the answer is left out; " + REJECTED)
+QUESTION_TEXT = Limit("a name", 512, "characters", "ingest", "the answer or sample is left out; " + REJECTED)
+LABELS = Limit("labels", 4 * 1024, "characters", "ingest", "the sample is left out; " + REJECTED)
 ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
 PACKED_PODS = Limit("pods in a packed answer", 10_000, "pods", "ingest", "the answer is left out; " + REJECTED)
 PartCount = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]

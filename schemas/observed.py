@@ -12,6 +12,9 @@ from schemas.limits import MAX_WEIGHT, Count, Int64, PartCount, Positive, TimeMs
 Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
 
+IGNORED: Final = "ignored"
+"""Field of an HPA object that is a stub: why it is ignored."""
+
 
 class EntryBody(
     Struct,

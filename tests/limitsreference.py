@@ -51,8 +51,8 @@ Made from `schemas/limits.py` by `python -m tests.limitsreference`; a test keeps
 
 Every limit holds for every source alike: agents, observers, producers of samples, the metrics APIs, the command line.
 Ingest refuses what exceeds one with the code `overLimit` and a text that names the object, the field, the value and the
-limit; `fleethpa.rejected` has the record and the text. Observers and agents apply the limits before they report, and
-deciders once more to what is in the log already, so that no decision and no row is larger than a topic takes.
+limit; `fleethpa.rejected` has the record and the text. Observers and agents apply the limits before they report. All
+that is in the log is within them, so that no decision and no row is larger than a topic takes.
 
 What is too large is taken in a smaller form where that is possible, so that nothing is decided by an older state in
 silence:

@@ -13,9 +13,8 @@ from fleethpa.show import words
 from fleethpa.show.text import clock
 from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
-from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
-from schemas.observed import ABSENT, FleetCluster, FleetSpec, Mode
+from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.allotments import CapacityMember
 from streams.state.clustersettings import effective

@@ -12,12 +12,13 @@ from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, Capa
 from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import Body, FleetAllotment, FleetReport, HandsChanged, Outcome, central_name
-from schemas.fitting import IGNORED, fitted, fitted_hpa
+from schemas.fitting import fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
+    IGNORED,
     AutoscalerDeleted,
     AutoscalerList,
     AutoscalerSet,

@@ -16,10 +16,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from schemas.answers import DEFAULT_WINDOW_MS, AnswerIdentity, MetricAnswer
-from schemas.codec import encode
 from schemas.entries import PlainBody, Source
-from schemas.fitting import fitted_answer
-from schemas.limits import ERROR, SyncPeriods
+from schemas.limits import SyncPeriods
 from schemas.observed import EntryBody, Point
 from streams.hpa.gofloat import trunc_div, wrap64
 from streams.state.ledger import LogError
@@ -95,15 +93,13 @@ def question_in(item: bytes) -> bytes:
 
 
 def read_answer(item: Raw, time_ms: int, source: str, place: str) -> tuple[AnswerHead, AnswerRow]:
-    """Read what an answer answers, and make its row; an error text above the limit is cut.
+    """Read what an answer answers, and make its row.
 
     Raises LogError: it cannot be decoded as an answer; the text has its place in the log.
     """
     json = bytes(item)
     try:
         head = _HEAD.decode(item)
-        if head.error is not None and len(json) > ERROR.most:
-            json = encode(fitted_answer(_ANSWER.decode(item)))
     except msgspec.DecodeError as error:
         raise LogError(f"log {place}: an answer cannot be read: {error}") from error
     return head, AnswerRow(time_ms, source, json, head.part, head.parts, head.answer_id)

@@ -14,9 +14,7 @@ from schemas.agents import AgentSet, agent_of_reports
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import WHOLE_PARTITION_KEY, FleetAllotment, FleetReport, HandsChanged, Outcome, Source
-from schemas.fitting import check_question, fitted
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from schemas.limits import OverLimitError
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -71,12 +69,12 @@ class EntryFold(Folding):
         body: Any = entry.body
         whole = _WHOLE_PARTITION.get(type(body))
         if whole is not None:
-            whole(self, fitted(body, "", _uncounted))
+            whole(self, body)
         elif entry.key == WHOLE_PARTITION_KEY:
             if isinstance(body, Command):
-                self._cluster_command(fitted(body, "", _uncounted))
+                self._cluster_command(body)
             elif isinstance(body, ClusterReport):
-                self._cluster_report(fitted(body, "", _uncounted))
+                self._cluster_report(body)
         else:
             self._fold_in_namespace(entry.key, body)
 
@@ -95,13 +93,7 @@ class EntryFold(Folding):
         if namespace.idle_ms and not is_sample:
             namespace.touch()
             namespace.idle_ms = 0
-        if type(body) is not FoldedAnswers:
-            body = fitted(body, name, self._over_limit)
         _IN_NAMESPACE[type(body)](self, body)
-
-    def _over_limit(self, error: OverLimitError) -> None:
-        """Count what ingest should not have let through, or did not before there was the limit."""
-        self.namespace.count_ignored(f"{error.limit.what}: more than {error.limit.most} {error.limit.unit}")
 
     def _is_new(self, source: Source) -> bool:
         known, key = self.state.row.watermarks, f"{source.topic}-{source.partition}"
@@ -142,11 +134,6 @@ class EntryFold(Folding):
                 self.state.notify(namespace, known, settings)
                 continue
             head, row = read_answer(item, time_ms, position, f"partition {self.state.row.number} entry {self.place()}")
-            try:
-                check_question(head)
-            except OverLimitError as error:
-                self._over_limit(error)
-                continue
             query = self.state.known_query(namespace, query_key(head))
             namespace.put_answer(query, row)
             if question:
@@ -393,10 +380,6 @@ class EntryFold(Folding):
             if hpa.row.fleet is not None:
                 hpa.row.fleet = fleet.after_loss(hpa.row.fleet, self.state.offset, self.now_ms)
                 hpa.dirty = True
-
-
-def _uncounted(_: OverLimitError) -> None:
-    """What was cut of a body about a whole cluster: counts of what is ignored are kept per namespace."""
 
 
 _Apply = Callable[[EntryFold, Any], None]

@@ -14,10 +14,9 @@ from msgspec import Struct, structs
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.decisions import source_header
 from schemas.entries import Outcome
-from schemas.fitting import IGNORED
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from schemas.observed import AutoscalerSet
+from schemas.observed import IGNORED, AutoscalerSet
 from streams.across.allotments import ClaimRow
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import SeenPods

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas import limits, topics
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import decode, encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord, central_name
+from schemas.entries import Body, LogRecord, Outcome, PublicRecord, central_name
 from schemas.keys import partition_for
 from schemas.limits import Refusal
 from schemas.observed import (
@@ -264,20 +264,11 @@ LENGTHS = st.sampled_from((600, 3_000, 15_000, 60_000, 200_000, 495_000, 1_000_0
 SENT = st.tuples(st.sampled_from(OBJECTS), LENGTHS, st.integers(1, 9))
 
 
-def check_all(sent: list[tuple[Make, int, int]], *, is_in_log: bool) -> None:
-    """Send objects of these sizes and check what comes of them.
-
-    Args:
-        is_in_log: they are in the log already, past ingest, as far as a log record can hold them.
-    """
+def check_all(sent: list[tuple[Make, int, int]]) -> None:
+    """Send objects of these sizes and check what comes of them."""
     pipeline = Pipeline()
     for make, length, seed in sent:
-        body = make(length, seed)
-        if not is_in_log:
-            pipeline.send(body)
-        elif len(encode(body)) < BROKER_BYTES and not isinstance(body, SettingsSet):
-            is_of_cluster = isinstance(body, ClusterReport)
-            pipeline.log.add(Entry(key=WHOLE_PARTITION_KEY, body=body) if is_of_cluster else body)
+        pipeline.send(make(length, seed))
         pipeline.log.ticks(2)
     pipeline.check_harmless()
     pipeline.check_sizes()

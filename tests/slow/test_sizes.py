@@ -9,7 +9,7 @@ from tests.kit.limits import SENT, Make, check_all
 pytestmark = pytest.mark.slow
 
 
-@given(st.lists(SENT, min_size=1, max_size=8), st.booleans())
+@given(st.lists(SENT, min_size=1, max_size=8))
 @settings(max_examples=400)
-def test_no_object_makes_a_record_that_is_too_large(sent: list[tuple[Make, int, int]], is_in_log: bool) -> None:
-    check_all(sent, is_in_log=is_in_log)
+def test_no_object_makes_a_record_that_is_too_large(sent: list[tuple[Make, int, int]]) -> None:
+    check_all(sent)

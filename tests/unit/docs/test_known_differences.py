@@ -9,6 +9,7 @@ import pytest
 
 from schemas.answers import Answers, MetricAnswer
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, Outcome
+from schemas.fitting import fitted
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
@@ -255,12 +256,17 @@ def test_differs_unreadable() -> None:
     assert refused.name.startswith("odd: ")
 
 
+def in_ingest(body: Body) -> Body:
+    """A body as ingest writes it into the log."""
+    return fitted(body, "shop", lambda _: None)
+
+
 def test_differs_too_large() -> None:
     log = world(ALL)
     metric = {"metric": {"name": "m" * 513}, "target": {"type": "Value", "value": "1"}}
     hpa = make_hpa(generation=2, metrics=[{"type": "External", "external": metric}])
 
-    (made,) = log.add(AutoscalerSet(hpa=hpa), after_ms=SECOND)
+    (made,) = log.add(in_ingest(AutoscalerSet(hpa=hpa)), after_ms=SECOND)
 
     able = next(one for one in made["status"]["conditions"] if one["type"] == "AbleToScale")
     assert (able["status"], able["reason"]) == ("False", "Ignored")
@@ -271,14 +277,14 @@ def test_differs_cut() -> None:
     log = world()
     answer = MetricAnswer(api="resource", selector="app=web", error="x" * 5_000)
 
-    (made,) = log.add(Answers(items=[answer]), after_ms=SECOND)
+    (made,) = log.add(in_ingest(Answers(items=[answer])), after_ms=SECOND)
 
     assert "x… (cut, it has 5000 characters)" in made["error"]
 
 
 def test_differs_too_large_pod() -> None:
     log = world()
-    log.add(PodSet(pod=make_pod("web-0", labels={"app": "web", "x": "y" * 17_000})))
+    log.add(in_ingest(PodSet(pod=make_pod("web-0", labels={"app": "web", "x": "y" * 17_000}))))
 
     assert log.partition.state.namespaces["eu/shop"].pods["web-0"].pod.labels == {}
 

@@ -26,10 +26,11 @@ from schemas.agents import CentralHpa
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body, Outcome
-from schemas.fitting import IGNORED, fitted, fitted_hpa
+from schemas.fitting import fitted, fitted_hpa
 from schemas.keys import HpaId
 from schemas.limits import shortened
 from schemas.observed import (
+    IGNORED,
     AutoscalerSet,
     ClusterReport,
     Command,
@@ -81,7 +82,6 @@ def _message() -> list[Body]:
     return [Answers(items=[MetricAnswer(api="resource", selector="app=web", error=text(200_000))])]
 
 
-@pytest.mark.parametrize("is_in_log", [pytest.param(False, id="sent"), pytest.param(True, id="in the log already")])
 @pytest.mark.parametrize(
     ("bodies", "refused"),
     [
@@ -99,32 +99,25 @@ def _message() -> list[Body]:
         pytest.param(_message(), "", id="message of a metrics API"),
     ],
 )
-def test_an_object_of_a_tenant_stops_nothing(bodies: list[Body], refused: str, is_in_log: bool) -> None:
+def test_an_object_of_a_tenant_stops_nothing(bodies: list[Body], refused: str) -> None:
     pipeline = Pipeline(settings=SHADOW)
     for body in bodies:
-        if is_in_log:
-            pipeline.log.add(body, after_ms=1_000)
-        else:
-            pipeline.send(body, after_ms=1_000)
+        pipeline.send(body, after_ms=1_000)
     pipeline.log.ticks(40)
     pipeline.check_harmless()
     pipeline.check_sizes()
-    if not is_in_log:
-        assert any(refused in each for each in pipeline.refused) == bool(refused)
+    assert any(refused in each for each in pipeline.refused) == bool(refused)
 
 
 @pytest.mark.parametrize("make", OBJECTS)
-@pytest.mark.parametrize("is_in_log", [False, True])
-def test_no_object_makes_a_record_that_is_too_large(make: Make, is_in_log: bool) -> None:
-    check_all([(make, 495_000, 3)], is_in_log=is_in_log)
+def test_no_object_makes_a_record_that_is_too_large(make: Make) -> None:
+    check_all([(make, 495_000, 3)])
 
 
-@given(st.lists(SENT, min_size=1, max_size=4), st.booleans())
+@given(st.lists(SENT, min_size=1, max_size=4))
 @settings(max_examples=examples(10))
-def test_no_objects_together_make_a_record_that_is_too_large(
-    sent: list[tuple[Make, int, int]], is_in_log: bool
-) -> None:
-    check_all(sent, is_in_log=is_in_log)
+def test_no_objects_together_make_a_record_that_is_too_large(sent: list[tuple[Make, int, int]]) -> None:
+    check_all(sent)
 
 
 @given(st.text(max_size=40), LENGTHS, st.sampled_from([limits.ERROR, limits.PROBLEM, limits.TEXT]))
@@ -249,11 +242,14 @@ def test_the_state_of_an_ignored_hpa_is_restored() -> None:
     assert restored.apply(offset, now_ms, tick) == partition.apply(offset, now_ms, tick) != []
 
 
+HUGE = AutoscalerSet(hpa=checkout(metrics=[external(text(110_000))]))
+
+
 def test_get_hpa_and_describe_show_why_an_hpa_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     fleet.settle()
     run = Cli(monkeypatch, fleet)
-    fleet.append(AutoscalerSet(hpa=checkout(metrics=[external(text(110_000))])), after_ms=20_000)
+    fleet.append(fitted(HUGE, "shop", lambda _: None), after_ms=20_000)
     shown = run("get", "hpa", "-A", "-o", "json").stdout
     assert shown.count("fleethpa ignores this HPA: spec of HPA shop/checkout: 110") >= 2
     assert "shadow (refused)" in run("get", "hpa", "-A").stdout
@@ -267,7 +263,7 @@ def test_get_hpa_and_describe_show_why_an_hpa_is_ignored(monkeypatch: pytest.Mon
 async def test_the_view_of_an_ignored_hpa_names_the_problem_once() -> None:
     fleet = Fleet()
     fleet.settle()
-    fleet.append(AutoscalerSet(hpa=checkout(metrics=[external(text(110_000))])), after_ms=20_000)
+    fleet.append(fitted(HUGE, "shop", lambda _: None), after_ms=20_000)
     [view] = (await read_state(fleet.past())).hpas.values()
     assert [problem.label for problem in view.problems] == ["ignored"]
 
