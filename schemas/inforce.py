@@ -11,7 +11,7 @@ from schemas.agents import AgentRegistry, AgentSet, KnownPause
 from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet, below_minimum, settings_of, take_settings
+from schemas.settings import ClusterSettings, SettingsSet, settings_of, take_settings
 
 P = TypeVar("P")
 ScalingDirection = Literal["scaleUp", "scaleDown"]
@@ -100,7 +100,7 @@ class InForce:
         match body:
             case Command():
                 return self._command(cluster, body, namespace) if namespace else self._command(body.cluster, body)
-            case SettingsSet() if not namespace and not below_minimum(body.settings):
+            case SettingsSet() if not namespace:
                 take_settings(self.settings, body)
                 self._merged.clear()
                 if body.settings.native_controller is not None:

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct, field, structs
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.limits import MOST_REPLICAS, Positive, TimeMs
+from schemas.limits import MAX_TIME_MS, MOST_REPLICAS, Positive, TimeMs
 from schemas.observed import EntryBody, MetricType, Mode
 from schemas.topics import MAX_PARTITIONS
 
@@ -84,50 +84,74 @@ def parse_price(text: str) -> Decimal:
     return Decimal(text)
 
 
+PeriodMs = Annotated[int, Meta(ge=100, le=MAX_TIME_MS)]
+"""A time between two evaluations, in milliseconds."""
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Everything that changes decisions in a cluster; None: unchanged. `*` as cluster is the default for all.
 
-    Defaults are upstream's flags. `sources`: metric type → `api` (metrics APIs) or `samples` (pushed). `namespaces`:
-    namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
-    without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
-    `statusEvery` (no decision depends on it): how often the reconciler writes a status in which only metric values have
-    changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget`: how many
-    replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster; with
-    `,then=hold` removals are paused once that is used up, until somebody resumes;
-    `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
-    `partialView`: hold scale-downs in a namespace whose pods or metrics vanish or fall together.
-    `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
-    tolerance, not only once per sync period (`period`); `evaluateFloorMs`: the least time between evaluations.
-    `rules`: decide as this version of Kubernetes, such as `1.33`, whatever version the cluster has; `gates`: feature
-    gates of its controller manager that an observer cannot read, such as `HPAScaleToZero=true`. `price` (no decision
-    depends on it): what a replica costs per hour, in a currency of the user's own, such as `0.04`.
+    What each does, and what holds without it, is in `SETTING_TEXTS`; its effect in
+    `streams.state.clustersettings.effective`. `nativeEvidence`: with `nativeController: present`, what showed that a
+    native controller runs. The plural budgets, `namespaces` and `sources` are maps, whose members are settings of their
+    own for those who write them.
     """
 
-    sync_period_ms: int | None = None
+    sync_period_ms: PeriodMs | None = None
     tolerance: str | None = None
-    downscale_stabilization_ms: int | None = None
-    cpu_initialization_period_ms: int | None = None
-    initial_readiness_delay_ms: int | None = None
+    downscale_stabilization_ms: TimeMs | None = None
+    cpu_initialization_period_ms: TimeMs | None = None
+    initial_readiness_delay_ms: TimeMs | None = None
     sources: dict[MetricType, Literal["api", "samples"]] | None = None
-    sample_age_limit_ms: int | None = None
+    sample_age_limit_ms: Annotated[int, Meta(ge=1, le=MAX_TIME_MS)] | None = None
     default_mode: Mode | None = None
     namespaces: dict[str, Mode] | None = None
     frozen: bool | None = None
     native_controller: Literal["absent", "present", "unknown"] | None = None
-    max_step: int | None = None
+    max_step: Positive | None = None
     hold_on_overflow: bool | None = None
     native_evidence: str | None = None
-    status_every_ms: int | None = None
+    status_every_ms: TimeMs | None = None
     removal_budget: str | None = None
     removal_budgets: dict[str, str] | None = None
     addition_budget: str | None = None
     addition_budgets: dict[str, str] | None = None
     partial_view: bool | None = None
     evaluate_on: Literal["period", "sample"] | None = None
-    evaluate_floor_ms: int | None = None
+    evaluate_floor_ms: PeriodMs | None = None
     rules: str | None = None
     gates: str | None = None
     price: str | None = None
+
+
+SETTING_TEXTS: Final[Mapping[str, str]] = {
+    "sync_period_ms": "time between two evaluations of an HPA [15s]",
+    "tolerance": "how far a metric may be from its target without a change [0.1]",
+    "downscale_stabilization_ms": "window of recommendations before a scale-down [5m]",
+    "cpu_initialization_period_ms": "how long CPU samples of a new pod may be skipped [5m]",
+    "initial_readiness_delay_ms": "how long a pod that was never ready counts as starting [30s]",
+    "sources": "for metrics of TYPE: api asks the metrics APIs, samples waits for pushed ones [api]",
+    "sample_age_limit_ms": "age from which a pushed sample is not used [2m]",
+    "default_mode": "mode of HPAs that have none of their own: off, shadow or enforce [shadow]",
+    "namespaces": "mode of the HPAs of a namespace",
+    "frozen": "nothing is written in the cluster [false]",
+    "native_controller": "absent is the proof that nothing else acts on the cluster's HPAs [unknown]",
+    "max_step": "the most replicas that one write may change [no limit]",
+    "hold_on_overflow": "a count that comes of an overflow is not written [true]",
+    "native_evidence": "what showed that a native controller runs",
+    "status_every_ms": "how often a status with nothing but new metric values is written [0: with each evaluation]",
+    "removal_budget": "what may be removed in a window, as 30%/10m; 30%/10m,then=hold pauses removals after it [off]",
+    "removal_budgets": "the same in a namespace; NAME *: in each that has none of its own",
+    "addition_budget": "the same for additions, without then=hold [off]",
+    "addition_budgets": "the same in a namespace; NAME *: in each that has none of its own",
+    "partial_view": "hold scale-downs in a namespace whose pods or metrics vanish or fall together [false]",
+    "evaluate_on": "sample: evaluate also as soon as a pushed sample moves a metric past its tolerance [period]",
+    "evaluate_floor_ms": "with evaluate-on=sample: the least time between two evaluations [1s]",
+    "rules": "decide as this version of Kubernetes, such as 1.33 [the cluster's own]",
+    "gates": "feature gates of its controller manager that cannot be read, as HPAScaleToZero=true",
+    "price": "what a replica costs per hour, such as 0.04; no decision depends on it",
+}
+"""Field → what it does, with what holds without it in brackets."""
 
 
 class SettingsSet(EntryBody, frozen=True, kw_only=True, tag="settings"):
@@ -205,17 +229,27 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
 
 MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
 """Settings that are maps, of which a cluster may have some members and take the others from `*`."""
-MINIMA: Final = {
-    "sync_period_ms": 100,
-    "downscale_stabilization_ms": 0,
-    "cpu_initialization_period_ms": 0,
-    "initial_readiness_delay_ms": 0,
-    "sample_age_limit_ms": 1,
-    "max_step": 1,
-    "status_every_ms": 0,
-    "evaluate_floor_ms": 100,
+
+
+class DeclaredSetting(NamedTuple):
+    """A field of `ClusterSettings`: its type without None and without bounds, its text, and its least value."""
+
+    kind: Any
+    text: str
+    least: int | None
+
+
+def _declared(name: str, annotation: Any) -> DeclaredSetting:
+    kind = get_args(annotation)[0]
+    meta = getattr(kind, "__metadata__", (None,))[0]
+    return DeclaredSetting(
+        kind if meta is None else get_args(kind)[0], SETTING_TEXTS[name], None if meta is None else meta.ge
+    )
+
+
+DECLARED: Final[Mapping[str, DeclaredSetting]] = {
+    each.name: _declared(each.name, each.type) for each in structs.fields(ClusterSettings)
 }
-"""The least values of the settings that are numbers. Ingest rejects an entry with a smaller one."""
 
 
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -226,11 +260,6 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "addition_budgets": partial(parse_budget, additions=True),
 }
 """What reads the settings that are texts, and the members of those that are maps of texts; raises ValueError."""
-
-
-def below_minimum(settings: ClusterSettings) -> list[str]:
-    """The fields whose values are smaller than they may be."""
-    return [name for name, least in MINIMA.items() if (value := getattr(settings, name)) is not None and value < least]
 
 
 def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSettings:

@@ -83,6 +83,9 @@ def _usage(command: click.Command, path: str, context: click.Context) -> Iterato
     if own:
         yield "\n| flag | meaning |\n|---|---|"
         yield from (_row(option, context) for option in own)
+    if (listed := getattr(command, "listed", None)) is not None:
+        yield "\n| setting | meaning [without it] |\n|---|---|"
+        yield from (f"| `{_cell(name)}` | {_cell(text)} |" for name, text in listed())
 
 
 def _row(option: click.Option, context: click.Context) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
-import msgspec
 from msgspec import structs
 
 from fleethpa.changes.records import PlannedRecord
@@ -37,7 +36,7 @@ from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
-from schemas.settings import MAPS, MINIMA, READERS, SETTING_NAMES, ClusterSettings, SettingsSet, parse_price
+from schemas.settings import DECLARED, MAPS, READERS, SETTING_NAMES, ClusterSettings, SettingsSet, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
@@ -180,13 +179,19 @@ SETTINGS: Final = {
 """Settings as they are written, and their fields. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the budgets
 of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
 """
-_TYPES: Final = {field.name: get_args(field.type)[0] for field in msgspec.structs.fields(ClusterSettings)}
-"""The type of each field, when it is set."""
+
+
+def settings_help() -> list[tuple[str, str]]:
+    """Return the names of all settings as they are written, and what each does."""
+    written = {field: name for name, field in SETTINGS.items()}
+    written |= {field: f"{name}.NAMESPACE" for name, field in BY_NAMESPACE.items()}
+    written |= {"namespaces": "namespace.NAMESPACE", "sources": "source.TYPE"}
+    return [(written[field], declared.text) for field, declared in DECLARED.items() if field in written]
 
 
 def _value(field: str, text: str) -> Any:
     """Read the value of a field by its type and bounds. Raises ValueError: it cannot be read, or is outside them."""
-    kind = _TYPES[field]
+    kind, _, least = DECLARED[field]
     if kind is bool:
         if text not in ("true", "false"):
             raise ValueError("expected true or false")
@@ -196,7 +201,7 @@ def _value(field: str, text: str) -> Any:
     if field == "price":
         return str(parse_price(text.removesuffix("/h")))
     if field.endswith("_ms"):
-        return _span(text, MINIMA[field])
+        return _span(text, least or 0)
     if field == "rules":
         rules_of(minor_of(text))
     elif field == "gates":
@@ -204,7 +209,7 @@ def _value(field: str, text: str) -> Any:
     elif field.endswith("_budget"):
         READERS[field](text)
     elif kind is int:
-        return _count(text, MINIMA[field])
+        return _count(text, least or 0)
     elif not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
         raise ValueError("expected a number such as 0.1")
     return text
@@ -212,7 +217,7 @@ def _value(field: str, text: str) -> Any:
 
 def _member(field: str, text: str) -> str:
     """Read the value of a member of a field that is a map. Raises ValueError: as `_value`."""
-    if choices := get_args(get_args(_TYPES[field])[1]):
+    if choices := get_args(get_args(DECLARED[field].kind)[1]):
         if text == "prometheus":
             raise ValueError("a Prometheus is set in the file of `fleethpa run observer --prometheus FILE`, with rules")
         return _choice(text, choices)

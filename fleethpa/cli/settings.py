@@ -17,6 +17,7 @@ from fleethpa.changes.settings import (
     parse_changes,
     remarks,
     scope_options,
+    settings_help,
     settings_in,
     writes_of,
     written_settings,
@@ -228,7 +229,17 @@ def _still_paused(
 
 
 class _Settings(click.Command):
-    """A setting that is written as an option is answered with how it is written."""
+    """Its help lists the settings as they are declared; one that is written as an option is answered with how it is
+    written.
+    """
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Return what the help lists beside the options; the reference has it, too."""
+        return settings_help()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Settings [without them]"):
+            formatter.write_dl(self.listed())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -267,16 +278,6 @@ async def settings(
     """Show or change the settings of CLUSTER; '*' names the defaults of all clusters.
 
     NAME= or NAME=default removes a setting; then the one of '*' applies, or else upstream's default.
-
-    Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
-    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every, partial-view,
-    rules (a version of Kubernetes such as 1.33, whose HPA controller decides; without it the cluster's own version),
-    gates (feature gates of its controller manager, such as HPAScaleToZero=true),
-    evaluate-on (period, or sample: as soon as a pushed sample moves a metric past its tolerance), evaluate-floor,
-    price (of a replica per hour, such as 0.04: for regret, backtest, tune and the page),
-    removal-budget (of the whole cluster, such as 30%/10m; 30%/10m,then=hold pauses removals once it is used up),
-    addition-budget, removal-budget.NAMESPACE, addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of
-    its own), namespace.NAME, source.TYPE.
     """
     changes = (*(settings_in(file) if file is not None else ()), *changes)
     if remove and changes:

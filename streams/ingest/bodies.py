@@ -35,7 +35,6 @@ from schemas.observed import (
 )
 from schemas.settings import (
     EVERY_NAMESPACE,
-    MINIMA,
     READERS,
     SETTING_NAMES,
     EngineSet,
@@ -299,9 +298,6 @@ def _settings(body: SettingsSet) -> None:
         _cluster_or_all(body.cluster)
     limits.check(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
-    for field, minimum in MINIMA.items():
-        if (value := getattr(settings, field)) is not None:
-            check_range(value, f"settings.{_WIRE_NAMES[field]}", minimum, MAX_TIME_MS)
     for field, read in _TEXTS.items():
         if (text := getattr(settings, field)) is not None:
             _read(text, f"settings.{_WIRE_NAMES[field]}", read)

@@ -213,7 +213,9 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
         pytest.param("settings", {"cluster": "a/b"}, "cluster 'a/b'", id="settings of an impossible cluster"),
         pytest.param("settings", {"settings": {"tolerance": "-0.1"}}, "must not be negative", id="negative tolerance"),
         pytest.param("settings", {"settings": {"tolerance": "x"}}, "settings.tolerance 'x'", id="tolerance of text"),
-        pytest.param("settings", {"settings": {"syncPeriodMs": 0}}, "settings.syncPeriodMs is 0", id="no sync period"),
+        pytest.param(
+            "settings", {"settings": {"syncPeriodMs": 0}}, ">= 100 - at `$.entries[0].settings", id="no period"
+        ),
         pytest.param("settings", {"settings": {"namespaces": {"A": "off"}}}, "namespace 'A'", id="an odd namespace"),
         pytest.param("engine", {"engine": 0}, ">= 1 - at `$.entries[0].engine`", id="engine zero"),
         pytest.param("restart", {"reason": ""}, "reason ''", id="a restart without reason"),

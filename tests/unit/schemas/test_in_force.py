@@ -1,8 +1,10 @@
 """What is in force beside the log: settings of a cluster and of the fleet, pauses, and who may state what."""
 
+import orjson
 import pytest
 
 from reconciler.core.writeplan import guards_of
+from runtime.records import hand_over
 from schemas.agents import AgentSet, KnownPause
 from schemas.entries import Body
 from schemas.inforce import InForce
@@ -32,8 +34,9 @@ def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either
 def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() -> None:
     found = InForce()
     change(found, "east", max_step=3, sync_period_ms=30_000)
-    change(found, "east", max_step=0)
-    change(found, "east", max_step=-1, sync_period_ms=20_000)
+    for wrong in ({"maxStep": 0}, {"maxStep": -1, "syncPeriodMs": 20_000}, {"syncPeriodMs": 99}):
+        entry = {"type": "settings", "cluster": "east", "settings": wrong}
+        hand_over(orjson.dumps({"v": 1, "cluster": "east", "entries": [entry]}), NOW_MS, found.take)
     assert (found.of("east").max_step, found.sync_period_ms("east", 15_000)) == (3, 30_000)
     change(found, "east", sync_period_ms=100)
     assert found.sync_period_ms("east", 15_000) == 1_000
