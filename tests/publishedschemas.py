@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from schemas.agents import AgentKnowledge
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision
 from schemas.entries import LogRecord, PublicRecord
 from streams.ingest.own import PublicSample
 
@@ -22,7 +22,6 @@ PUBLISHED: dict[str, Any] = {
     "sample": PublicSample,
     "log-record": LogRecord,
     "decision": Decision,
-    "short-decision": ShortDecision,
     "agent-knowledge": AgentKnowledge,
 }
 """File name (without `.json`) → type."""

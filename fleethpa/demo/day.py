@@ -28,7 +28,7 @@ from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import ArchivedRecord
-from streams.history.recorded import Expander
+from streams.history.recorded import DecisionSequence
 from streams.hpa.autoscaler import ControllerSettings
 
 START_MS: Final = 1_767_571_200_000
@@ -205,7 +205,7 @@ class DayRollout:
     def __init__(self, world: DayWorld) -> None:
         self._world = world
         self._hpas = [HpaId(cluster, "web", name) for cluster in ("east", "north") for name in ("checkout", "search")]
-        self._expanders = [Expander(self._hpas.__contains__) for _ in range(PARTITIONS)]
+        self._sequences = [DecisionSequence(self._hpas.__contains__) for _ in range(PARTITIONS)]
         self._moments: dict[HpaId, list[EvaluatedMoment]] = {}
         self._marks: dict[HpaId, RolloutMark] = {}
         self.reverted = ""
@@ -219,7 +219,7 @@ class DayRollout:
 
     def take(self, number: int, record: ArchivedRecord) -> None:
         """Take a decision: those of the wave that runs are measured."""
-        found = self._expanders[number].take(number, record.offset, record.value)
+        found = self._sequences[number].take(number, record.offset, record.value)
         if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
             self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))
 

@@ -233,7 +233,7 @@ async def are_recorded(past: Past, hpas: set[HpaId]) -> bool:
         due.setdefault(partition_for(hpa.namespace_key, count), set()).add(hpa)
 
     def reached(number: int, decisions: list[Recorded]) -> bool:
-        return due[number] <= {recorded.hpa for recorded in decisions if recorded.head.kind == "evaluation"}
+        return due[number] <= {recorded.hpa for recorded in decisions if recorded.decision.kind == "evaluation"}
 
     tails = await past.tail(reached, due)
     return all(reached(number, decisions) for number, decisions in tails.items())

@@ -168,7 +168,7 @@ async def find_decision(
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
     everything, fitting, state = await _latest(past, asked_hpa)
     sole_id(sorted({recorded.hpa for recorded in fitting}), what)
-    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
+    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
     return FoundDecision(found, _ending(found, everything), state)
 
 
@@ -189,11 +189,11 @@ class _AskedHpa(NamedTuple):
         return hpa.name == self.ref.name and hpa.namespace == self.scope and self.ref.cluster in (None, hpa.cluster)
 
     def fits(self, recorded: Recorded) -> bool:
-        if not self.names(recorded.hpa) or recorded.head.kind != "evaluation":
+        if not self.names(recorded.hpa) or recorded.decision.kind != "evaluation":
             return False
         if self.at_ms is not None and recorded.time_ms > self.at_ms:
             return False
-        return not self.change or recorded.outline.final_desired_replicas != recorded.outline.current_replicas
+        return not self.change or recorded.decision.final_desired_replicas != recorded.decision.current_replicas
 
 
 async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Recorded], FleetState]:
@@ -228,14 +228,14 @@ async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Re
 async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
         reached = bool(decisions) and decisions[0].decision.input.offset < asked.offset
-        return reached or any(recorded.head.id == asked.text for recorded in decisions)
+        return reached or any(recorded.decision.id == asked.text for recorded in decisions)
 
     if asked.partition >= await past.partitions():
         raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
     tail = (await past.tail(enough, [asked.partition]))[asked.partition]
-    id_ = only(asked, (recorded.head.id for recorded in tail))
+    id_ = only(asked, (recorded.decision.id for recorded in tail))
     for recorded in tail:
-        if recorded.head.id == id_:
+        if recorded.decision.id == id_:
             return recorded, _ending(recorded, tail)
     raise not_found(
         f"no decision {asked.text}",
@@ -245,17 +245,17 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
 
 
 def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
-    return next((recorded for recorded in all_ if recorded.head.completes == found.head.id), None)
+    return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
 
 
 def _is_of(recorded: Recorded, last_decision: str) -> bool:
     """Whether a decision is of the HPA whose newest one is this; empty: it has none."""
-    return bool(last_decision) and uid_of(recorded.head.id) == uid_of(last_decision)
+    return bool(last_decision) and uid_of(recorded.decision.id) == uid_of(last_decision)
 
 
 def _made_again(asked: _AskedHpa, before: Recorded) -> CommandError:
     cause = f"It was made again: the last decision of its predecessor was at {rfc3339(before.time_ms)}."
-    step = f"fleethpa explain {before.head.id}, for that one; fleethpa doctor, if it stays so"
+    step = f"fleethpa explain {before.decision.id}, for that one; fleethpa doctor, if it stays so"
     return not_found(f"{asked.ref} has no decision yet", cause=cause, next_step=step)
 
 

@@ -53,11 +53,11 @@ class Filter:
         return self.selection.matches(recorded.hpa) and is_in_time and self._fits(recorded)
 
     def _fits(self, recorded: Recorded) -> bool:
-        if self.changes and recorded.head.kind == "evaluation" and recorded.outline.direction == "None":
+        if self.changes and recorded.decision.kind == "evaluation" and recorded.decision.direction == "None":
             return False
-        if self.limit and self.limit not in recorded.outline.constraints_applied:
+        if self.limit and self.limit not in recorded.decision.constraints_applied:
             return False
-        if self.direction and recorded.outline.direction != DIRECTIONS[self.direction]:
+        if self.direction and recorded.decision.direction != DIRECTIONS[self.direction]:
             return False
         return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
 
@@ -155,7 +155,7 @@ Test = Callable[[Recorded], bool]
 
 def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> list[Recorded]:
     """The newest `limit` (None: all) that match, oldest first."""
-    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.head.seq))
+    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq))
     return found[-limit:] if limit else found
 
 
@@ -193,13 +193,13 @@ async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
 
 def endings_of(found: Iterable[Recorded]) -> dict[str, Recorded]:
     """The records that completed writes, by the ID of the evaluation that wanted them."""
-    return {each.head.completes: each for each in found if each.head.completes}
+    return {each.decision.completes: each for each in found if each.decision.completes}
 
 
 def one_each(found: Sequence[Recorded]) -> list[Recorded]:
     """Changes without the ends of their writes, each of which is the outcome of its change; one alone has its row."""
-    known = {each.head.id for each in found}
-    return [each for each in found if each.head.completes not in known]
+    known = {each.decision.id for each in found}
+    return [each for each in found if each.decision.completes not in known]
 
 
 class ListedDecisions(NamedTuple):
@@ -274,7 +274,7 @@ async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Reco
 
 def with_newest(view: HpaView, last: Sequence[Recorded]) -> HpaView:
     """The view with the newest evaluation among its last decisions."""
-    evaluations = (each for each in reversed(last) if each.head.kind == "evaluation")
+    evaluations = (each for each in reversed(last) if each.decision.kind == "evaluation")
     return replace(view, decision=next(evaluations, None))
 
 
@@ -328,7 +328,7 @@ def decision_listing(
         kind="Decision",
         items=found,
         columns=decision_columns(endings, time_style, now_ms, changes=changes),
-        document=lambda recorded: positioned(recorded, endings.get(recorded.head.id) if changes else None),
+        document=lambda recorded: positioned(recorded, endings.get(recorded.decision.id) if changes else None),
         name=lambda recorded: f"decision/{recorded.decision.id}",
         style=_style,
     )
@@ -381,7 +381,7 @@ def _applied(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
 
 def _why(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
     """Why a decision was made, and how its write ended where it was not simply applied."""
-    ending = endings.get(recorded.head.id)
+    ending = endings.get(recorded.decision.id)
     has_failed = ending is not None and ending.decision.outcome.get("result") != "applied"
     return "; ".join([words.why(recorded.decision), *([words.why(ending.decision)] if ending and has_failed else [])])
 

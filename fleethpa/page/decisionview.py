@@ -290,7 +290,7 @@ async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
         found, ending, _ = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
     except CommandError as error:
         raise not_found(
-            f"the source holds no decision of {other.found.hpa} before {other.found.head.id}", cause=error.what
+            f"the source holds no decision of {other.found.hpa} before {other.found.decision.id}", cause=error.what
         ) from error
     return DecisionPast(found, ending, await evaluated_again(past, found))
 

@@ -417,7 +417,7 @@ def changes_view(
 
 
 def _in_shadow(found: Sequence[Recorded]) -> list[Recorded]:
-    return [each for each in found if each.head.kind == "evaluation" and each.decision.mode == "shadow"]
+    return [each for each in found if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
 
 
 def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
@@ -427,7 +427,7 @@ def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, ever
     applied = [each for each in found if _result(each, endings) == "applied"]
     shadow = len(_in_shadow(found))
     others = len(found) - len(applied) - shadow
-    up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in applied)
+    up = sum(each.decision.final_desired_replicas > each.decision.current_replicas for each in applied)
     text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
     rest = [f"{others:,} decided and not applied"] * bool(others) + [f"{shadow:,} decided in shadow"] * bool(shadow)
     return "; ".join([text if applied else "No change was applied", *rest])
@@ -435,7 +435,7 @@ def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, ever
 
 def _result(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
     """What became of a change; empty: it was not written, or nothing is known yet."""
-    ending = recorded if recorded.head.kind == "completion" else endings.get(recorded.head.id)
+    ending = recorded if recorded.decision.kind == "completion" else endings.get(recorded.decision.id)
     return str(ending.decision.outcome.get("result", "")) if ending is not None else ""
 
 

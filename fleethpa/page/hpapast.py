@@ -24,7 +24,7 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, HpaSieve, Recorded, head_of
+from streams.history.recorded import DecisionWindow, HpaSieve, Recorded, recorded_at
 from streams.history.sampled import Sampler
 
 K = TypeVar("K")
@@ -221,12 +221,9 @@ async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
 
 async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None = None) -> list[DecisionWindow]:
     number = await number_of(past, hpa)
-    found, due = (
-        await past.windows(number, since_ms, until_ms, hpa.__eq__),
-        await past.offset_at(DECISIONS, number, since_ms),
-    )
+    found = await past.windows(number, since_ms, until_ms, hpa.__eq__)
     for window in found:
-        window.sieve = HpaSieve(hpa, due)
+        window.sieve = HpaSieve(hpa)
     return found
 
 
@@ -290,13 +287,13 @@ async def read_hpa(
     )
     if again.is_far and depth == WHOLE:
         note = "What would have changed the answer needs many decisions of other HPAs to be repeated."
-        next_step = f"fleethpa explain {newest.head.id}"
+        next_step = f"fleethpa explain {newest.decision.id}"
     troubles = await troubles_of(past, newest, ending, now_ms)
     return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)
 
 
 async def _place(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> tuple[str, int, range]:
-    """Topic, partition and offsets of the decisions of the span that ends at a moment, and of what they repeat."""
+    """Topic, partition and offsets of the decisions of the span that ends at a moment."""
     window, *_ = await _windows(past, hpa, max(0, at_ms - span_ms))
     end = await past.offset_at(DECISIONS, window.number, at_ms + 1)
     return DECISIONS, window.number, range(window.first, end + 1)
@@ -332,18 +329,18 @@ def is_enough(found: Sequence[Recorded]) -> bool:
 
 def likeness(recorded: Recorded) -> tuple[Any, ...]:
     """What decisions that are one line of the timeline have in common."""
-    decision = recorded.outline
+    decision = recorded.decision
     if decision.kind == "completion" or decision.direction != "None":
-        return (recorded.head.id,)
+        return (recorded.decision.id,)
     return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)
 
 
 def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None] | None:
     """The newest evaluation among some decisions and, where its write has ended, the record that completed it."""
     for recorded in reversed(decisions):
-        if recorded.head.kind == "evaluation":
-            id_ = recorded.head.id
-            return recorded, next((each for each in decisions if each.head.completes == id_), None)
+        if recorded.decision.kind == "evaluation":
+            id_ = recorded.decision.id
+            return recorded, next((each for each in decisions if each.decision.completes == id_), None)
     return None
 
 
@@ -375,7 +372,7 @@ async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, dept
     read_ms = at_ms
     async with aclosing(past.nearby(DECISIONS, number, range(end - depth.most_read, end))) as stretches:
         async for stretch in stretches:
-            read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
+            read_ms = recorded_at(number, stretch[0].offset, stretch[0].value).time_ms
             break
     return max(since_ms, min(read_ms, at_ms - depth.least_ms))
 

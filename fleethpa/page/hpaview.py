@@ -21,7 +21,7 @@ from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
 from fleethpa.show.text import age
-from schemas.decisions import DecisionOutline, MetricOutline
+from schemas.decisions import Decision, MetricDecision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
 from streams.history.recorded import Recorded
@@ -139,7 +139,7 @@ def to_marks(revisions: Sequence[Revision]) -> str:
 
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
-    change = recorded.facts.observed.get("change")
+    change = recorded.decision.observed.get("change")
     if not change or change["by"] == "decision":
         return None
     move = moved(recorded.time_ms, change)
@@ -191,21 +191,21 @@ class ChartSeries(Struct, kw_only=True, rename="camel"):
 
 def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
     """The decisions that are evaluations."""
-    return [each for each in decisions if each.head.kind == "evaluation"]
+    return [each for each in decisions if each.decision.kind == "evaluation"]
 
 
 def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
     """Lines of one HPA's evaluations, which are in order of time; every move of replicas and bounds is kept."""
     found = thinned(evaluations(decisions), MOST_POINTS, key=bounds_of)
     gap_ms = _gap_ms(found)
-    points: list[tuple[float, DecisionOutline | None]] = []
+    points: list[tuple[float, Decision | None]] = []
     """The second part is None where a gap begins."""
     for before, recorded in zip([None, *found], found, strict=False):
         if before is not None and recorded.time_ms - before.time_ms > gap_ms:
             points.append(((before.time_ms + 1) / 1000, None))
-        points.append((recorded.time_ms / 1000, recorded.outline))
+        points.append((recorded.time_ms / 1000, recorded.decision))
 
-    def line(value: Callable[[DecisionOutline], Number]) -> list[Number]:
+    def line(value: Callable[[Decision], Number]) -> list[Number]:
         return [None if decision is None else value(decision) for _, decision in points]
 
     return ChartSeries(
@@ -227,7 +227,7 @@ def _gap_ms(found: Sequence[Recorded]) -> float:
     return max(GAP_MS, 3 * distances[(len(distances) - 1) // 2])
 
 
-def _metric_lines(decisions: Sequence[DecisionOutline | None]) -> list[MetricLine]:
+def _metric_lines(decisions: Sequence[Decision | None]) -> list[MetricLine]:
     """A line for each metric that occurs, in the order in which they come."""
     metrics = [
         {words.short_name(m): m for m in decision.metrics} if decision is not None else {} for decision in decisions
@@ -251,9 +251,7 @@ def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
     """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
     found = []
     for before, after in pairwise(evaluations(decisions)):
-        one, other = before.facts, after.facts
-        if one is other:
-            continue
+        one, other = before.decision, after.decision
         if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
             by = f" by {other.author}" if other.author else ""
             found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
@@ -268,13 +266,13 @@ def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     return [
         Mark(time=each.time_ms / 1000, kind="restart", text=f"windows cleared: {why}")
         for each in decisions
-        if (why := each.facts.observed.get("restart"))
+        if (why := each.decision.observed.get("restart"))
     ]
 
 
 def scale_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Why replicas were changed, of the newest changes."""
-    found = [each for each in decisions if each.head.kind == "evaluation" and each.facts.direction != "None"]
+    found = [each for each in decisions if each.decision.kind == "evaluation" and each.decision.direction != "None"]
     return [
         Mark(time=each.time_ms / 1000, kind="scale", text=f"{words.change(each.decision)} {words.why(each.decision)}")
         for each in found[-TIMELINE:]
@@ -285,7 +283,7 @@ def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
     found = []
     for recorded in decisions:
-        if change := recorded.facts.observed.get("change"):
+        if change := recorded.decision.observed.get("change"):
             move = moved(recorded.time_ms, change)
             text = f"{move.before} → {move.after} by {move.writer}"
             found.append(
@@ -298,7 +296,7 @@ _SIZES: Final = {"Mi": 2**20, "Gi": 2**30}
 """Units of bytes in which a chart has numbers that fit beside its axis."""
 
 
-def _unit(name: str, metrics: Sequence[MetricOutline]) -> str:
+def _unit(name: str, metrics: Sequence[MetricDecision]) -> str:
     if any(metric.target_utilization for metric in metrics):
         return "%"
     if name != "memory":
@@ -307,7 +305,7 @@ def _unit(name: str, metrics: Sequence[MetricOutline]) -> str:
     return "Gi" if most >= 10 * _SIZES["Gi"] else "Mi"
 
 
-def _value(metric: MetricOutline, unit: str) -> Number:
+def _value(metric: MetricDecision, unit: str) -> Number:
     if metric.error:
         return None
     if unit == "%":
@@ -316,7 +314,7 @@ def _value(metric: MetricOutline, unit: str) -> Number:
     return None if impossible else _in(unit, metric.value or 0)
 
 
-def _target(metric: MetricOutline, unit: str) -> Number:
+def _target(metric: MetricDecision, unit: str) -> Number:
     if unit == "%":
         return metric.target_utilization
     return None if metric.target is None else _in(unit, metric.target)

@@ -251,7 +251,7 @@ class PageServer:
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
         state, found = await self.reader.state_at(None), decision_view(read)
-        return self._html(request, "decision.html", state, found, command=f"explain {read.found.head.id}")
+        return self._html(request, "decision.html", state, found, command=f"explain {read.found.decision.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
         """A decision derived again, as a part of its view."""
@@ -268,7 +268,7 @@ class PageServer:
             first = await read_decision(past, one) if one else await read_before(past, second)
         found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
         found["change"] = change
-        command = f"explain {first.found.head.id}"
+        command = f"explain {first.found.decision.id}"
         return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
 
     async def changes(self, request: web.Request) -> web.Response:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 
 from fleethpa.fleet import decisions as decisionlists
 from fleethpa.fleet.decisionfinding import AskedId, only
@@ -28,7 +27,6 @@ from streams.history.evaluations import FarStateError, evaluation_of
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive, differences
-from streams.state import records as decisionrecords
 from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
@@ -145,7 +143,7 @@ class Again:
 
 
 async def evaluated_again(past: Past, found: Recorded, most: int | None = None) -> Again:
-    """Evaluate a decision again: all steps of a short record, and what would have changed the answer.
+    """Evaluate a decision again: what would have changed the answer.
 
     `most`: as of `evaluation_of`.
 
@@ -161,19 +159,18 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
     except LogGoneError as error:
         return Again(found, lacking=str(error))
     inputs = again.inputs
-    whole = _whole(found, inputs) if found.short else found
     fight = fight_now(inputs.moves, inputs.now_ms)
     would = None if SHARE in found.decision.constraints_applied else counterfactuals(inputs)
-    evaluation, current = answer(inputs).evaluation, whole.decision.current_replicas
+    evaluation, current = answer(inputs).evaluation, found.decision.current_replicas
     pods = [*pod_faults(inputs, evaluation, again.owners), *filter(None, [foreign_pods(inputs, again.owners)])]
     return Again(
-        whole,
+        found,
         would,
         fight,
-        lowered=await _lowered(past, whole),
+        lowered=await _lowered(past, found),
         stopped=_stopped(inputs),
         pods=pods,
-        disabled=is_disabled(inputs.spec, whole.decision.raw_desired_replicas, current),
+        disabled=is_disabled(inputs.spec, found.decision.raw_desired_replicas, current),
     )
 
 
@@ -203,18 +200,6 @@ async def troubles_of(past: Past, found: Recorded, ending: Recorded | None, now_
         return []
     cluster = (await read_state(past)).clusters.get(found.decision.cluster)
     return cluster.troubles if cluster is not None else []
-
-
-def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
-    """A short record with the windows, policies and sample times of its own evaluation."""
-    again = answer(inputs)
-    evaluation = again.evaluation
-    made = decisionrecords.steps(evaluation) + [
-        step for step in found.decision.steps if step.step in ("guard", "fallback", "override", "allotment")
-    ]
-    made += [again.brake] if again.brake is not None else []
-    metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
-    return found.explained_by(structs.replace(found.decision, steps=made, metrics=metrics))
 
 
 def document(again: Again) -> dict[str, Any]:

@@ -58,7 +58,6 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
     ("engine", "integer", lambda r: r.decision.engine),
     ("metrics", "json", lambda r: msgspec.to_builtins(r.decision.metrics)),
     ("steps", "json", lambda r: msgspec.to_builtins(r.decision.steps)),
-    ("short", "flag", lambda r: r.short),
     ("seq", "integer", lambda r: r.decision.seq),
     ("prev", "text", lambda r: r.decision.prev),
     ("partition", "integer", lambda r: r.partition),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.text import rfc3339
 from schemas.constraints import is_limit, words_of
-from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
+from schemas.decisions import IGNORED_REASON, Decision, MetricDecision
 from schemas.kubernetes.hpa import metric_name
 
 if TYPE_CHECKING:
@@ -155,12 +155,12 @@ NOTES: Final = {
 """Rules of upstream that keep a metric's count."""
 
 
-def scale_is_known(decision: Decision | DecisionOutline) -> bool:
+def scale_is_known(decision: Decision) -> bool:
     """Whether the replicas of a decision are numbers: a scale that could not be read has none."""
     return decision.reason != "FailedGetScale" or "specReplicas" in decision.observed
 
 
-def change(decision: Decision | DecisionOutline) -> str:
+def change(decision: Decision) -> str:
     """`4 → 8`, or the count that stays; `-` where it is not known."""
     if not scale_is_known(decision):
         return "-"
@@ -168,7 +168,7 @@ def change(decision: Decision | DecisionOutline) -> str:
     return f"{before} → {after}" if before != after else str(after)
 
 
-def short_name(metric: MetricDecision | MetricOutline) -> str:
+def short_name(metric: MetricDecision) -> str:
     """A metric as the tables name it: `cpu`, `http_requests_per_second`."""
     return short(metric.name) or metric.type
 

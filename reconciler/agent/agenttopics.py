@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from reconciler.agent.election import boot_s
 from reconciler.apply.clusterwriters import ClusterWriters
-from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, Position
+from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
@@ -26,7 +26,7 @@ from runtime.log import Clock
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
 from schemas.codec import WireError, decode, encode, whole_number
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.fitting import split
 from schemas.keys import namespace_key
@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 
 OLD_MS = 60_000
 """Decisions older than this at the start of a term are only remembered: their outcome is awaited no longer."""
+LOOK_BACK_MS = 660_000
+"""How far back a process that starts reads: two snapshots, which come every 5 minutes, and the newest decisions."""
+LOOK_BACK_RECORDS = 2_000
+"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
 
 class OrderReader:
@@ -57,7 +61,7 @@ class OrderReader:
         knowledge: KnowledgeFold,
         *,
         learnt: "Callable[[Learnt], None]",
-        received: Callable[[Decision | ShortDecision, bool], None],
+        received: Callable[[Decision, bool], None],
         looked: Callable[[bool], None],
         now_ms: Callable[[], int],
     ) -> None:
@@ -80,7 +84,7 @@ class OrderReader:
             await kafkaclients.check_topic(consumer, tp.topic)  # or the driver would ask for a denied one without end
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
-            await kafkaclients.seek_back(consumer, {tp: end}, self._now_ms() - LEARN_BACK_MS, LEARN_BACK_RECORDS)
+            await kafkaclients.seek_back(consumer, {tp: end}, self._now_ms() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
             while True:
                 for record in (await consumer.getmany(timeout_ms=1_000)).get(tp, ()):
                     is_new = record.offset >= end
@@ -106,8 +110,6 @@ class OrderReader:
         self._received(decision, is_past)
         if not is_past:
             self._writers.take(decision, Position(partition, record.offset, is_new=is_new))
-        elif isinstance(decision, Decision):
-            self._writers.learn(decision, partition)
 
     def _learn(self, record: ConsumerRecord) -> None:
         try:

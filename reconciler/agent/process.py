@@ -38,7 +38,7 @@ from runtime.ending import first_of
 from runtime.log import wall_clock_ms
 from runtime.process import PartHealth
 from schemas.agents import AgentTopics
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision
 from schemas.entries import HandsChanged, Outcome
 from schemas.inforce import InForce, report_every_ms
 from schemas.keys import SessionName
@@ -286,7 +286,7 @@ class AgentTerm:
         self.has_caught_up = self.has_caught_up or is_caught_up
         self._reading.set()
 
-    def _received(self, decision: Decision | ShortDecision, is_past: bool) -> None:
+    def _received(self, decision: Decision, is_past: bool) -> None:
         if self._stand_in is not None:
             self._stand_in.received(decision, is_past=is_past)
 

@@ -46,7 +46,7 @@ from reconciler.standin.protocol import (
     hub_refusal,
     is_stand_in,
 )
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision
 from schemas.entries import HandsChanged, LeftNative, Outcome
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
@@ -170,18 +170,18 @@ class StandIn:
 
     # --- what the agent reports and asks ------------------------------------------------------------------------------
 
-    def received(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+    def received(self, decision: Decision, *, is_past: bool) -> None:
         """A decision of this cluster was read."""
         now_ms, self._received_s = self._around.now_ms(), self._clock_s()
         if not is_past:
             self._note_sign(decision, now_ms)
-        if isinstance(decision, Decision) and decision.kind == "evaluation":
+        if decision.kind == "evaluation":
             if self._keeper is None:
                 self._early[HpaKey(decision.namespace, decision.name)] = decision
             else:
                 self._keeper.decided(decision, now_ms)
 
-    def _note_sign(self, decision: Decision | ShortDecision, now_ms: int) -> None:
+    def _note_sign(self, decision: Decision, now_ms: int) -> None:
         age_ms = now_ms - (time_ms(decision.time) or 0)
         if not self._around.has_caught_up():
             self._judge.sign(decision.input.partition, age_ms=abs(age_ms))

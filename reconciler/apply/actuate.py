@@ -103,7 +103,8 @@ class StatusWrite:
         """Take a newer decision of the same HPA in.
 
         Args:
-            position: of a full record, which counts as read once this is written; None: a short record.
+            position: of a decision that shows more than other values of metrics, which counts as read once this is
+                written; None: it does not.
             status: whether its status is to be written now.
         """
         if status and shown.has_status:

@@ -17,12 +17,12 @@ from aiokafka import ConsumerRecord
 
 from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
+from reconciler.core.inbox import Inbox, News, Position, ShownDecision, WantedWrite, shown_decision
 from reconciler.core.writeplan import End, WriteGuards, outcome
 from runtime.log import Clock
 from runtime.process import WorkerPool
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
+from schemas.decisions import Decision, cluster_of
 from schemas.entries import Outcome
 from schemas.keys import HpaId, namespace_key
 from schemas.kubernetes.gotimes import time_ms
@@ -197,7 +197,7 @@ class ClusterWriters:
         self._to_show = metrics.frequent.of(metrics.decisions.labels("show"))
         self._limits, self._clock, self._forbids, self._blocks = limits, clock, forbids, blocks
         self._guards, self._status_every_ms = guards, status_every_ms
-        self._inbox, self._full = Inbox(), FullRecords()
+        self._inbox, self._news = Inbox(), News()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
         self._scales_first = ScalesFirst()
@@ -279,39 +279,30 @@ class ClusterWriters:
 
     # --- decisions in -------------------------------------------------------------------------------------------------
 
-    def decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
+    def decode(self, record: ConsumerRecord) -> Decision | None:
         """Decode a record; None if its cluster is not served here or the record cannot be read."""
         cluster = cluster_of(record.headers)
         if cluster and cluster not in self._workers:
             return None
         try:
-            value = record.value or b""
-            return decode(value, ShortDecision) if is_short(record.headers) else decode(value, Decision)
+            return decode(record.value or b"", Decision)
         except WireError as error:
             self._metrics.decisions.labels("unreadable").inc()
             where = f"{record.topic}-{record.partition}@{record.offset}"
             log.error("not a decision record", extra={"position": where, "error": str(error)})
             return None
 
-    def take(self, decision: Decision | ShortDecision, position: Position) -> None:
+    def take(self, decision: Decision, position: Position) -> None:
         """Take a decision in. `position.partition` is what `seq` counts in."""
-        if isinstance(decision, ShortDecision):
-            self._take_short(decision, position)
-        elif decision.cluster in self._workers:
+        if decision.cluster in self._workers:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
                 self._done_all(self.forget({position.partition}))
-            shown = self._full.take(decision, position.partition, self._clock())
-            self._accept(self._workers[decision.cluster], decision, shown, position)
+            self._accept(self._workers[decision.cluster], decision, position)
 
     def read(self, *, more: bool) -> None:
         """Note that decisions were read, and whether more of them wait: statuses and Events wait for these."""
         self._scales_first.read(more=more)
-
-    def learn(self, decision: Decision, partition: int) -> None:
-        """Remember a full record, which short ones repeat, without carrying it out."""
-        if decision.cluster in self._workers:
-            self._full.take(decision, partition, self._clock())
 
     def forget(self, partitions: set[int]) -> list[Position]:
         """Give up what waits of these partitions; return the positions of the writes that had not begun."""
@@ -321,22 +312,13 @@ class ClusterWriters:
             if (worker := self._workers.get(wanted.decision.cluster)) is not None
             and worker.writes.take_back(wanted.decision.id) is not None
         ]
-        self._full.forget(partitions)
+        self._news.forget(partitions)
         for worker in self._workers.values():
             for shown in worker.take_delayed(partitions):
                 self._queue_status(worker, shown, status=False)
         return lost
 
-    def _take_short(self, short: ShortDecision, position: Position) -> None:
-        """Show what a short record, which never wants replicas, shows; the next one makes up for a lost one."""
-        shown = self._full.repeated(short)
-        worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
-        if shown is not None and worker is not None:
-            self._show(worker, shown, short, position, every_ms=self._status_every_ms(shown.hpa.cluster))
-
-    def _accept(
-        self, worker: _ClusterWorker, decision: Decision, shown: ShownDecision | None, position: Position
-    ) -> None:
+    def _accept(self, worker: _ClusterWorker, decision: Decision, position: Position) -> None:
         wanted, replaced = self._inbox.offer(decision, position)
         for old in replaced:
             # One that is being carried out checks `is_newest` itself before it writes.
@@ -349,30 +331,22 @@ class ClusterWriters:
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if shown is not None:
+        if (shown := shown_decision(decision)) is not None:
             self._show(worker, shown, decision, position)
 
-    def _show(
-        self,
-        worker: _ClusterWorker,
-        shown: ShownDecision,
-        decision: Decision | ShortDecision,
-        position: Position,
-        *,
-        every_ms: int = 0,
-    ) -> None:
-        """Queue the status and the Events of a record; where it comes late, keep its Events for the next status.
+    def _show(self, worker: _ClusterWorker, shown: ShownDecision, decision: Decision, position: Position) -> None:
+        """Queue the status and the Events of a decision; where it comes late, keep its Events for the next status.
 
-        Args:
-            every_ms: how often the status is written (0: with each record).
+        One that shows only other values of metrics is not waited for: the next one makes up for a lost one.
         """
         now_ms = self._clock()
         is_late = now_ms - (time_ms(decision.time) or now_ms) > LATE_MS
+        is_news = self._news.is_news(decision, shown.hpa, position.partition, now_ms)
+        every_ms = 0 if is_news else self._status_every_ms(shown.hpa.cluster)
         every_ms = max(every_ms, LATE_STATUS_MS if is_late else 0)
         is_due = worker.status_writer.is_due(shown.hpa, every_ms, is_late=is_late)
         if (is_due and shown.has_status) or (shown.has_events and (is_due or not is_late)):
-            full = position if isinstance(decision, Decision) else None
-            self._queue_status(worker, shown, full, status=is_due)
+            self._queue_status(worker, shown, position if is_news else None, status=is_due)
         elif is_late:
             self._metrics.decisions.labels("late").inc()
             if shown.has_events:

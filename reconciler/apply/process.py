@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -21,7 +21,7 @@ from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, FleetConfig, JoinedCluster, Members
-from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
+from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writeplan import guards_of
 from runtime import ending, kafkaclients
 from runtime.driver import EndingConsumer, stop_soon
@@ -29,7 +29,7 @@ from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.process import FreeMemory, PartHealth
 from runtime.records import Publisher, follow_topic
-from schemas.decisions import Decision, is_short
+from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.inforce import InForce, report_every_ms
 from schemas.observed import Serving
@@ -124,7 +124,6 @@ class Reconciler:
         self._new_from: dict[int, int] = {}
         """Partition → its end when it was assigned: who had it before has read no further."""
         self._served: dict[str, JoinedCluster] = {}
-        self._learning: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
@@ -161,7 +160,7 @@ class Reconciler:
                 await self._read(consumer, stop)
                 await self._finish()
                 await self._member.commit()
-                for task in [*tasks, *self._learning, *(task for each in self._served.values() for task in each.tasks)]:
+                for task in [*tasks, *(task for each in self._served.values() for task in each.tasks)]:
                     task.cancel()
         finally:
             for each in self._served.values():
@@ -329,37 +328,8 @@ class Reconciler:
         """Begin where the group has committed, or a little before the end."""
         begins = {partition: await begin_of(self._consumer, partition) for partition in partitions}
         if begins:
-            self._begin_learning(begins)
             ends = await kafkaclients.ends_of(self._consumer, begins)
             self._new_from |= {partition.partition: end for partition, end in ends.items()}
-
-    def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
-        learning = self._learn(ends)
-        try:
-            task = self._group.create_task(learning)
-            self._learning.add(task)
-            task.add_done_callback(self._learning.discard)
-        except RuntimeError:
-            # The rebalance comes while the process ends: its tasks are over, and the next owner reads by itself.
-            learning.close()
-
-    async def _learn(self, ends: dict[TopicPartition, int]) -> None:
-        """Read the full records before these offsets, which the short ones after them repeat."""
-        assignments = {partition: self._assignments[partition.partition] for partition in ends}
-        try:
-            since_ms = self._config.clock() - LEARN_BACK_MS
-            async with aclosing(
-                kafkaclients.look_back(self._config.kafka, ends, since_ms, LEARN_BACK_RECORDS)
-            ) as records:
-                async for partition, record in records:
-                    if assignments[partition] != self._assignments[partition.partition]:
-                        continue
-                    decision = None if is_short(record.headers) else self._writers.decode(record)
-                    if isinstance(decision, Decision):
-                        self._writers.learn(decision, partition.partition)
-        except KafkaError as error:
-            # Statuses are shown from the next full records on, ten minutes later at the latest.
-            log.warning("earlier decisions could not be read", extra={"error": repr(error)})
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Give up the work that waits of these partitions: their new owner reads it again."""

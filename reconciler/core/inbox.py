@@ -5,27 +5,20 @@ shown of each HPA, and the offsets of a partition whose work has ended.
 import zlib
 from collections.abc import Iterable
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
 from reconciler.core.statusplan import wants_events, wants_status
 from schemas.codec import decode, encode
-from schemas.decisions import Decision, InputPosition, ShortDecision, expand
+from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 
-KEPT_MS = 1_800_000
-"""A full record that no later one replaced is forgotten after this time: the decider writes one every 10 minutes for
-each HPA that is still evaluated.
-"""
-LEARN_BACK_MS = 660_000
-"""How far back a process that starts reads for the full records that short ones repeat, and for snapshots, which come
-more often.
-"""
-LEARN_BACK_RECORDS = 2_000
-"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
+NEWS_EVERY_MS = 600_000
+"""A decision that shows nothing new is taken for news once in this time: somebody else may have changed the status."""
+KEPT_MS = 3 * NEWS_EVERY_MS
+"""What an HPA shows is forgotten after this time without news: it is not evaluated any more."""
 _NOWHERE = InputPosition(partition=0, offset=0, hash="")
-_NONE: list[int | None] = []
 
 
 _TYPICAL = (
@@ -67,97 +60,88 @@ class ShownDecision(Struct, frozen=True, gc=False):
     """A decision as it waits for its turn, without what only explains it: compressed JSON, which takes a twentieth of
     the memory of its objects.
 
-    `full`: the full record, or the one that `short` repeats (None: it is a full one). `has_status`, `has_events`:
-    whether its status, and its Events, are fleethpa's to write.
+    `has_status`, `has_events`: whether its status, and its Events, are fleethpa's to write.
     """
 
     hpa: HpaId
     has_status: bool
     has_events: bool
-    full: bytes
-    short: ShortDecision | None = None
+    packed: bytes
 
     def whole(self) -> Decision:
         """The decision with all that its status and Events show."""
-        full = decode(zlib.decompressobj(_WINDOW_BITS, _TYPICAL).decompress(self.full), Decision)
-        return full if self.short is None else expand(self.short, full)
+        return decode(zlib.decompressobj(_WINDOW_BITS, _TYPICAL).decompress(self.packed), Decision)
 
 
-def shown_decision(decision: Decision, hpa: HpaId | None = None) -> ShownDecision | None:
-    """What a full record shows; None: nothing. `hpa`: its id, where that is kept already."""
+def shown_decision(decision: Decision) -> ShownDecision | None:
+    """What a decision shows; None: nothing."""
     has_status, has_events = wants_status(decision), wants_events(decision)
     if not (has_status or has_events):
         return None
-    hpa = hpa or HpaId(intern(decision.cluster), intern(decision.namespace), decision.name)
+    hpa = HpaId(intern(decision.cluster), intern(decision.namespace), decision.name)
     return ShownDecision(hpa, has_status, has_events, _compressed(encode(_without_explanation(decision))))
 
 
-class _Kept(Struct, frozen=True, gc=False):
-    seq: int
-    partition: int
-    taken_ms: int
-    shown: ShownDecision
-
-
-class FullRecords:
-    """Full records by id, one per HPA; those that show nothing are not kept."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
-        self._newest: dict[HpaId, str] = {}
-
-    def take(self, decision: Decision, partition: int, now_ms: int) -> ShownDecision | None:
-        """Remember a full record that short ones may repeat, unless a later one of its HPA is known.
-
-        Returns what the record shows, if it shows anything.
-        """
-        hpa = HpaId(decision.cluster, decision.namespace, decision.name)
-        known = self._kept.get(self._newest.get(hpa, ""))
-        shown = shown_decision(decision, None if known is None else known.shown.hpa)
-        if decision.kind != "evaluation" or decision.wants is not None:
-            return shown
-        if known is not None:
-            if known.partition == partition and known.seq >= decision.seq:
-                return shown
-            self._drop(self._newest[hpa])
-        if shown is not None:
-            self._newest[shown.hpa] = decision.id
-            self._kept[decision.id] = _Kept(decision.seq, partition, now_ms, shown)
-        self._forget_old(now_ms)
-        return shown
-
-    def repeated(self, short: ShortDecision) -> ShownDecision | None:
-        """What a short record shows; None where the record that it repeats is not known, or shows nothing."""
-        kept = self._kept.get(short.same_as)
-        if kept is None:
-            return None
-        shown, own = kept.shown, structs.replace(short, prev="", input=_NOWHERE, newest=_NONE)
-        return ShownDecision(shown.hpa, shown.has_status, shown.has_events, shown.full, own)
-
-    def forget(self, partitions: set[int]) -> None:
-        """Forget the records of these partitions of the decisions topic."""
-        for id_ in [id_ for id_, kept in self._kept.items() if kept.partition in partitions]:
-            self._drop(id_)
-
-    def _forget_old(self, now_ms: int) -> None:
-        # The oldest come first: a record that replaces another is put at the end.
-        while self._kept:
-            oldest = next(iter(self._kept))
-            if now_ms - self._kept[oldest].taken_ms <= KEPT_MS:
-                return
-            self._drop(oldest)
-
-    def _drop(self, id_: str) -> None:
-        self._newest.pop(self._kept.pop(id_).shown.hpa, None)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
 def _without_explanation(decision: Decision) -> Decision:
-    """Leave out what only explains a decision, and what each short record has of its own."""
+    """Leave out what only explains a decision."""
     own = structs.replace(decision, prev="", input=_NOWHERE)
     return structs.replace(own, steps=[], constraints_applied=[], observed={}, labels={}, error="", spec_hash="")
+
+
+class _Told(NamedTuple):
+    partition: int
+    since_ms: int
+    told: int
+
+
+class News:
+    """Knows of each HPA what its decisions show but for the values of metrics, and so which decision shows more."""
+
+    def __init__(self) -> None:
+        self._told: dict[HpaId, _Told] = {}
+
+    def is_news(self, decision: Decision, hpa: HpaId, partition: int, now_ms: int) -> bool:
+        """Whether a decision that shows something shows more than other values of metrics than the one before.
+
+        `partition`: in which it was read.
+        """
+        told = _told(decision)
+        before = self._told.get(hpa, _Told(partition, now_ms - NEWS_EVERY_MS, told))
+        if (before.partition, before.told) == (partition, told) and now_ms - before.since_ms < NEWS_EVERY_MS:
+            return False
+        self._told.pop(hpa, None)  # so that the oldest come first
+        self._told[hpa] = _Told(partition, now_ms, told)
+        self._forget_old(now_ms)
+        return True
+
+    def forget(self, partitions: set[int]) -> None:
+        """Forget what was read in these partitions."""
+        self._told = {hpa: each for hpa, each in self._told.items() if each.partition not in partitions}
+
+    def _forget_old(self, now_ms: int) -> None:
+        while self._told:
+            oldest = next(iter(self._told))
+            if now_ms - self._told[oldest].since_ms <= KEPT_MS:
+                return
+            del self._told[oldest]
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+
+def _told(decision: Decision) -> int:
+    """A hash of what a decision shows but for the values of metrics."""
+    status = decision.status or {}
+    metrics = [_without_values(each) for each in status.get("currentMetrics") or ()]
+    shown = {**status, "currentMetrics": metrics}
+    return hash(encode((decision.uid, shown, decision.events)))
+
+
+def _without_values(metric: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: {name: part for name, part in each.items() if name != "current"} if isinstance(each, dict) else each
+        for key, each in metric.items()
+    }
 
 
 class TargetKey(NamedTuple):
@@ -216,7 +200,7 @@ class Inbox:
         self._newest: dict[TargetKey, tuple[int, WantedWrite | None]] = {}
 
     def offer(self, decision: Decision, position: Position) -> tuple[WantedWrite | None, list[WantedWrite]]:
-        """Take a full record in; return the wanted write to carry out and those that it replaces.
+        """Take a decision in; return the wanted write to carry out and those that it replaces.
 
         A newer evaluation that wants nothing replaces an older wanted write, too; a completion ends its own.
         """

@@ -2,14 +2,14 @@
 makes of it. No I/O.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from reconciler.core.statusplan import wants_events, wants_status
 from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision
 from schemas.entries import VERSION
 from schemas.fitting import over_limits, split
 from schemas.inforce import InForce
@@ -74,38 +74,10 @@ class KnowledgeFold:
 
 
 def is_order(decision: Decision) -> bool:
-    """Whether an agent needs a full record: it may ask for something, or end what an earlier one asked for."""
+    """Whether an agent needs a decision: it may ask for something, or end what an earlier one asked for."""
     may_ask = decision.mode == "enforce" or decision.kind == "completion"
     # Of a central HPA also that it is no longer enforced: the stand-in of the cluster must not keep it.
     return may_ask or decision.origin == "central" or wants_status(decision) or wants_events(decision)
-
-
-class ShortFilter:
-    """Which short records are worth copying: those that repeat a full one which is shown in the cluster."""
-
-    def __init__(self) -> None:
-        self._shown: dict[HpaId, tuple[str, bool]] = {}
-        self._hpa_of: dict[str, HpaId] = {}
-
-    def take(self, decision: Decision) -> None:
-        """Note a full record that short ones may repeat."""
-        if decision.kind != "evaluation":
-            return
-        hpa = HpaId(decision.cluster, decision.namespace, decision.name)
-        if (before := self._shown.get(hpa)) is not None:
-            self._hpa_of.pop(before[0], None)
-        self._shown[hpa] = decision.id, wants_status(decision) or wants_events(decision)
-        self._hpa_of[decision.id] = hpa
-
-    def is_order(self, short: ShortDecision) -> bool:
-        """Whether to copy a short record; one that repeats an unknown record is copied, to be safe."""
-        hpa = self._hpa_of.get(short.same_as)
-        return hpa is None or self._shown[hpa][1]
-
-    def forget(self, clusters: Collection[str]) -> None:
-        """Forget all HPAs but those of these clusters."""
-        for hpa in [hpa for hpa in self._shown if hpa.cluster not in clusters]:
-            del self._hpa_of[self._shown.pop(hpa)[0]]
 
 
 class FleetKnowledge:

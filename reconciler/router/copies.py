@@ -5,7 +5,7 @@ acknowledged, or its agent is late and the copy waits.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from reconciler.core.knowledge import ShortFilter, is_order
+from reconciler.core.knowledge import is_order
 from runtime.log import Clock
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
+from schemas.decisions import Decision, cluster_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class WantedRecords:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._shorts = clock, ShortFilter()
+        self._clock = clock
         self._copied_ms: dict[tuple[str, int], int] = {}
 
     def take(self, record: ConsumerRecord) -> bool:
@@ -71,20 +71,12 @@ class WantedRecords:
         self._copied_ms[where] = now_ms
         return True
 
-    def forget(self, clusters: Collection[str]) -> None:
-        """Forget all clusters but these."""
-        self._shorts.forget(clusters)
-
     def _is_order(self, record: ConsumerRecord) -> bool:
         try:
-            if is_short(record.headers):
-                return self._shorts.is_order(decode(record.value, ShortDecision))
-            decision = decode(record.value, Decision)
+            return is_order(decode(record.value, Decision))
         except WireError as error:
             log.error("not a decision record", extra={"offset": record.offset, "error": str(error)})
             return False
-        self._shorts.take(decision)
-        return is_order(decision)
 
 
 PATIENCE_S = 2.0

@@ -145,7 +145,6 @@ class Router:
                 self._late.drop(agent)
                 self.gone(agent)
                 self._snapshot_due_s.pop(agent.cluster, None)
-            self._wanted.forget(agents.keys())
             missing = [agent for cluster, agent in agents.items() if cluster not in self._ready]
             self._agents_changed.clear()
             for agent in missing:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.across.allotments import CapacityClaim, granted
-from streams.history.parallel import DecisionsTask, full_evaluation, read_decisions
+from streams.history.parallel import DecisionsTask, read_decisions, seen_evaluation
 
 
 class WantedReplicas(NamedTuple):
@@ -28,13 +28,13 @@ class WantedReplicas(NamedTuple):
 async def wanted_replicas(task: DecisionsTask) -> tuple[list[WantedReplicas], int]:
     """Read the changes of what HPAs had and wanted in a partition; give them and the number of decisions read.
 
-    A short record repeats the one before it. A decision for which the scale was not known changes nothing.
+    A decision for which the scale was not known changes nothing.
     """
     found: list[WantedReplicas] = []
     last: dict[str, tuple[int, int]] = {}
 
     def take(value: bytes) -> None:
-        seen = full_evaluation(value)
+        seen = seen_evaluation(value)
         if seen is None or seen.observed.spec_replicas is None:
             return
         now = seen.current_replicas, seen.final_desired_replicas

@@ -21,10 +21,10 @@ from importlib.metadata import version
 from operator import add
 from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of, is_short_held, uid_of, with_tolerance
+from schemas.decisions import ENGINE, Decision, cluster_of
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
@@ -56,7 +56,6 @@ class EvaluationResult(Struct, frozen=True, gc=False):
 
 
 _SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
-_UNKNOWN = (EvaluationResult(), -1)
 
 
 class LagHistogram(Histogram):  # the package has no call for several observations
@@ -73,7 +72,7 @@ class LagHistogram(Histogram):  # the package has no call for several observatio
 
 
 class Results:
-    """Counts decisions, once per take. A short record counts as the full one that it repeats, if that was made here."""
+    """Counts decisions, once per take."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
@@ -91,28 +90,17 @@ class Results:
             buckets=LAG_SECONDS,
             registry=registry,
         )
-        self._full: dict[str, tuple[EvaluationResult, int]] = {}
-        """uid of an HPA -> the result of its newest full record, and its `currentReplicas`."""
-        self._results: dict[EvaluationResult, EvaluationResult] = {}
 
     def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
         """Count the decisions that were published now (Unix seconds); gives how many there were of each kind."""
         results: Counted[tuple[str, EvaluationResult]] = Counted()
         newest: Counted[int] = Counted()
         for decision in decisions:
-            body, uid = decision.body, uid_of(decision.id)
-            if isinstance(body, ShortDecision):
-                full, replicas = self._full.get(uid, _UNKNOWN)
-                results["short", _of_short(full, is_short_held(body, replicas))] += 1
-                newest[max(filter(None, body.newest), default=0)] += 1
-            elif body.kind == "completion":
-                results["completion", _result(body)] += 1
+            body = decision.body
+            results[body.kind, _result(body)] += 1
+            if body.kind == "completion":
                 self._writes.labels(cluster_of(decision.headers), body.outcome["result"]).inc()
             else:
-                result = _result(body)
-                # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
-                self._full[uid] = self._results.setdefault(result, result), body.current_replicas
-                results["full", result] += 1
                 newest[max(filter(None, [metric.newest for metric in body.metrics]), default=0)] += 1
         kinds: Counted[str] = Counted()
         for (kind, result), count in results.items():
@@ -123,25 +111,11 @@ class Results:
         self._lag.observe_all([(max(0.0, now_s - newest_ms / 1000), count) for newest_ms, count in newest.items()])
         return kinds
 
-    def forget_others(self, owned: Iterable[OwnedPartition]) -> None:
-        """Forget HPAs that are not, or no longer, in these partitions; only once they may be most of those known."""
-        states = [one.partition.state for one in owned]
-        if len(self._full) > 2 * sum([len(state.hpas) for state in states]):
-            uids = {hpa.row.uid for state in states for hpa in state.hpas.values()}
-            self._full = {uid: known for uid, known in self._full.items() if uid in uids}
-
 
 def _result(body: Decision) -> EvaluationResult:
     # The selector of a metric says little, is long, and would make a series of its own.
     reason = _SELECTOR.sub("", body.reason)
     return EvaluationResult(ACTIONS.get(body.direction, "none"), reason, ",".join(body.constraints_applied), body.mode)
-
-
-@lru_cache(maxsize=1024)
-def _of_short(full: EvaluationResult, is_held: bool) -> EvaluationResult:
-    """Give the result of a short record from that of the full one; `is_held`: by the tolerance."""
-    limits = with_tolerance(filter(None, full.limited_by.split(",")), is_held)
-    return structs.replace(full, limited_by=",".join(limits))
 
 
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -210,9 +184,9 @@ class Metrics:
     def decided(self, decisions: Sequence[DecisionRecord]) -> None:
         """Count the decisions that were published at once."""
         kinds = self.results.count(decisions, time.time())
-        self.evaluations.inc(kinds["full"] + kinds["short"])
+        self.evaluations.inc(kinds["evaluation"])
         for decision in decisions:
-            if isinstance(decision.body, Decision) and (change := decision.body.observed.get("change")):
+            if change := decision.body.observed.get("change"):
                 self.changes.labels(change["by"]).inc()
 
     def checkpointed(self, seconds: float, row_bytes: int) -> None:
@@ -232,7 +206,6 @@ class Metrics:
     def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
         """Show how far each owned partition is."""
         self.owned.set(len(owned))
-        self.results.forget_others(owned.values())
         # Counted when somebody asks: it walks all HPAs.
         self.fights.set_function(lambda: sum(_fights(one.partition) for one in list(owned.values())))
         self.lag.clear()

@@ -249,17 +249,16 @@ def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
 
 
 def continue_chain(partition: Partition, tail: Tail) -> None:
-    """Let the next decision follow the newest published one, and be a full record for every HPA.
+    """Let the next decision follow the newest published one.
 
     A write that only the rebuilding fold decided was never published: it is not made, and no outcome of it comes.
     """
     row = partition.state.row
     row.seq, row.prev = tail.newest
     for hpa in partition.state.hpas.values():
-        hpa.row.full_decision = ""
         if hpa.row.pending is not None and hpa.row.pending.decision not in tail.ids:
             hpa.row.pending = None
-        hpa.dirty = True
+            hpa.dirty = True
 
 
 async def _mark_restart(number: int, first: int, producer: AIOKafkaProducer) -> int:

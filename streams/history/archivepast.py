@@ -36,7 +36,6 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import HpaSieve
 from streams.history.replay import RecordedDecisions
 from streams.state.partition import Partition, stored_row
-from streams.state.records import FULL_EVERY_MS
 
 _POLL_S = 0.5
 _STRETCH = 1_000
@@ -239,13 +238,13 @@ class Bundled(NamedTuple):
 async def write_bundle(past: Past, number: int, since_ms: int, until_ms: int, root: Path) -> Bundled:
     """Write what a log partition recorded from one log time to before another as an archive.
 
-    It begins as much earlier as a short decision may repeat a full one, or where the source does.
+    It begins with the state as of `since_ms`, or where the source does.
 
     Raises:
         OverLimitError: it would be too large.
         ArchiveError: the source is damaged, or its decider has not come as far as its log.
     """
-    rows = await _rows_before(past, number, since_ms - FULL_EVERY_MS)
+    rows = await _rows_before(past, number, since_ms)
     begin = Partition.restore(number, rows)
     archiver = Archiver(root, await past.partitions(), _WHOLE)
     try:

@@ -188,7 +188,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
     number = recorded.partition
     stored = await past.checkpoint(number, below=offset)
     row = stored_row(number, stored)
-    decisions = recorded.head.seq - row.seq
+    decisions = recorded.decision.seq - row.seq
     if decisions > FEW:
         if most is not None and offset - row.offset > most:
             raise FarStateError(f"{offset - row.offset} log records would have to be folded for it")

@@ -106,7 +106,6 @@ def _counting(counts: Any) -> Any:
 LAG_MS = 3_600_000
 """The decider may publish a decision this much later than its log time."""
 _BREATH = 5_000
-_HEAD_BYTES = 512
 
 
 class _SeenScale(Struct, frozen=True, rename="camel"):
@@ -134,10 +133,8 @@ class SeenDecision(Struct, rename="camel"):
 _DECISION = msgspec.json.Decoder(SeenDecision)
 
 
-def full_evaluation(value: bytes) -> SeenDecision | None:
-    """Read the full record of an evaluation; None: it is a completion, or a short record, which repeats a full one."""
-    if value.find(b'"sameAs":', 0, _HEAD_BYTES) >= 0:
-        return None
+def seen_evaluation(value: bytes) -> SeenDecision | None:
+    """Read the record of an evaluation; None: it is a completion."""
     seen = _DECISION.decode(value)
     return seen if seen.kind == "evaluation" else None
 

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
-from streams.history.recorded import DecisionWindow, Expander, HpaSieve, NewestEvaluations, Recorded, expanded
+from streams.history.recorded import (
+    DecisionSequence,
+    DecisionWindow,
+    HpaSieve,
+    NewestEvaluations,
+    Recorded,
+    in_sequence,
+)
 from streams.state.partition import Partition
-from streams.state.records import FULL_EVERY_MS, print_time
+from streams.state.records import print_time
 from streams.state.rowcodec import merge_rows, partition_key
 
+NEAR_MS = 60_000
 BEYOND_MS = 15 * 60_000
-"""How far the times of the decisions topic are taken to be from log time at first."""
+"""How far the times of the decisions topic are taken to be from log time at first, and if that does not reach."""
 AHEAD_MS = 10_000
 """How far the present is folded beyond the last that the decider did: it ticks once a second. That is less than the
 time in which a write has to end, so that nothing is concluded from outcomes which it has not asked for."""
@@ -309,15 +317,15 @@ class Past(ABC):
         return dict(zip(numbers, found, strict=True))
 
     async def _tail(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
-        def reached(_: Expander, decisions: list[Recorded]) -> bool:
+        def reached(decisions: list[Recorded]) -> bool:
             kept = _until(decisions, upto_ms)
             return bool(kept or not decisions) and enough(number, kept)
 
         beyond = None if upto_ms is None else upto_ms + BEYOND_MS
-        _, decisions = await self._read_back(number, reached, beyond)
+        decisions = await self._read_back(number, reached, beyond)
         if upto_ms is not None and (not decisions or decisions[-1].time_ms <= upto_ms):
             # It is the end, or the decider lagged: the topic's times are later than the decisions' own.
-            _, decisions = await self._read_back(number, reached, None)
+            decisions = await self._read_back(number, reached, None)
         return _until(decisions, upto_ms)
 
     async def newest_evaluations(self, uids: Mapping[int, Collection[str]], since_ms: int) -> dict[str, Recorded]:
@@ -341,25 +349,20 @@ class Past(ABC):
         return search.found
 
     async def _read_back(
-        self, number: int, enough: Callable[[Expander, list[Recorded]], bool], upto_ms: int | None
-    ) -> tuple[Expander, list[Recorded]]:
-        """Read decisions backwards until they are enough, or to the oldest kept.
-
-        `enough` is asked of the stretch that ends with the newest and in which no decision is missing.
-        """
+        self, number: int, enough: Callable[[list[Recorded]], bool], upto_ms: int | None
+    ) -> list[Recorded]:
+        """Read decisions backwards until they are enough, or to the oldest kept."""
         parts: list[list[ArchivedRecord]] = []
         due = 1
         async with aclosing(self.backwards(DECISIONS, number, upto_ms)) as stretches:
             async for part in stretches:
                 parts.append(part)
-                # Looked at whenever there is twice as much: a long past is not expanded once for each stretch.
+                # Looked at whenever there is twice as much: a long past is not decoded once for each stretch.
                 if sum(map(len, parts)) >= due:
-                    expander, decisions = _expanded(number, parts)
-                    whole = [each for each in decisions if each.offset >= expander.whole_from]
-                    if (whole or not expander.lacking) and enough(expander, whole):
-                        return expander, whole
+                    if enough(decisions := _in_sequence(number, parts)):
+                        return decisions
                     due = 2 * sum(map(len, parts))
-        return _expanded(number, parts)
+        return _in_sequence(number, parts)
 
     async def decisions(
         self,
@@ -390,10 +393,9 @@ class Past(ABC):
         """Return where to read what `decisions` gives: the next one only where the one before is not whole."""
         firsts = [0]
         if since_ms is not None:
-            # A short decision repeats a full one that is less than FULL_EVERY_MS older. Where that does not reach, as
-            # the topic's times are behind the log's, more is read, then everything.
-            firsts = [await self.offset_at(DECISIONS, number, since_ms - ms) for ms in (FULL_EVERY_MS, BEYOND_MS)] + [0]
-        return [DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted)) for first in firsts]
+            # Where that does not reach, as the topic's times are behind the log's, more is read, then everything.
+            firsts = [await self.offset_at(DECISIONS, number, since_ms - ms) for ms in (NEAR_MS, BEYOND_MS)] + [0]
+        return [DecisionWindow(number, first, since_ms or 0, until_ms, wanted) for first in firsts]
 
     async def newer(self, window: DecisionWindow, *, checked: bool = True) -> AsyncGenerator[list[Recorded], None]:
         """Return those of the records that the window has not seen yet and takes.
@@ -410,13 +412,16 @@ class Past(ABC):
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """Give decisions from now on, as they are made."""
-        expanders: dict[int, Expander] = {}
+        sequences: dict[int, DecisionSequence] = {}
         for number in range(await self.partitions()):
-            expanders[number], _ = await self._read_back(number, _reaches_every_full_one, None)
-        positions = {number: expander.position for number, expander in expanders.items()}
+            sequences[number] = DecisionSequence()
+            async with aclosing(self.backwards(DECISIONS, number)) as stretches:
+                for record in await anext(stretches, []):
+                    sequences[number].take(number, record.offset, record.value)
+        positions = {number: sequence.position for number, sequence in sequences.items()}
         async with aclosing(self.arriving(positions)) as records:
             async for number, record in records:
-                taken = expanders[number].take(number, record.offset, record.value)
+                taken = sequences[number].take(number, record.offset, record.value)
                 if taken is not None:
                     yield taken
 
@@ -427,18 +432,8 @@ def _decided_until_ms(partition: Partition, begun_ms: int) -> int:
     return max(begun_ms, ticked_ms) + AHEAD_MS if ticked_ms else begun_ms + TICKLESS_MS
 
 
-def _reaches_every_full_one(expander: Expander, decisions: list[Recorded]) -> bool:
-    """Whether a stretch holds every full decision that a later short one may repeat, of whichever HPA.
-
-    A short decision repeats one that is at most `FULL_EVERY_MS` older.
-    """
-    if not decisions or not expander.can_go_on:
-        return False
-    return decisions[-1].time_ms - decisions[0].time_ms >= FULL_EVERY_MS
-
-
-def _expanded(number: int, newest_first: list[list[ArchivedRecord]]) -> tuple[Expander, list[Recorded]]:
-    return expanded(number, ((r.offset, r.value) for part in reversed(newest_first) for r in part))
+def _in_sequence(number: int, newest_first: list[list[ArchivedRecord]]) -> list[Recorded]:
+    return in_sequence(number, ((r.offset, r.value) for part in reversed(newest_first) for r in part))
 
 
 def _until(decisions: list[Recorded], upto_ms: int | None) -> list[Recorded]:

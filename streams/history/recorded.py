@@ -1,144 +1,45 @@
-"""Decision records as the topic or an archive holds them: decoded, each once, short ones expanded to whole ones."""
+"""Decision records as the topic or an archive holds them: decoded, and each once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Annotated, Final, Literal
-
-import msgspec
+from dataclasses import dataclass
+from typing import Final
 
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined, uid_of
+from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import ArchivedRecord
 
-_FULL_KEPT: Final = 4
-_HPAS_KEPT: Final = 65_536
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
-
-class RecordHead(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What a record is, short or full, and nothing more. A short one does not name its HPA."""
-
-    id: str
-    seq: int
-    time: Annotated[datetime, msgspec.Meta(tz=True)]
-    same_as: str = ""
-    kind: Literal["evaluation", "completion"] = "evaluation"
-    completes: str = ""
-    cluster: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    @property
-    def time_ms(self) -> int:
-        """Log time. The record's time on the topic is another: the decider may lag hours behind."""
-        return (self.time - _EPOCH) // _MILLISECOND
-
-
-def head_of(partition: int, offset: int, value: bytes) -> RecordHead:
-    """Read the head of a record. Raises WireError: it is no decision; the text names partition and offset."""
-    try:
-        return _HEADS.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(partition, offset, error) from error
-
-
-_HEADS: Final = msgspec.json.Decoder(RecordHead)
-
-
+@dataclass(frozen=True, slots=True)
 class Recorded:
-    """A decision record and its place. It is decoded when, and as far as, it is asked for.
+    """A decision and the place of its record."""
 
-    Args:
-        full: the full record that a short one repeats; None: it is a full one itself.
-    """
-
-    __slots__ = ("_decision", "_outline", "full", "head", "offset", "partition", "time_ms", "value")
-
-    def __init__(
-        self, head: RecordHead, partition: int, offset: int, value: bytes, full: Recorded | None = None
-    ) -> None:
-        self.head, self.partition, self.offset, self.value, self.full = head, partition, offset, value, full
-        self.time_ms: Final = head.time_ms
-        """Log time of the decision."""
-        self._decision: Decision | None = None
-        self._outline: DecisionOutline | None = None
-
-    @property
-    def short(self) -> bool:
-        """Whether it repeats an earlier full record and was expanded."""
-        return self.full is not None
+    decision: Decision
+    partition: int
+    offset: int
+    value: bytes
+    """The record, of which `decision` is what it says."""
+    time_ms: int
+    """Log time of the decision. The record's time on the topic is another: the decider may lag hours behind."""
 
     @property
     def hpa(self) -> HpaId:
-        head = self.head if self.full is None else self.full.head
-        return HpaId(head.cluster, head.namespace, head.name)
-
-    @property
-    def decision(self) -> Decision:
-        """The whole decision. Raises WireError: the record is no decision; the text names partition and offset."""
-        if self._decision is None:
-            self._decision = self._decoded()
-        return self._decision
-
-    def _decoded(self) -> Decision:
-        try:
-            if self.full is None:
-                return decode(self.value, Decision)
-            return expand(decode(self.value, ShortDecision), self.full.decision)
-        except WireError as error:
-            raise _unreadable(self.partition, self.offset, error) from error
-
-    @property
-    def outline(self) -> DecisionOutline:
-        """The part of the decision that charts and timelines show, in a third of the time; raises as `decision`."""
-        if self._outline is None:
-            self._outline = self._outlined()
-        return self._outline
-
-    @property
-    def facts(self) -> DecisionOutline:
-        """The outline but for `id`, `metrics` and the tolerance among the constraints, which are those of the full
-        record that a short one repeats.
-        """
-        return self.outline if self.full is None else self.full.outline
-
-    def _outlined(self) -> DecisionOutline:
-        try:
-            if self.full is None:
-                return _OUTLINES.decode(self.value)
-            return outlined(_SHORT_OUTLINES.decode(self.value), self.full.outline)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _unreadable(self.partition, self.offset, error) from error
-
-    def explained_by(self, decision: Decision) -> Recorded:
-        """Return the same record with another decision in the place of the one that its bytes hold."""
-        made = Recorded(self.head, self.partition, self.offset, self.value, self.full)
-        made._decision = decision
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recorded) and self._compared() == other._compared()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _compared(self) -> tuple[int, int, bytes, Decision]:
-        return self.partition, self.offset, self.value, self.decision
+        return HpaId(self.decision.cluster, self.decision.namespace, self.decision.name)
 
 
-_OUTLINES: Final = msgspec.json.Decoder(DecisionOutline)
-_SHORT_OUTLINES: Final = msgspec.json.Decoder(ShortOutline)
-
-
-def _uid_of(head: RecordHead, partition: int, offset: int) -> str:
+def recorded_at(partition: int, offset: int, value: bytes) -> Recorded:
+    """Decode a record. Raises WireError: it is no decision; the text names partition and offset."""
     try:
-        return uid_of(head.id)
+        decision = decode(value, Decision)
+        uid_of(decision.id)
+        return Recorded(decision, partition, offset, value, parse_time_ms(decision.time))
     except IndexError as error:
-        raise _unreadable(partition, offset, f"{head.id!r} is not a decision id") from error
+        raise _unreadable(partition, offset, f"{decision.id!r} is not a decision id") from error
+    except ValueError as error:  # a WireError is one
+        raise _unreadable(partition, offset, error) from error
 
 
 def _unreadable(partition: int, offset: int, error: object) -> WireError:
@@ -150,157 +51,85 @@ _ID: Final = b'{"id":"'
 _IN_ID: Final = len(_ID)
 
 
-def _id_of(value: bytes) -> list[bytes]:
-    """The parts of a record's id, without decoding it; one part that is no uid: it begins in another way."""
-    return value[_IN_ID : value.find(b'"', _IN_ID)].split(b"-", 2) if value.startswith(_ID) else [b""]
-
-
 def place_of(partition: int, offset: int, value: bytes) -> tuple[int, bytes]:
-    """Log offset and uid of a record, at a tenth of the price of its head. Raises WireError: it is no decision."""
+    """Log offset and uid of a record, without decoding it. Raises WireError: it is no decision."""
     try:
-        _, log_offset, uid = _id_of(value)
+        parts = value[_IN_ID : value.find(b'"', _IN_ID)].split(b"-", 2) if value.startswith(_ID) else []
+        _, log_offset, uid = parts
         return int(log_offset), uid.removesuffix(b"-c")
     except ValueError as error:
         raise _unreadable(partition, offset, error) from error
 
 
-def _ends_of(uid: str) -> set[bytes]:
-    """How the ids of an HPA's decisions end: those of evaluations, and of what completes them."""
-    return {uid.encode(), f"{uid}-c".encode()}
+class DecisionSequence:
+    """Decodes the records of one partition, in order; a sequence number seen before is passed over.
 
-
-class Expander:
-    """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over.
-
-    `wanted`: of which HPAs; of the records of others only the head is decoded. None: of all.
+    `wanted`: of which HPAs; None: of all.
     """
 
     def __init__(self, wanted: Callable[[HpaId], bool] | None = None) -> None:
-        self._is_wanted = None if wanted is None else lru_cache(_HPAS_KEPT)(wanted)
-        self._unwanted: set[str] = set()
-        """Uids of HPAs whose decisions are passed over."""
-        self._passed: set[bytes] = set()
-        """The same as ids end with them."""
-        self._full: dict[str, Recorded] = {}
-        self._of_hpa: dict[HpaId, list[str]] = {}
-        """Ids of its newest full records: not by uid, which an HPA in a restored cluster may share."""
+        self._wanted = wanted
         self._seq = 0
         self.position = 0
         """Offset after the last record that was taken; 0: none was."""
-        self.lacking: list[str] = []
-        """Ids of full records that short ones repeat and that lie before the part read so far."""
-        self.whole_from = 0
-        """Offset from which on everything could be expanded so far."""
-        self._unknown: set[str] = set()
 
-    @property
-    def can_go_on(self) -> bool:
-        """Whether later records that repeat one of before can be expanded: of each HPA its newest full one is known."""
-        return not self._unknown
-
-    def passes_over(self, value: bytes) -> bool:
-        """Whether a record is known to be of an HPA that is not wanted, at a tenth of the price of reading its head."""
-        # As `_id_of`, in one expression: it is asked of every record of a partition.
-        return value.startswith(_ID) and value[_IN_ID : value.find(b'"', _IN_ID)].split(b"-", 2)[-1] in self._passed
-
-    def take(self, partition: int, offset: int, value: bytes, head: RecordHead | None = None) -> Recorded | None:
-        """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
-
-        `head`: of the record, if it has been read.
+    def take(self, partition: int, offset: int, value: bytes) -> Recorded | None:
+        """Return the decision of a record, or None for a repeated one and for one of an HPA that is not wanted.
 
         Raises WireError: the record is no decision; the text names partition and offset.
         """
-        if head is None:
-            head = head_of(partition, offset, value)
-        uid = _uid_of(head, partition, offset)
-        self.position = offset + 1
-        if (self._is_wanted is not None and not self._may_be_wanted(head, uid)) or head.seq <= self._seq:
+        return self.pick(recorded_at(partition, offset, value))
+
+    def pick(self, recorded: Recorded) -> Recorded | None:
+        """The same of a record that is decoded already."""
+        self.position = recorded.offset + 1
+        seq = recorded.decision.seq
+        if seq <= self._seq or (self._wanted is not None and not self._wanted(recorded.hpa)):
             return None
-        self._seq = head.seq
-        if not head.same_as:
-            recorded = Recorded(head, partition, offset, value)
-            self._remember(recorded, uid)
-            return recorded
-        full = self._full.get(head.same_as)
-        if full is None:
-            self.lacking.append(head.same_as)
-            self.whole_from = offset + 1
-            self._unknown.add(uid)
-            return None
-        return Recorded(head, partition, offset, value, full)
-
-    def _may_be_wanted(self, head: RecordHead, uid: str) -> bool:
-        """Whether a record is of a wanted HPA; a short one does not name it, but the full one that it repeats did."""
-        if head.same_as:
-            return uid not in self._unwanted
-        if self._is_wanted is None or self._is_wanted(HpaId(head.cluster, head.namespace, head.name)):
-            self._unwanted.discard(uid)
-            self._passed -= _ends_of(uid)
-            return True
-        self._unwanted.add(uid)
-        self._passed |= _ends_of(uid)
-        return False
-
-    def _remember(self, full: Recorded, uid: str) -> None:
-        self._unknown.discard(uid)
-        ids = self._of_hpa.setdefault(full.hpa, [])
-        if full.head.id not in self._full:
-            ids.append(full.head.id)
-        self._full[full.head.id] = full
-        if len(ids) > _FULL_KEPT:
-            self._full.pop(ids.pop(0), None)  # two HPAs of one uid may have had one record's id
+        self._seq = seq
+        return recorded
 
 
-def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:
-    """Expand a stretch of one partition; the expander says whether earlier records are needed to expand all of it."""
-    expander = Expander()
-    taken = [expander.take(partition, offset, value) for offset, value in records]
-    return expander, [recorded for recorded in taken if recorded]
+def in_sequence(partition: int, records: Iterable[tuple[int, bytes]]) -> list[Recorded]:
+    """Decode a stretch of one partition, given as offsets and values. Raises WireError: a record is no decision."""
+    sequence = DecisionSequence()
+    taken = [sequence.take(partition, offset, value) for offset, value in records]
+    return [recorded for recorded in taken if recorded is not None]
 
 
 class HpaSieve:
-    """Lets the records of one HPA pass, known by bytes that they hold before anything of them is decoded.
+    """Lets the records of one HPA pass, known by bytes that they hold before anything of them is decoded: a record has
+    cluster, namespace and name side by side.
 
-    A full record has cluster, namespace and name side by side. Others pass that hold the same bytes, and the first of
-    all. A short record does not name its HPA: it is known by the uid in the full one before it. Where none was found
-    before the records that are asked for, everything passes from there on, so that whoever takes them can see what is
-    lacking.
-
-    Args:
-        due: the offset from which on records are asked for; of those before, only full ones matter.
-        uids: of the HPA's decisions, or ids of some of them, where they are known.
+    Others pass that hold the same bytes, and the first of all, so that whoever takes them knows where they begin.
     """
 
-    def __init__(self, hpa: HpaId, due: int, uids: Iterable[bytes] = ()) -> None:
+    def __init__(self, hpa: HpaId) -> None:
         self._names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
-        self._uids = set(uids)
-        self._due, self._is_begun = due, False
+        self._is_begun = False
 
     def may_pass(self, data: bytes | bytearray, end: int) -> bool:
         """Whether some record may pass among those whose bytes these are; `end`: the offset after them."""
-        return not self._is_begun or self._names in data or self._is_named(data, end - 1)
+        return not self._is_begun or self._names in data
 
     def passes(self, value: bytes, offset: int) -> bool:
         """Whether a record passes. They are asked for in order."""
-        if self._names in value:
-            self._uids.add(_id_of(value)[-1].removesuffix(b"-c"))
-        if not self._is_begun:
-            self._is_begun = True
-            return True
-        return self._is_named(value, offset)
-
-    def _is_named(self, data: bytes | bytearray, offset: int) -> bool:
-        for uid in self._uids:
-            if uid in data:
-                return True
-        return not self._uids and offset >= self._due
+        is_first, self._is_begun = not self._is_begun, True
+        return is_first or self._names in value
 
 
 class DecisionWindow:
     """Decisions of a log partition from log time `since_ms` to before `until_ms`, read from an offset on, in order."""
 
-    def __init__(self, number: int, first: int, since_ms: int, until_ms: int | None, expander: Expander) -> None:
-        self.expander = expander
+    def __init__(
+        self,
+        number: int,
+        first: int,
+        since_ms: int,
+        until_ms: int | None,
+        wanted: Callable[[HpaId], bool] | None = None,
+    ) -> None:
+        self._sequence = DecisionSequence(wanted)
         self.sieve: HpaSieve | None = None
         """Of the records that are not checked, those that do not pass it may be left out; None: all are needed."""
         self.is_over = False
@@ -310,49 +139,34 @@ class DecisionWindow:
         self.number, self.first, self.position = number, first, first
         """Partition of the log, offset from which on it reads, and the offset of the next record to take."""
         self._since_ms, self._until_ms = since_ms, until_ms
-        self._may_begin_late = self._begins_within = first > 0
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing that is asked for can be before offset `first`."""
-        return not self.begins_late and bool(self.expander.position or not self._begins_within)
+        return not self.first or (not self.begins_late and self._sequence.position > 0)
 
     def take(self, stretch: Iterable[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
-        record = None
         for record in stretch:
-            # Every so often one of another HPA is read, too: its time may be that of the end.
-            if record.offset % _LOOKED_AT and self.expander.passes_over(record.value):
-                continue
-            head = head_of(self.number, record.offset, record.value)
-            time_ms = head.time_ms
-            if self._until_ms is not None and time_ms >= self._until_ms:
+            recorded = recorded_at(self.number, record.offset, record.value)
+            if self._until_ms is not None and recorded.time_ms >= self._until_ms:
                 self.is_over = True
                 break
-            is_first, lacked = not self.expander.position, len(self.expander.lacking)
-            taken = self.expander.take(self.number, record.offset, record.value, head)
-            if time_ms < self._since_ms:
-                continue
-            if self._may_begin_late and (is_first or len(self.expander.lacking) > lacked):
-                self.begins_late = True
-                break
-            if taken is not None:
-                self._may_begin_late = False
-                found.append(taken)
-        if record is not None:
+            is_first = not self._sequence.position
+            taken = self._sequence.pick(recorded)
+            if recorded.time_ms >= self._since_ms:
+                if is_first and self.first:
+                    self.begins_late = True
+                    break
+                if taken is not None:
+                    found.append(taken)
             self.position = record.offset + 1
         return found
 
 
-_LOOKED_AT = 64
-"""Of so many records that are passed over one is looked at for its time."""
-
-
 class NewestEvaluations:
     """Takes the records of one partition, the newest first, until it has the newest evaluation of each of some HPAs.
-
-    Of the others only the head is decoded: the rest of a long past costs next to nothing.
 
     Args:
         partition: of the log.
@@ -368,24 +182,16 @@ class NewestEvaluations:
         """Whether a record was later than `upto_ms`."""
         self._partition, self._since_ms, self._upto_ms = partition, since_ms, upto_ms
         self._wanted = set(uids)
-        self._repeating: dict[str, Recorded] = {}
-        """Id of a full record → the newest short one, which repeats it and cannot be decoded without it."""
 
     def take(self, offset: int, value: bytes) -> bool:
         """Take a record; False: no earlier one can matter. Raises WireError: it is no decision."""
-        head = head_of(self._partition, offset, value)
-        uid, time_ms = _uid_of(head, self._partition, offset), head.time_ms
-        if self._upto_ms is not None and time_ms > self._upto_ms:
+        recorded = recorded_at(self._partition, offset, value)
+        uid, decision = uid_of(recorded.decision.id), recorded.decision
+        if self._upto_ms is not None and recorded.time_ms > self._upto_ms:
             self.passed_over = True
             return True
-        if repeating := self._repeating.pop(head.id, None):
-            full = Recorded(head, self._partition, offset, value)
-            self.found[uid] = Recorded(repeating.head, self._partition, repeating.offset, repeating.value, full)
-        elif uid in self._wanted and head.kind == "evaluation" and time_ms >= self._since_ms:
+        is_in_time = recorded.time_ms >= self._since_ms
+        if uid in self._wanted and decision.kind == "evaluation" and is_in_time:
             self._wanted.discard(uid)
-            recorded = Recorded(head, self._partition, offset, value)
-            if head.same_as:
-                self._repeating[head.same_as] = recorded
-            else:
-                self.found[uid] = recorded
-        return bool(self._repeating) or (bool(self._wanted) and time_ms >= self._since_ms)
+            self.found[uid] = recorded
+        return bool(self._wanted) and is_in_time

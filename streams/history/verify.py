@@ -9,7 +9,6 @@ the verification of its partition.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
-from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import WireError
-from schemas.decisions import REMEMBERED, Decision, links_of
+from schemas.decisions import REMEMBERED, links_of
 from schemas.keys import HpaId, partition_for
 from streams.archive.layout import BAD_JSON, DECISIONS, GENESIS, LOG, ArchivedRecord, ArchiveError, is_written
 from streams.archive.signing import (
@@ -34,7 +33,6 @@ from streams.archive.signing import (
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
-from streams.history.recorded import Expander, Recorded
 from streams.history.replay import (
     KEPT,
     NOTHING,
@@ -59,22 +57,12 @@ class _Engine(Struct):
 
 
 class _Side(NamedTuple):
-    """A decision on one side of a comparison. `record`: None until it is expanded, and where the full one that it
-    repeats is not known.
-    """
+    """A decision on one side of a comparison."""
 
     seq: int
     key: bytes
     value: bytes
     headers: Sequence[tuple[str, bytes]]
-    record: Recorded | None = None
-
-    @property
-    def whole(self) -> bytes:
-        """The decision as a full record, as far as that is known."""
-        if self.record is None or not self.record.short:
-            return self.value
-        return msgspec.json.encode(self.record.decision)
 
 
 class _MissingError(FaultError):
@@ -88,8 +76,6 @@ class _Checker:
         self.task, self.again, self.rows, self.report = task, again, rows, report
         partition = again.partition
         self._marks = task.past.marks(partition.number)
-        self._recorded = self._made = Expander()
-        """One and the same until a decision differs: both sides repeat the same full records."""
         self._seq = self._from_seq = partition.seq
         self._prev = partition.prev
         self._digests: dict[int, str] = {partition.seq: partition.prev} if partition.seq else {}
@@ -166,8 +152,8 @@ class _Checker:
 
         The bytes hold number and hash of the one before, so that neither is read or hashed again here.
         """
-        made, number = step.made, self.report.partition
-        if self._made is not self._recorded or len(made) != len(step.recorded):
+        made = step.made
+        if self._shift or self._differing or len(made) != len(step.recorded):
             return False
         offset = self._offset
         for record, decision in zip(step.recorded, made, strict=True):
@@ -184,8 +170,6 @@ class _Checker:
         self.report.last_seq = self._seq
         for decision, digest in zip(made, [*(each.body.prev for each in made[1:]), self._prev], strict=True):
             self._remember(decision.seq, digest)
-            if type(decision.body) is Decision:  # short ones repeat it, where one of them differs
-                self._recorded.take(number, decision.seq, decision.value)
             if self._is_asked(decision.headers):
                 self._count(self.again.partition.engine, is_identical=True)
         return True
@@ -257,11 +241,6 @@ class _Checker:
     def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
         either = made or recorded
         is_same = recorded is not None and made is not None and recorded.value == made.value
-        if not is_same and self._made is self._recorded:
-            self._made = deepcopy(self._recorded)
-        recorded = self._expanded(self._recorded, recorded)
-        if self._made is not self._recorded:
-            made = self._expanded(self._made, made)
         found = self._compared(id_, recorded, made)
         if found and recorded is not None:
             self._differing.add(recorded.seq)
@@ -269,7 +248,7 @@ class _Checker:
             return
         engine = self.again.partition.engine
         if recorded is not None and made is not None and not is_same:
-            engine = msgspec.json.decode(recorded.whole, type=_Engine).engine
+            engine = msgspec.json.decode(recorded.value, type=_Engine).engine
         self._count(engine, is_identical=not found)
         if found:
             self._diverged(id_, recorded, made, found)
@@ -280,9 +259,6 @@ class _Checker:
         report.engines[name] = report.engines.get(name, 0) + 1
         report.identical += is_identical
 
-    def _expanded(self, expander: Expander, side: _Side | None) -> _Side | None:
-        return side and side._replace(record=expander.take(self.report.partition, side.seq, side.value))
-
     def _compared(self, id_: str, recorded: _Side | None, made: _Side | None) -> list[Difference]:
         """What differs. Raises FaultError: the log is not the one from which was decided."""
         if recorded is None or made is None:
@@ -291,8 +267,8 @@ class _Checker:
         if recorded.value == made.value:
             both = (("key", recorded.key, made.key), ("headers", list(recorded.headers), made.headers))
             return [Difference(name, str(theirs), str(ours)) for name, theirs, ours in both if theirs != ours]
-        if differences(recorded.value, made.value, chain=False):
-            return differences(recorded.whole, made.whole, chain=False)
+        if found := differences(recorded.value, made.value, chain=False):
+            return found
         found = differences(recorded.value, made.value)
         if any(each.path == "input.hash" for each in found):
             raise FaultError(
@@ -311,7 +287,7 @@ class _Checker:
         report.paths[first.path] = report.paths.get(first.path, 0) + 1
         if len(report.divergences) >= KEPT:
             return
-        bodies = [{} if side is None else msgspec.json.decode(side.whole) for side in (recorded, made)]
+        bodies = [{} if side is None else msgspec.json.decode(side.value) for side in (recorded, made)]
         about = bodies[1] or bodies[0]
         replicas = [body.get("finalDesiredReplicas", 0) if body else None for body in bodies]
         report.divergences.append(

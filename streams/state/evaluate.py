@@ -46,7 +46,6 @@ from streams.state.replacements.writes import without_write
 from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
 from streams.state.steps import (
     Decided,
-    DraftRecord,
     Limited,
     Observed,
     Subject,
@@ -77,19 +76,19 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     if hpa.row.fleet is not None:
         decided, limits_ = _divide(subject, hpa.row.fleet, observed, decided, limits_)
     try:
-        recorded = record(subject, observed, decided, limits_, name)
+        draft = record(subject, observed, decided, limits_, name)
     except OverLimitError as error:
         subject = subject.too_large(f"fleethpa ignores this HPA: {error}")
         nothing = _ignored(observed, decided.evaluation.history, hpa.row.generation)
         decided = Decided(nothing)
         limits_ = limit(subject, observed, decided)
-        recorded = record(subject, observed, decided, limits_, name)
+        draft = record(subject, observed, decided, limits_, name)
     part = _part(subject, observed)
     for account in ACCOUNTS:
         account.after(subject, observed, limits_)
     _tell(subject, observed, limits_, name, part)
-    remember(subject, observed, decided, limits_, recorded)
-    return recorded.draft
+    remember(subject, observed, decided, limits_, name)
+    return draft
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
@@ -166,8 +165,7 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
         return Limited(None, _with_refusal(subject, result, observed.status), constraints)
     # The status of a write that succeeds. In shadow mode nothing is written, and the record shows what upstream would
     # have made of its own write. In enforce mode `end_write` decides what the write ends as, and the record of a wanted
-    # write holds no status; but the row's `full_digest` covers this one, and `verify` compares rows with archived
-    # snapshots byte for byte.
+    # write holds no status; this one says whether the record of its end will be small enough.
     if standing.mode != "enforce":
         return Limited(
             None,
@@ -283,9 +281,9 @@ def _report(
 # --- remember ---------------------------------------------------------------------------------------------------------
 
 
-def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
+def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, name: str) -> None:
     """Note in the HPA's row what later evaluations read."""
-    state, row, wanted, name = subject.state, subject.hpa.row, limits_.wanted, recorded.draft.id
+    state, row, wanted = subject.state, subject.hpa.row, limits_.wanted
     evaluation, follows_native = decided.evaluation, subject.follows_native
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
@@ -300,8 +298,6 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     row.shadow_status = kept_status(limits_.result.status) if follows_native else NOTHING_SHOWN
     if follows_native or wanted is None:
         row.keep_status(None if follows_native else limits_.result.status)
-    if recorded.digest is not None:
-        row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
     if wanted is not None:
         current, expires_ms = evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
         rules, evaluated_ms = subject.settings.rules, subject.evaluated_ms

@@ -214,7 +214,6 @@ class Hpa:
         row.deleted, row.gone, row.gone_ms = False, False, 0
         row.status, row.native_moves, row.written, row.shadow_status = NO_STATUS, (), None, NOTHING_SHOWN
         row.see_native(hpa.get("status") or {})
-        row.full_decision = ""
 
     def _created(self, entry: AutoscalerSet, born: bool, now_ms: int) -> str:
         """Give the creation time: the cluster's, or of a central object the log's when it came."""

@@ -6,7 +6,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, structs
 
-from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, links_of
+from schemas.decisions import DECISION_TYPE, Decision, links_of
 
 
 class CoreError(Exception):
@@ -45,8 +45,7 @@ class DivergenceError(CoreError):
 
 
 _SPEC_VERSION = ("ce_specversion", b"1.0")
-_FULL = ("ce_type", FULL_TYPE.encode())
-_SHORT = ("ce_type", SHORT_TYPE.encode())
+_TYPE = ("ce_type", DECISION_TYPE.encode())
 _JSON = ("content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 
@@ -60,7 +59,7 @@ class DecisionRecord(Struct, frozen=True, gc=False):
     seq: int
     value: bytes
     headers: list[tuple[str, bytes]]
-    body: Decision | ShortDecision
+    body: Decision
     """What `value` is the JSON of."""
 
 
@@ -71,7 +70,7 @@ class Draft(Struct, frozen=True, gc=False):
     key: str
     headers: tuple[tuple[str, bytes], ...]
     """Those that say whose decision it is."""
-    body: Decision | ShortDecision
+    body: Decision
     value: bytes = b""
     """The JSON of `body` with the number 0 and nothing before it, where that is known."""
 
@@ -126,7 +125,7 @@ class Ledger:
             _SPEC_VERSION,
             ("ce_id", draft.id.encode()),
             *draft.headers,
-            _FULL if type(draft.body) is Decision else _SHORT,
+            _TYPE,
             ("ce_time", draft.body.time.encode()),
             _JSON,
         ]

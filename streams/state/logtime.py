@@ -36,7 +36,6 @@ BOUNDED: Final = frozenset(
         "early_ms",
         "evaluated_ms",
         "first_ms",
-        "full_ms",
         "gone_ms",
         "idle_ms",
         "ingested_ms",

@@ -1,54 +1,26 @@
-"""Decision records of evaluations and completions, full or short, and what every visit of an HPA needs for them."""
+"""The parts of decision records of evaluations and completions, and what every visit of an HPA needs for them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from hashlib import sha256
-from operator import itemgetter
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from schemas.constraints import TOLERANCE
-from schemas.decisions import Direction, MetricDecision, ShortDecision, Step, Values, is_held_by_tolerance
-from schemas.observed import Mode, Target
+from schemas.decisions import WITHIN_TOLERANCE, Direction, MetricDecision, Step
+from schemas.observed import Target
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler
-from streams.hpa.evaluation import Calculation, Evaluation, Event, MetricEvaluation, Normalization, ReconcileResult
+from streams.hpa.evaluation import Calculation, Evaluation, MetricEvaluation, Normalization, ReconcileResult
 from streams.hpa.normalize import WITHIN_RANGE
 from streams.hpa.observation import Scale, ScaleFailure
 from streams.state.hpastate import Hpa
 from streams.state.partitionstate import State
-from streams.state.rows import HpaRow
 
-FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, so that `isoformat` prints none
 _BOUNDS = {"TooManyReplicas": "MaxReplicas", "TooFewReplicas": "MinReplicas", "ScaleDownLimit": "ScaleDownPolicy"}
 _BOUND_REASONS = ("TooManyReplicas", "TooFewReplicas")
 _EXPLAINED_BY = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}
 """Path of an evaluation that ends without a number -> the condition that says why."""
-
-
-class Facts(Struct, array_like=True, frozen=True, gc=False):
-    """The fields of a full record that a short one repeats: the result, and how it is shown. Their order is part of
-    what `digest` covers, which rows store.
-    """
-
-    mode: Mode
-    current_replicas: int
-    final_desired_replicas: int
-    direction: Direction
-    reason: str
-    selected_metric: str
-    constraints_applied: list[str]
-    wants: int | None
-    events: list[Event]
-    error: str
-    paused: str
-    refused: str
-    labels: dict[str, Any]
-    shows_refusal: bool
 
 
 @lru_cache(maxsize=64)
@@ -111,7 +83,7 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     spec, failed = metric.spec, metric.calculation is None
     calculation = metric.calculation or _NOT_CALCULATED
     target, target_utilization = _targets(metric)
-    value, utilization, proposal, ratio, note = values_of(metric)
+    value, utilization, proposal, ratio, note = _values_of(metric)
     return MetricDecision(
         type=spec.type,
         name=spec.name,
@@ -133,8 +105,10 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     )
 
 
-def values_of(metric: MetricEvaluation) -> Values:
-    """Give what a short record has of a metric. Its ratio is the shortest text that reads back as the same double."""
+def _values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | None, str, str]:
+    """Give value, utilization, proposal, ratio and note. The ratio is the shortest text that reads back as the same
+    double.
+    """
     made = metric.calculation
     if made is None:
         return None, None, None, "", ""
@@ -246,7 +220,7 @@ def constraints(evaluation: Evaluation) -> list[str]:
         return []
     made: list[str] = []
     notes = [each.calculation.kept for each in evaluation.metrics if each.calculation is not None]
-    if is_held_by_tolerance(normalization.desired, evaluation.current_replicas, notes):
+    if normalization.desired == evaluation.current_replicas and WITHIN_TOLERANCE in notes:
         made.append(TOLERANCE)
     if normalization.stabilized != normalization.desired:
         made.append("StabilizationWindow")
@@ -273,70 +247,9 @@ def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
     return ""
 
 
-_EXPLAINED = itemgetter("type", "status", "reason", "message")
-_PACK = msgspec.msgpack.Encoder()
-
-
-def digest(shape: Any) -> bytes:
-    """Give a digest of everything in a record except its values: records with equal digests differ only in values."""
-    return sha256(_PACK.encode(shape)).digest()[:16]
-
-
-def shape_of(evaluation: Evaluation, final: int, status: dict[str, Any]) -> tuple[Any, ...]:
-    """Give what must not change for a record to be short, besides its facts."""
-    return (
-        list(map(_metric_shape, evaluation.metrics)),
-        _ends(evaluation, final),
-        _conditions_shape(status.get("conditions") or ()),
-        status.get("currentReplicas"),
-        status.get("desiredReplicas"),
-        status.get("lastScaleTime"),
-        status.get("observedGeneration"),
-    )
-
-
-def _conditions_shape(conditions: Iterable[dict[str, Any]]) -> list[tuple[str, str, str | None, str | None]]:
-    try:
-        return list(map(_EXPLAINED, conditions))
-    except KeyError:  # some condition has no reason or no message
-        return [(c["type"], c["status"], c.get("reason"), c.get("message")) for c in conditions]
-
-
-def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
-    """Give all of a `metric_decision` but its values (`values_of`)."""
-    spec, made = metric.spec, metric.calculation
-    target, share = _targets(metric)
-    if made is None:
-        return spec.type, spec.name, target, share, metric.error, spec.reason, True, 0, 0, 0, 0
-    counts = (made.used, made.not_ready, made.missing, made.ignored)
-    return spec.type, spec.name, target, share, "", "", False, *counts
-
-
-def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:
-    """Give name and end of each of `steps_to` but the metrics' own, in the common case without making them."""
-    normalization = evaluation.normalization
-    if normalization is None or evaluation.raised_to_min or final != evaluation.desired_replicas:
-        return [(step.step, step.out) for step in steps_to(evaluation, final) if step.step != "metrics"]
-    made = [("stabilization", normalization.stabilized)]
-    name = _limit_name(evaluation.current_replicas or 0, normalization)
-    if name:
-        made.append((name, normalization.limited))
-    return made
-
-
 def labels(result: ReconcileResult) -> dict[str, Any]:
     """Labels of upstream's own metrics: of the reconcile and of each metric."""
     return {"action": result.action, "error": result.error_label, "metrics": list(map(list, result.metric_results))}
-
-
-def repeats(row: HpaRow, digest: bytes, now_ms: int) -> bool:
-    """Tell whether a record differs from the last full one in values only, and that one is not too old."""
-    return is_recent(row, now_ms) and row.full_digest == digest
-
-
-def is_recent(row: HpaRow, now_ms: int) -> bool:
-    """Tell whether there is a full record that a short one may name: one that is not too old."""
-    return bool(row.full_decision) and now_ms - row.full_ms < FULL_EVERY_MS
 
 
 def target_of(autoscaler: Autoscaler) -> Target:
@@ -345,7 +258,7 @@ def target_of(autoscaler: Autoscaler) -> Target:
 
 
 def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
-    """Give the fields that every full record has, for one that no evaluation made."""
+    """Give the fields that every record has, for one that no evaluation made."""
     row, autoscaler = hpa.row, hpa.compiled
     return {
         "id": decision,
@@ -366,20 +279,3 @@ def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
         "generation": row.generation,
         "engine": state.row.engine,
     }
-
-
-def short_record(
-    state: State, decision: str, same_as: str, metrics: Sequence[MetricEvaluation], proposal: int | None
-) -> ShortDecision:
-    """Make the record of an evaluation that differs from a full one, `same_as`, in the values of its metrics only."""
-    return ShortDecision(
-        id=decision,
-        seq=0,
-        prev="",
-        same_as=same_as,
-        time=print_time(state.now_ms),
-        input=state.input_position([]),
-        m=list(map(values_of, metrics)),
-        raw_desired_replicas=proposal,
-        newest=[metric.newest_ms for metric in metrics],
-    )

@@ -147,10 +147,6 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     last_decision: str = ""
     last_decision_ms: int = 0
     last_offset: int = NOTHING_APPLIED
-    full_decision: str = ""
-    """Id of the last full record, when it was made, and a digest of all of it but its values."""
-    full_ms: int = 0
-    full_digest: bytes = b""
     seen_replicas: int | None = None
     """spec.replicas that the last evaluation saw."""
     written: tuple[int, str] | None = None

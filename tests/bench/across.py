@@ -142,7 +142,6 @@ def measured(log: list[Record]) -> tuple[list[int], Counter[str]]:
         for decision in decisions:
             if not decision.id.endswith("-c"):
                 done["of wholes" if decision.key.startswith(FLEET) else "of HPAs"] += 1
-                done["short"] += b'"sameAs":' in decision.value
     return took, done
 
 
@@ -171,7 +170,6 @@ def across_clusters(hpas: int, kind: str) -> Iterator[tuple[str, float, str]]:
         yield f"{text}: evaluations of HPAs", done["of HPAs"], ""
         yield f"{text}: evaluations of wholes", done["of wholes"], ""
         yield f"{text}: messages", done["messages"], ""
-        yield f"{text}: short records", 100 * done["short"] / evaluations, "%"
     yield f"{kind} to alone, per evaluation", 100 * each[kind] / each[ALONE], "%"
     yield f"{kind} to alone, per evaluation of an HPA", 100 * per_hpa[kind] / per_hpa[ALONE], "%"
 

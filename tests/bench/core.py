@@ -159,13 +159,10 @@ def decision_bytes() -> Iterator[Line]:
     """Size of decision values, as they are and in a batch that the producer compresses."""
     log = partition_log(Fleet(hpas=100, namespaces=10, minutes=10, metrics=1))
     decisions = [decision for made in _run(log) for decision in made]
-    for kind, short in (("full", False), ("short", True)):
-        values = [decision.value for decision in decisions if (b'"sameAs"' in decision.value) == short]
-        plain = sum(map(len, values)) / len(values)
-        packed = sum(len(bytes(cramjam.zstd.compress(b"".join(batch), level=3))) for batch in _batches(values))
-        yield f"{kind} decision", plain, "bytes"
-        yield f"{kind} decision, in zstd batches of 64", packed / len(values), "bytes"
-    yield "share of short decisions", 100 * sum(b'"sameAs"' in d.value for d in decisions) / len(decisions), "%"
+    values = [decision.value for decision in decisions]
+    packed = sum(len(bytes(cramjam.zstd.compress(b"".join(batch), level=3))) for batch in _batches(values))
+    yield "decision", sum(map(len, values)) / len(values), "bytes"
+    yield "decision, in zstd batches of 64", packed / len(values), "bytes"
 
 
 def disk_of_topics() -> Iterator[Line]:

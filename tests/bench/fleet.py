@@ -34,7 +34,7 @@ from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.bench import fleetmetrics
-from tests.bench.fleetreport import document, evaluations_of, short_share, table, worse_than_stored
+from tests.bench.fleetreport import document, evaluations_of, table, unchanged_share, worse_than_stored
 from tests.bench.fleetworld import kubeconfig
 from tests.kafka.broker import KafkaBroker, free_ports
 
@@ -77,7 +77,7 @@ class Plan:
     push_s: float = 0.0
     """Metrics are pushed so often, and a sample may bring an evaluation; 0: they come from metrics APIs."""
     steady: bool = False
-    """Measure once nearly all decisions are short."""
+    """Measure once nearly all evaluations want no write."""
     metrics_from: fleetmetrics.MetricsFrom = "resource"
     together: bool = False
     """Ingest, observer and reconciler are one process, as on a machine that runs `fleethpa run all`."""
@@ -268,7 +268,7 @@ class FleetRun:
             await asyncio.sleep(1)
 
     async def until_steady(self) -> tuple[float, float]:
-        """Wait until nearly all decisions of a period are short, as in a fleet that has run for a while.
+        """Wait until nearly all evaluations of a period want no write, as in a fleet that has run for a while.
 
         Gives the time that it took in seconds, and the share of the last period; the bound of the start holds here too.
         """
@@ -277,10 +277,10 @@ class FleetRun:
             await self.ask("reset")
             await asyncio.sleep(PERIOD_S)
             self.check()
-            share, took_s = short_share((await self.ask("stats"))["decisions"]), time.monotonic() - began
+            share, took_s = unchanged_share((await self.ask("stats"))["decisions"]), time.monotonic() - began
             if share >= STEADY_SHARE or took_s >= self.plan.start_s:
                 return took_s, share
-            sys.stderr.write(f"  {took_s:5.0f} s: {share:.0%} of the decisions are short\n")
+            sys.stderr.write(f"  {took_s:5.0f} s: {share:.0%} of the evaluations want no write\n")
 
     def look(self) -> dict[str, Usage]:
         """CPU time and memory of every process until now."""
@@ -346,7 +346,7 @@ def report(
         "evaluations": evaluations,
         "evaluations_per_s": round(evaluations / took_s, 1),
         "share_evaluated": round(evaluations / (max(plan.hpas, 1) * took_s / PERIOD_S), 3),
-        "share_short": round(short_share(seen["decisions"]), 3),
+        "share_unchanged": round(unchanged_share(seen["decisions"]), 3),
         "cpu_s_per_1000": {
             name: round((now.cpu_s - before[name].cpu_s) / thousands, 3) for name, now in sorted(after.items())
         },
@@ -378,7 +378,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
         "--push-seconds", type=float, default=0.0, help="push metrics so often, with evaluate-on=sample"
     )
     parser.add_argument("--metrics-from", choices=get_args(fleetmetrics.MetricsFrom), default="resource")
-    parser.add_argument("--steady", action="store_true", help="measure once nearly all decisions are short")
+    parser.add_argument("--steady", action="store_true", help="measure once nearly all evaluations want no write")
     parser.add_argument("--together", action="store_true", help="ingest, observer and reconciler in one process")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")

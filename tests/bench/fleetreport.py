@@ -13,9 +13,9 @@ def evaluations_of(decisions: Mapping[str, int]) -> int:
     return sum(count for kind, count in decisions.items() if kind != "completion")
 
 
-def short_share(decisions: Mapping[str, int]) -> float:
-    """Which share of the evaluations is recorded as short decisions."""
-    return decisions.get("short", 0) / max(evaluations_of(decisions), 1)
+def unchanged_share(decisions: Mapping[str, int]) -> float:
+    """Which share of the evaluations wants no write."""
+    return decisions.get("unchanged", 0) / max(evaluations_of(decisions), 1)
 
 
 def document(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def document(found: Mapping[str, Any]) -> dict[str, Any]:
         "memoryMiB": found["memory_mib"],
         "evaluationsPerSecond": found["evaluations_per_s"],
         "evaluatedShare": found["share_evaluated"],
-        "shortShare": found["share_short"],
+        "unchangedShare": found["share_unchanged"],
         "sampleToDecisionMs": _quantiles(found["sample_to_decision_ms"]),
         "sampleToWriteMs": _quantiles(found["sample_to_write_ms"]),
         "firstWantToWriteMs": _quantiles(found["first_want_to_write_ms"]),
@@ -54,8 +54,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     )
     if found["steady_s"] is not None:
         yield f"  steady                    {found['steady_s']} s after the first evaluations"
-    share, short = found["share_evaluated"], found["share_short"]
-    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions short"
+    share, unchanged = found["share_evaluated"], found["share_unchanged"]
+    yield f"  evaluated per period      {share:.1%} of the HPAs; {unchanged:.0%} of the evaluations want no write"
     yield (
         f"  evaluated once            {found['evaluated_once']:,} HPAs, {found['started_s']} s after the start "
         f"(at most {found['start_bound_s']:g} s are waited for all)"

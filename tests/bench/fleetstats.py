@@ -16,11 +16,10 @@ class _Metric(Struct, frozen=True, gc=False):
 
 
 class _Seen(Struct, frozen=True, gc=False):
-    """The fields of a decision, full or short, that are looked at."""
+    """The fields of a decision that are looked at."""
 
     time: str
     wants: int | None = None
-    newest: list[int | None] = []
     metrics: list[_Metric] = []
 
 
@@ -103,16 +102,16 @@ class Stats:
         """Note a decision, and how long it came after the newest sample that it used."""
         self._read_ms = max(self._read_ms, timestamp_ms)
         identity = headers["ce_id"].decode()
-        kind = "completion" if identity.endswith("-c") else headers["ce_type"].decode().split(".")[3]
-        self.kinds["short" if kind == "short" else "completion" if kind == "completion" else "full"] += 1
         self.decision_bytes += len(value)
-        if kind == "completion":
+        if identity.endswith("-c"):
+            self.kinds["completion"] += 1
             return
         uid = identity.split("-", 2)[2]
         self.hpas[uid] += 1
         self.known.add(uid)
         seen = _SEEN.decode(value)
-        newest_ms = max((each for each in (*seen.newest, *(m.newest for m in seen.metrics)) if each), default=0)
+        self.kinds["unchanged" if seen.wants is None else "wanted"] += 1
+        newest_ms = max((metric.newest for metric in seen.metrics if metric.newest), default=0)
         if not newest_ms:
             return
         self.logged_ms.append(int(datetime.fromisoformat(seen.time).timestamp() * 1000) - newest_ms)

@@ -46,19 +46,16 @@ class ArchiveTask:
     partition: int
 
 
-def archive_partition(task: ArchiveTask) -> tuple[int, int]:
-    """Archive one partition, without snapshots (a replay of all needs none); gives how many decisions it has, and how
-    many of them are short.
-    """
+def archive_partition(task: ArchiveTask) -> int:
+    """Archive one partition, without snapshots (a replay of all needs none); gives how many decisions it has."""
     create(task.root, PARTITIONS)
     log, decisions = (PartitionWriter(task.root, topic, task.partition) for topic in (LOG, DECISIONS))
-    made = short = 0
+    made = 0
     for count, ((offset, time_ms, value), decided) in enumerate(ClosedLoop(task.fleet, task.partition).decided()):
         log.append(archived_record(offset, time_ms, b"", (), value))
         for decision in decided:
             decisions.append(as_record(made, time_ms, decision))
             made += 1
-            short += b'"sameAs":' in decision.value
         if count % FLUSH_EVERY == FLUSH_EVERY - 1:
             for writer in (log, decisions):
                 writer.flush()
@@ -67,31 +64,28 @@ def archive_partition(task: ArchiveTask) -> tuple[int, int]:
     for writer in (log, decisions):
         writer.flush()
         writer.close_segment()
-    return made, short
+    return made
 
 
-def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> tuple[int, int]:
-    """Archive a generated fleet, or take the archive that is there; gives how many decisions it has, and how many of
-    them are short.
-    """
+def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
+    """Archive a generated fleet, or take the archive that is there; gives how many decisions it has."""
     known = root / "bench.json"
     if known.exists():
-        found = orjson.loads(known.read_bytes())
-        return int(found["decisions"]), int(found["short"])
+        return int(orjson.loads(known.read_bytes())["decisions"])
     tasks = [
         ArchiveTask(root / f"part-{number}", steady_fleet(hpas // PARTITIONS, minutes, seed=number), number)
         for number in range(PARTITIONS)
     ]
 
-    async def run() -> list[tuple[int, int]]:
+    async def run() -> list[int]:
         return [made async for made in ReplayPool(archive_partition, jobs).run(tasks)]
 
-    made, short = (sum(counts) for counts in zip(*asyncio.run(run()), strict=True))
+    made = sum(asyncio.run(run()))
     for task in tasks:
         shutil.copytree(task.root, root, dirs_exist_ok=True, ignore=_others(task.partition))
         shutil.rmtree(task.root)
-    known.write_bytes(orjson.dumps({"decisions": made, "short": short}))
-    return made, short
+    known.write_bytes(orjson.dumps({"decisions": made}))
+    return made
 
 
 def _others(partition: int) -> Callable[[str, list[str]], list[str]]:
@@ -117,7 +111,7 @@ def replay_slice(
     jobs = jobs or cores()
     with tempfile.TemporaryDirectory() as folder:
         root = kept or Path(folder) / "archive"
-        made, short = archive_of(root, hpas, minutes, jobs)
+        made = archive_of(root, hpas, minutes, jobs)
         size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
         before = _cpu_s()
         reports, took_s = replayed(root, jobs)
@@ -125,7 +119,6 @@ def replay_slice(
     assert sum(report.identical for report in reports) == made
     speed = made / took_s
     yield f"replay, {hpas} HPAs, {minutes:g} min, {jobs} processes", speed, "evaluations/s of time"
-    yield f"replay, {hpas} HPAs, {minutes:g} min, short records", 100 * short / made, "%"
     yield f"replay, {hpas} HPAs, {minutes:g} min, per core", made / cpu_s, "evaluations/CPU s"
     yield "replay, times real time of 1,000 HPAs at 15 s", speed / (1_000 / 15), "x"
     used = resource.getrusage(resource.RUSAGE_CHILDREN if jobs > 1 else resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -5,7 +5,7 @@ The measured part runs in this process without Kafka clients, against the server
 the reconciler's queues when no request was answered yet: of each HPA a full decision and two short ones wait; then,
 with `--write`, all is written. Figures are resident memory above that of the idle process, and with `--trace` what
 Python objects of which lines hold it (that makes the run several times as slow, and its resident memory another).
-`statuses`: the processor time of a status in the steady state, from the bytes of a short record to the answer of the
+`statuses`: the processor time of a status in the steady state, from the bytes of a decision to the answer of the
 API server, over TLS: all HPAs in `--rounds` rounds, the lowest and the middle one.
 """
 
@@ -43,7 +43,7 @@ from reconciler.observer.observertopics import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.records import Publisher
 from schemas.connection import KafkaSettings
-from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, Values, source_header
+from schemas.decisions import DECISION_TYPE, Decision, source_header
 from schemas.keys import SessionName
 from streams.state.partition import Partition
 from tests.bench.fleetworld import Server, Workload, World, managed_fields
@@ -71,7 +71,7 @@ async def _serve(world: World, pipe: Connection, *, tls: bool) -> None:
 
 def _fleet(given: argparse.Namespace, pipe: Connection) -> None:
     world = World(given.hpas, given.clusters, given.pods)
-    status = orjson.dumps(_templates()[0].status)
+    status = orjson.dumps(_template().status)
     managers = managed_fields("fleethpa", "2026-11-22T00:00:00Z")
     for one in world.all:
         one.hpa_status, one.hpa_managers = status, managers
@@ -218,40 +218,39 @@ class _NoOffsets:
     async def publish(self, decision: Decision, ended: object, now_ms: int) -> None: ...
 
 
-def _templates() -> tuple[Decision, ShortDecision]:
-    """A full decision that wants nothing, and a short one that repeats it."""
-    partition, full = Partition.empty(0), {}
+def _template() -> Decision:
+    """A decision that wants nothing."""
+    partition = Partition.empty(0)
     for record in partition_log(Fleet(hpas=20, namespaces=2, minutes=3, settings=ENFORCING)):
         for made in partition.apply(*record):
-            if b'"sameAs"' not in made.value:
-                decision = msgspec.json.decode(made.value, type=Decision)
-                full[decision.id] = decision
-                continue
-            short = msgspec.json.decode(made.value, type=ShortDecision)
-            if full[short.same_as].status is not None:
-                return full[short.same_as], short
-    raise ValueError("the log brings no short decision")
+            decision = msgspec.json.decode(made.value, type=Decision)
+            if decision.status is not None and decision.kind == "evaluation":
+                return decision
+    raise ValueError("the log brings no decision that shows a status")
 
 
-def _records(one: Workload, number: int, full: Decision, short: ShortDecision) -> Iterator[tuple[bytes, str]]:
-    """The values and types of an HPA's records: a full one and two short ones."""
-    first = f"0-{3 * number + 1}-{one.uid}"
-    whole = structs.replace(
-        full,
-        id=first,
-        seq=3 * number + 1,
-        cluster=one.cluster,
-        namespace=one.namespace,
-        name=one.name,
-        uid=one.uid,
-        scale_target_ref={**full.scale_target_ref, "name": one.name},
-        target=None if full.target is None else structs.replace(full.target, name=one.name),
-    )
-    yield msgspec.json.encode(whole), FULL_TYPE
-    for more in (2, 3):
+def _records(one: Workload, number: int, template: Decision, turn: int = 0) -> Iterator[bytes]:
+    """The values of an HPA's records: one, and two that differ from it in the values of metrics."""
+    for more in (1, 2, 3):
         seq = 3 * number + more
-        again = structs.replace(short, id=f"0-{seq}-{one.uid}", seq=seq, same_as=first)
-        yield msgspec.json.encode(again), SHORT_TYPE
+        decision = structs.replace(
+            template,
+            id=f"0-{seq}-{one.uid}",
+            seq=seq,
+            cluster=one.cluster,
+            namespace=one.namespace,
+            name=one.name,
+            uid=one.uid,
+            scale_target_ref={**template.scale_target_ref, "name": one.name},
+            target=None if template.target is None else structs.replace(template.target, name=one.name),
+            status=_moved(template.status or {}, 3 * turn + more),
+        )
+        yield msgspec.json.encode(decision)
+
+
+def _moved(status: dict[str, Any], turn: int) -> dict[str, Any]:
+    current = {"averageValue": f"{100 + turn}m", "averageUtilization": turn}
+    return {**status, "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]}
 
 
 @asynccontextmanager
@@ -277,8 +276,8 @@ async def _writing(place: tuple[str, bytes], given: argparse.Namespace) -> Async
             await client.close()
 
 
-def _take(writers: ClusterWriters, cluster: str, number: int, value: bytes, kind: str) -> None:
-    headers = (("ce_type", kind.encode()), source_header(cluster))
+def _take(writers: ClusterWriters, cluster: str, number: int, value: bytes) -> None:
+    headers = (("ce_type", DECISION_TYPE.encode()), source_header(cluster))
     record = ConsumerRecord("", 0, number, 0, 0, None, value, None, 0, len(value), headers)
     decision = writers.decode(record)
     assert decision is not None
@@ -291,14 +290,16 @@ async def _all_written(writers: ClusterWriters, look_s: float) -> None:
 
 
 async def behind(place: tuple[str, bytes], given: argparse.Namespace) -> None:
-    """Take a full decision and two short ones of each HPA in before any is written; then write them, if asked to."""
-    full, short = _templates()
-    full = structs.replace(full, status={**(full.status or {}), "currentReplicas": 99})  # another than the fleet shows
+    """Take three decisions of each HPA in before any is written; then write them, if asked to."""
+    template = _template()
+    template = structs.replace(
+        template, status={**(template.status or {}), "currentReplicas": 99}
+    )  # another than the fleet shows
     measured = Measured(given)
     async with _writing(place, given) as writers:
         for number, one in enumerate(World(given.hpas, given.clusters, 0).all):
-            for value, kind in _records(one, number, full, short):
-                _take(writers, one.cluster, number, value, kind)
+            for value in _records(one, number, template):
+                _take(writers, one.cluster, number, value)
         measured.report("three decisions of each HPA wait")
         if given.write:
             await asyncio.sleep(LOOK_S)
@@ -307,26 +308,20 @@ async def behind(place: tuple[str, bytes], given: argparse.Namespace) -> None:
 
 
 async def statuses(place: tuple[str, bytes], given: argparse.Namespace) -> None:
-    """Write the status of each HPA by short records, round by round."""
-    full, short = _templates()
-    short = structs.replace(short, time="2100-01-01T00:00:00.000Z")  # never late
+    """Write the status of each HPA in which only values change, round by round."""
+    template = structs.replace(_template(), time="2100-01-01T00:00:00.000Z")  # never late
     fleet = World(given.hpas, given.clusters, 0).all
     found = []
     async with _writing(place, given) as writers:
         for turn in range(given.rounds + 1):
-            moved = structs.replace(short, m=_moved(short, turn))
-            records = [(one.cluster, list(_records(one, n, full, moved))) for n, one in enumerate(fleet)]
+            records = [(one.cluster, next(_records(one, n, template, turn))) for n, one in enumerate(fleet)]
             began_s = time.process_time()
-            for number, (cluster, (whole, again, _)) in enumerate(records):
-                _take(writers, cluster, number, *(again if turn else whole))
+            for number, (cluster, value) in enumerate(records):
+                _take(writers, cluster, number, value)
             await _all_written(writers, 0.02)
             found.append((time.process_time() - began_s) / given.hpas * 1e6)
     lowest, middle = min(found[1:]), statistics.median(found[1:])
     sys.stdout.write(f"{lowest:.1f} / {middle:.1f} µs of CPU per status, lowest / middle round\n")
-
-
-def _moved(short: ShortDecision, turn: int) -> list[Values]:
-    return [((value or 0) + turn, used, proposal, ratio, note) for value, used, proposal, ratio, note in short.m]
 
 
 def options(arguments: list[str]) -> argparse.Namespace:

@@ -1,6 +1,6 @@
 """The core in its steady state: every wanted write is applied and its outcome recorded, and scale and pods follow.
 
-So most evaluations give what the one before gave, and most records are short, as in a fleet that has run for a while.
+So most evaluations give what the one before gave, as in a fleet that has run for a while.
 The log is made once, in closed loop with the decisions that it causes, and then folded again against the clock.
 """
 
@@ -97,7 +97,6 @@ class Steady:
     """What the measured part of a log took."""
 
     evaluations: int
-    short: int
     cpu_s: float
 
 
@@ -125,7 +124,7 @@ def steady_fleet(hpas: int, minutes: float, pods: int = 5, seed: int = 0) -> Fle
 def measured(log: tuple[Record, ...]) -> Steady:
     """Fold a log; time what follows the start."""
     partition = Partition.empty(0)
-    evaluations = short = 0
+    evaluations = 0
     begin_ms = log[0][1] + round(WARM_MINUTES * 60_000)
     began = None
     for record in log:
@@ -137,11 +136,10 @@ def measured(log: tuple[Record, ...]) -> Steady:
         if began is not None:
             evaluations += len(made)
             for decision in made:
-                short += b'"sameAs":' in decision.value
                 evaluations -= decision.id.endswith("-c")
     if began is None:
         raise ValueError("the log ends before its steady state")
-    return Steady(evaluations, short, time.process_time() - began)
+    return Steady(evaluations, time.process_time() - began)
 
 
 def steady_state() -> Iterator[tuple[str, float, str]]:
@@ -150,4 +148,3 @@ def steady_state() -> Iterator[tuple[str, float, str]]:
         runs = [measured(steady_log(pods)) for _ in range(RUNS)]
         best = min(runs, key=lambda run: run.cpu_s)
         yield f"steady, {pods} pods", best.evaluations / best.cpu_s, "evaluations/CPU s"
-        yield f"steady, {pods} pods: short records", 100 * best.short / best.evaluations, "%"

@@ -45,7 +45,6 @@ class LoggedScenario:
         self.status: Json = case["hpa"].get("status") or EMPTY_STATUS
         self.exists, self.births = False, 0
         self.others: dict[str, str] = {}
-        self.full: dict[str, Json] = {}
         self.shown: Json | None = None
         """Status of the last decision, None where it was a short one, which has none."""
         self.partition, self.rows = Partition.empty(0), dict[bytes, bytes]()
@@ -77,7 +76,7 @@ class LoggedScenario:
             merge_rows(self.rows, self.partition.checkpoint())
             self.partition = Partition.restore(0, self.rows)
         decisions = [orjson.loads(each.value) for each in made]
-        return [each for each in decisions if "sameAs" in each or each["name"] == self.name]
+        return [each for each in decisions if each["name"] == self.name]
 
     def _wait_until(self, time_ms: int) -> None:
         while time_ms - self.now_ms > GAP_MS:
@@ -98,10 +97,6 @@ class LoggedScenario:
         if not self.exists:
             return {"deleted": True, "action": "", "errorLabel": ""} if self._hpa().row.gone else {"kept": True}
         (decision,) = decided
-        if "sameAs" in decision:
-            decision = {**self.full[decision["sameAs"]], "status": None}
-        else:
-            self.full[decision["id"]] = decision
         return self._out(decision, given)
 
     def take_native_status(self, status: Json) -> None:

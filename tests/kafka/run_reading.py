@@ -22,7 +22,7 @@ from schemas.keys import HpaId
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.tail import TailHead
-from streams.history.recorded import Recorded, expanded
+from streams.history.recorded import Recorded, in_sequence
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
@@ -135,11 +135,11 @@ class Run:
         return seen
 
     def recorded(self) -> list[Recorded]:
-        """The decisions, short ones given back whole."""
+        """The decisions."""
         return [
             one
             for number, records in self.decided.items()
-            for one in expanded(number, [(record.offset, record.value) for record in records])[1]
+            for one in in_sequence(number, [(record.offset, record.value) for record in records])
         ]
 
     def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int, period_ms: int) -> list[str]:

@@ -39,7 +39,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, HandsChanged, LeftNative,
 from schemas.keys import HpaId, namespace_key, partition_for
 from schemas.observed import AutoscalerSet, ClusterReport, ObserverTrouble, PodSet, Point, Samples, Serving
 from schemas.settings import SettingsSet
-from streams.history.recorded import head_of
+from streams.history.recorded import recorded_at
 from streams.ingest import pieces as rates
 from tests.kafka.broker import fetch_jars
 from tests.kafka.conftest import PARTITIONS, make_topics
@@ -356,9 +356,9 @@ async def _follow(site: Site) -> None:
     tps = [TopicPartition(topics.DECISIONS, number) for number in range(PARTITIONS)]
     async with reader(site.secured.admin, tps) as consumer:
         async for record in consumer:
-            head = head_of(record.partition, record.offset, record.value)
-            if head.kind == "evaluation":
-                site.evaluated[uid_of(head.id)].append(record.timestamp)
+            decision = recorded_at(record.partition, record.offset, record.value).decision
+            if decision.kind == "evaluation":
+                site.evaluated[uid_of(decision.id)].append(record.timestamp)
 
 
 def _others(site: Site) -> dict[HpaId, str]:

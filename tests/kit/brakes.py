@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from schemas.answers import Answers
-from schemas.decisions import Decision, ShortDecision, expand
+from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.observed import AutoscalerSet, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
@@ -27,7 +27,6 @@ class World:
 
     def __init__(self, *apps: str, replicas: int = 10, **braking: Any) -> None:
         self.log = LogBuilder()
-        self.full: dict[str, Json] = {}
         self.replicas = dict.fromkeys(apps, replicas)
         self.log.add(SettingsSet(cluster="*", settings=ENFORCING))
         self.log.add(SettingsSet(cluster="eu", settings=ClusterSettings(**braking)))
@@ -53,8 +52,7 @@ class World:
         ]
         made = {}
         for each in self.log.add(Answers(items=items)):
-            full = self.full.setdefault(each.get("sameAs", each["id"]), each)
-            made[full["name"]] = full
+            made[each["name"]] = each
         for app, decision in made.items():
             wants = decision.get("wants")
             if wants is None:
@@ -83,15 +81,5 @@ def after(made: dict[str, Json]) -> dict[str, int]:
 
 
 def whole(log: LogBuilder) -> list[Decision]:
-    """All evaluations of a log, short ones expanded."""
-    known: dict[str, Decision] = {}
-    made = []
-    for record in log.decisions:
-        if b'"sameAs"' in record.value:
-            short = msgspec.json.decode(record.value, type=ShortDecision)
-            made.append(expand(short, known[short.same_as]))
-        else:
-            full = msgspec.json.decode(record.value, type=Decision)
-            known[full.id] = full
-            made.append(full)
-    return made
+    """All decisions of a log."""
+    return [msgspec.json.decode(record.value, type=Decision) for record in log.decisions]

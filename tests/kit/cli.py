@@ -16,7 +16,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG, archived_record
-from streams.history.recorded import Recorded, expanded
+from streams.history.recorded import Recorded, in_sequence
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.memorypast import MemoryPast
@@ -134,10 +134,8 @@ class Fleet:
         merge_rows(self.rows, self.partition.checkpoint())
 
     def decisions(self) -> list[Recorded]:
-        """Every decision made, whole."""
-        expander, found = expanded(0, enumerate(self.values))
-        assert not expander.lacking
-        return found
+        """Every decision made."""
+        return in_sequence(0, enumerate(self.values))
 
     def past(self, at_ms: int | None = None) -> FleetPast:
         return FleetPast(self, at_ms)

@@ -115,10 +115,9 @@ def _named(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
 
 def newest_id(records: Iterable[TopicRecord], hpa: str) -> str:
     """Id of the newest evaluation of an HPA."""
-    name = hpa.rpartition("/")[2].encode()
-    of_hpa = [each for each in records if each.topic == DECISIONS and b'"name":"%s"' % name in each.value]
-    whole = [orjson.loads(each.value) for each in of_hpa]
-    return str([body["id"] for body in whole if not body["id"].endswith("-c")][-1])
+    bodies = [orjson.loads(each.value) for each in records if each.topic == DECISIONS]
+    own = [body for body in bodies if f"{body['cluster']}/{body['namespace']}/{body['name']}" == hpa]
+    return str([body["id"] for body in own if not body["id"].endswith("-c")][-1])
 
 
 def produce(settings: KafkaSettings, records: Iterable[TopicRecord]) -> None:

@@ -21,7 +21,6 @@ from schemas.codec import encode
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topics import CHANGELOG, DECISIONS, LOG, TOPICS
-from streams.history.recorded import Expander
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, WRITE_MS, ClosedLoop
 from tests.kit.generated_log import Fleet
@@ -29,7 +28,7 @@ from tests.kit.generated_log import Fleet
 HOUR_MS: Final = 3_600_000
 WARM_MINUTES: Final = 10
 EMPTY: Final = encode(LogRecord(v=1, entries=[]))
-PLACES: Final = re.compile(rb'"(id|sameAs|completes)":"0-(\d+)-')
+PLACES: Final = re.compile(rb'"(id|completes)":"0-(\d+)-')
 SEQ: Final = re.compile(rb'"seq":(\d+)')
 TIME: Final = re.compile(rb'"time":"([^"]+)"')
 MOST_LOG_RECORDS: Final = 25_000
@@ -72,21 +71,6 @@ def decided(hpas: int, end_ms: int, offset: int, seq: int) -> Iterator[Written]:
                 yield Written(CHANGELOG, record.timestamp_ms, key, value)
 
 
-def repeatable(decisions: list[Written], since_ms: int) -> list[Written]:
-    """The decisions from a time on. A short one that repeats one of before is written in full."""
-    expander, found = Expander(), []
-    ids = set()
-    for offset, each in enumerate(decisions):
-        recorded = expander.take(0, offset, each.value)
-        assert recorded is not None
-        if each.time_ms < since_ms:
-            continue
-        ids.add(recorded.head.id)
-        is_whole = recorded.full is None or recorded.full.head.id in ids
-        found.append(each if is_whole else each._replace(value=encode(recorded.decision)))
-    return found
-
-
 def moved(made: Written, by_ms: int, offsets: int, seq: int) -> Written:
     """A decision as if it had been made earlier, of an earlier log record, as number `seq`."""
 
@@ -108,7 +92,7 @@ def fill(bootstrap: str, hpas: int, decisions: int) -> HpaId:
     offset = (1 + decisions // (200 * hpas)) * MOST_LOG_RECORDS
     end_ms = time.time_ns() // 1_000_000_000 * 1000
     newest = list(decided(hpas, end_ms, offset, decisions))
-    again = repeatable([each for each in newest if each.topic == DECISIONS], end_ms - HOUR_MS)
+    again = [each for each in newest if each.topic == DECISIONS and each.time_ms >= end_ms - HOUR_MS]
     log = [each for each in newest if each.topic == LOG]
     length = sum(each.time_ms >= end_ms - HOUR_MS for each in log)
     producer = Producer(

@@ -18,7 +18,7 @@ from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, InputPosition, ShortDecision
+from schemas.decisions import Decision, InputPosition
 from schemas.entries import PublicRecord, central_name
 from schemas.keys import namespace_key, partition_for
 from schemas.observed import Heartbeat, Target
@@ -107,25 +107,13 @@ class Decider:
         )
         return decision
 
-    async def repeat(self, full: Decision, time: str, value: tuple[int, int, int, str, str]) -> ShortDecision:
-        """Publish a short record: the evaluation came out as in `full`, with these values of its only metric."""
-        key = namespace_key(full.cluster, full.namespace)
-        partition = partition_for(key, self._partitions)
-        self._seq[partition] += 1
-        short = ShortDecision(
-            id=f"0-{next(self._ids)}-{full.name}",
-            seq=self._seq[partition],
-            prev="",
-            same_as=full.id,
-            time=time,
-            input=full.input,
-            m=[value],
-        )
-        headers = [("ce_type", b"io.fleethpa.decision.short.v1"), ("ce_source", f"/clusters/{full.cluster}".encode())]
-        await self._producer.send_and_wait(
-            DECISIONS, encode(short), key=key.encode(), partition=partition, headers=headers
-        )
-        return short
+    async def repeat(self, before: Decision, time: str, milli: int, percent: int) -> Decision:
+        """Publish an evaluation that came out as the one before, with these values of its only metric."""
+        current = {"averageUtilization": percent, "averageValue": f"{milli}m"}
+        metrics = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
+        status = {**(before.status or {}), "currentMetrics": metrics}
+        id_ = f"0-{next(self._ids)}-{before.name}"
+        return await self.publish(structs.replace(before, id=id_, time=time, status=status))
 
 
 class Topics:

@@ -76,13 +76,11 @@ class Finding(NamedTuple):
 
 
 def our_points(decisions: Iterable[bytes]) -> Points:
-    """Our evaluations; short records are expanded."""
-    full: dict[str, Json] = {}
+    """Our evaluations."""
     points: dict[str, list[Point]] = defaultdict(list)
     for value in decisions:
-        record = orjson.loads(value)
-        stated = full[record["sameAs"]] if "sameAs" in record else full.setdefault(record["id"], record)
-        time_ms = round(datetime.fromisoformat(record["time"]).timestamp() * 1000)
+        stated = orjson.loads(value)
+        time_ms = round(datetime.fromisoformat(stated["time"]).timestamp() * 1000)
         points[stated["name"]].append(_our_point(time_ms, stated))
     return points
 

@@ -14,7 +14,7 @@ from runtime.records import Publisher
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, InputPosition, ShortDecision
+from schemas.decisions import Decision, InputPosition
 from schemas.keys import namespace_key, partition_for
 from schemas.topics import DECISIONS, SETTINGS
 from tests.patience import PATIENCE_S
@@ -46,14 +46,6 @@ class Hub:
             wants=5,
         )
         await self._write(structs.replace(decision, **changes), cluster, b"io.fleethpa.decision.v1")
-        return id_
-
-    async def repeat(self, seq: int, same_as: str, cluster: str = "east") -> str:
-        id_ = f"0-{seq}-web"
-        short = ShortDecision(
-            id=id_, seq=seq, prev="", same_as=same_as, time="t", input=InputPosition(partition=0, offset=seq, hash="")
-        )
-        await self._write(short, cluster, b"io.fleethpa.decision.short.v1")
         return id_
 
     async def _write(self, record: Any, cluster: str, kind: bytes) -> None:
@@ -91,9 +83,7 @@ class Copied:
             self.snapshots += bool(knowledge.snapshot)
             self.knowledge.take(knowledge)
         else:
-            short = dict(record.headers)["ce_type"] == b"io.fleethpa.decision.short.v1"
-            id_ = decode(record.value, ShortDecision).id if short else decode(record.value, Decision).id
-            self.decisions.append((int(record.key), id_))
+            self.decisions.append((int(record.key), decode(record.value, Decision).id))
 
     @property
     def ids(self) -> list[str]:

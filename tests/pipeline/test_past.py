@@ -183,7 +183,7 @@ async def test_where_nothing_is_wanted_reading_goes_on_from_the_end(decisions: K
         number = await number_of(past, HPA)
         window, *_ = await past.windows(number, None, None, none.__eq__)
         end = (await past.offsets(DECISIONS, number)).stop
-        window.sieve = HpaSieve(none, due=end)
+        window.sieve = HpaSieve(none)
         read = [each async for each in past.newer(window, checked=False)]
         assert not any(read)
         assert window.position == end

@@ -1,18 +1,15 @@
 """What the reconciler shows in clusters: statuses and Events."""
 
-import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reconciler.apply.process import Reconciler
 from schemas.decisions import Decision, MetricDecision
 from schemas.entries import Outcome
 from schemas.observed import Target
-from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa, rig, running
-from tests.pipeline.reconciler.reconciler_kit import App, asked, config
+from tests.pipeline.cluster_rig import NAMESPACE
+from tests.pipeline.reconciler.reconciler_kit import App, asked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,19 +68,17 @@ def shows(app: App, percent: int) -> bool:
 
 
 async def steady(app: App, **changes: Any) -> Decision:
-    """A full record of an evaluation that changes nothing."""
+    """An evaluation that changes nothing."""
     current = {"averageUtilization": 50, "averageValue": "100m"}
     metrics = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
     status = STATUS | {"desiredReplicas": 2, "currentMetrics": metrics}
     return await app.decided(wants=None, status=status, metrics=[CPU], **changes)
 
 
-async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(app: App) -> None:
+async def test_the_status_is_as_fresh_as_the_evaluations_in_which_only_values_change(app: App) -> None:
     full = await app.made.decider.publish(await steady(app, events=FAILED))
     for number, percent in enumerate((60, 70, 70, 121)):
-        await app.made.decider.repeat(
-            full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0", "")
-        )
+        await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", 2 * percent, percent)
         await app.made.topics.until(partial(shows, app, percent), f"{percent} % in the status")
 
     def counted() -> Any:
@@ -93,24 +88,6 @@ async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_fu
     writes = asked(app.sim, "update", f"{app.name}/status")
     assert len(writes) == 4, "one each time the status differs"
     assert len(asked(app.sim, "get", f"/{app.name}")) == 1, "and nothing is read in between"
-
-
-async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_repeat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runtime.groups.LOOK_BACK", 0)
-    async with rig(tmp_path) as made:
-        app = App(made, "web")
-        app.sim.apply(deployment("web"))
-        app.sim.apply(hpa("web"))
-        full = await made.decider.publish(await steady(app))
-        async with running(Reconciler(config(made)), asyncio.Event()):
-            for percent in range(60, 90):
-                await made.decider.repeat(full, "2026-11-21T12:00:15.000Z", (2 * percent, percent, 2, "1.0", ""))
-                await made.topics.read()
-                if shown(app):
-                    break
-            await made.topics.until(lambda: (shown(app) or 0) >= 60, "a short record's status")
 
 
 async def test_shadow_decisions_write_nothing(app: App) -> None:

@@ -99,7 +99,7 @@ class Counting(Silent):
 
 
 def repeated(replicas: int) -> StatusWrite:
-    """What a short record asks for."""
+    """What a decision asks for that shows only other values of metrics."""
     made = StatusWrite()
     made.add(shown_status({"currentReplicas": replicas}))
     return made
@@ -122,7 +122,7 @@ async def test_of_the_statuses_that_wait_the_newest_is_written_and_the_others_ar
     client = Counting()
     status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
     made = status_write()
-    made.add(structs.replace(shown_status({"currentReplicas": 4}), full=b"not to be read"))
+    made.add(structs.replace(shown_status({"currentReplicas": 4}), packed=b"not to be read"))
     made.add(shown_status({"currentReplicas": 5}))
     await status_writer.write(made)
     assert (client.requests, client.live["status"]) == (["get", "put"], {"currentReplicas": 5})

@@ -30,7 +30,7 @@ from reconciler.core.statusplan import HpaAnswer
 from reconciler.core.writeplan import WriteGuards
 from runtime.process import WorkerPool
 from schemas.codec import encode
-from schemas.decisions import Decision, InputPosition, ShortDecision
+from schemas.decisions import Decision, InputPosition
 from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import time_ms
@@ -272,9 +272,12 @@ class SlowCluster:
         }
         return Decision(**made | fields)
 
-    def short(self, seq: int, full: str, late_ms: int) -> ShortDecision:
-        time, position = moment(self.now_ms - late_ms), InputPosition(partition=0, offset=seq, hash="")
-        return ShortDecision(id=f"0-{seq}-u-web", seq=seq, prev="", same_as=full, time=time, input=position)
+    def repeat(self, seq: int, late_ms: int, *, is_news: bool = False, **fields: Any) -> Decision:
+        """The decision about `web` with another value of its metric. `is_news`: and more."""
+        cpu = {"name": "cpu", "current": {"averageValue": f"{seq}m"}}
+        status = STATUS | {"currentMetrics": [{"type": "Resource", "resource": cpu}]}
+        status |= {"desiredReplicas": seq} if is_news else {}
+        return self.decision(seq, "web", status=status, time=moment(self.now_ms - late_ms), **fields)
 
     def want(self, seq: int, name: str) -> None:
         wanted = self.decision(seq, name, origin="central", wants=5, expires=self.now_ms + TIME_TO_LIVE_MS, status=None)
@@ -394,13 +397,13 @@ async def test_a_cluster_that_did_not_answer_is_asked_again_though_all_that_is_w
 async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_minute() -> None:
     cluster = SlowCluster()
 
-    def waits(decision: Decision | ShortDecision) -> bool:
+    def waits(decision: Decision) -> bool:
         pool = cluster.writers._workers["east"].status_writes
         cluster.writers.take(decision, Position(0, decision.seq))
         return pool.take_back(HpaId("east", "shop", "web")) is not None
 
     async with cluster.served():
-        cluster.writers.take(cluster.decision(1, "web"), Position(0, 1))
+        cluster.writers.take(cluster.repeat(1, 0), Position(0, 1))
         await cluster.until(lambda: len(cluster.written) == 1)
         began_ms = cluster.now_ms
         for seq, after_ms, late_ms, is_written in [
@@ -410,7 +413,7 @@ async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_
             (5, LATE_STATUS_MS, LATE_MS + 1, True),
         ]:
             cluster.now_ms = began_ms + after_ms
-            assert waits(cluster.short(seq, "0-1-u-web", late_ms)) == is_written, (after_ms, late_ms)
+            assert waits(cluster.repeat(seq, late_ms)) == is_written, (after_ms, late_ms)
         for seq, after_ms, late_ms, is_written in [
             (6, 15_000, LATE_MS + 1, False),
             (7, 15_000, LATE_MS, True),
@@ -421,7 +424,7 @@ async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_
             assert waits(news) == is_written, (after_ms, late_ms)
 
 
-@pytest.mark.parametrize("kind", ["full", "short"])
+@pytest.mark.parametrize("kind", ["news", "values"])
 async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_its_cluster_was_opened(
     kind: str,
 ) -> None:
@@ -430,7 +433,6 @@ async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_
     async with cluster.served():
         pool = cluster.writers._workers["east"].status_writes
         began_ms = cluster.now_ms
-        cluster.writers.learn(cluster.decision(1, "web"), 0)
         for seq, after_ms, late_ms, is_written in [
             (2, 0, LATE_MS + 1, False),
             (3, 0, LATE_MS, True),
@@ -438,29 +440,24 @@ async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_
             (5, LATE_STATUS_MS, LATE_MS + 1, True),
         ]:
             cluster.now_ms = began_ms + after_ms
-            full = structs.replace(cluster.decision(seq, "web"), time=moment(cluster.now_ms - late_ms))
-            cluster.writers.take(full if kind == "full" else cluster.short(seq, "0-1-u-web", late_ms), Position(0, seq))
+            cluster.writers.take(cluster.repeat(seq, late_ms, is_news=kind == "news"), Position(0, seq))
             assert (pool.take_back(hpa) is not None) == is_written, (after_ms, late_ms)
 
 
 RESCALED = ("Normal", "SuccessfulRescale", "New size: 5; reason: above target")
 
 
-@pytest.mark.parametrize("kind", ["full", "short"])
+@pytest.mark.parametrize("kind", ["news", "values"])
 @pytest.mark.parametrize("ends", ["the next status", "a rebalance"])
 async def test_the_events_of_a_late_decision_are_written_later(kind: str, ends: str) -> None:
     cluster, hpa = SlowCluster(), HpaId("east", "shop", "web")
     async with cluster.served():
         worker = cluster.writers._workers["east"]
-        cluster.writers.take(cluster.decision(1, "web", events=[RESCALED]), Position(0, 1))
+        cluster.writers.take(cluster.repeat(1, 0, events=[RESCALED]), Position(0, 1))
         await cluster.until(lambda: bool(cluster.events) and not len(worker.status_writes))
         late_ms = LATE_MS + 1
         for seq in (2, 3):
-            late = (
-                cluster.short(seq, "0-1-u-web", late_ms)
-                if kind == "short"
-                else cluster.decision(seq, "web", events=[RESCALED], time=moment(cluster.now_ms - late_ms))
-            )
+            late = cluster.repeat(seq, late_ms, events=[RESCALED], is_news=kind == "news")
             cluster.writers.take(late, Position(0, seq))
             assert worker.status_writes.waiting(hpa) is None
         if ends == "a rebalance":

@@ -23,7 +23,7 @@ from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Enough
-from streams.history.recorded import Expander, Recorded, expanded
+from streams.history.recorded import Recorded, in_sequence
 from tests.kit.archive import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.kit.cli import Cli
 from tests.kit.generated_log import Fleet
@@ -176,17 +176,15 @@ def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_pa
     assert asked[-1] < decisions_of(made)
 
 
-def test_a_long_past_is_expanded_a_few_times_only(
-    tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_past_is_decoded_a_few_times_only(tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     root, stretches = write_archive(tmp_path, FLEET, topics=made, segment_ms=4_000), list[int]()
 
-    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:
+    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> list[Recorded]:
         stretch = list(records)
         stretches.append(len(stretch))
-        return expanded(partition, stretch)
+        return in_sequence(partition, stretch)
 
-    monkeypatch.setattr("streams.history.past.expanded", counted)
+    monkeypatch.setattr("streams.history.past.in_sequence", counted)
     found = asyncio.run(ArchivePast(root).tail(lambda *_: False, [0]))[0]
     assert [each.offset for each in found] == list(range(len(made[DECISIONS, 0])))
     assert sum(stretches) <= 3 * len(found)
@@ -231,12 +229,9 @@ def test_exports_have_a_row_for_each_decision_in_every_format(
         csv.DictReader(io.StringIO(run("export", "decisions", "--from", str(root), "-o", "csv", *window).stdout))
     )
     lines = run("export", "decisions", "--from", str(root), "-o", "jsonl", *window).stdout.splitlines()
-    count, names, shorts = queried(
-        f"select count(*), count(distinct id), count(*) filter (short and len(metrics) > 10) from '{name}'"
-    )[0]
+    count, names = queried(f"select count(*), count(distinct id) from '{name}'")[0]
     assert count == names == len(rows) == len(lines)
     assert count == decisions_of(made) if not window else 0 < count < decisions_of(made)
-    assert 0 < shorts < count
     assert {row["id"] for row in rows} == {orjson.loads(line)["id"] for line in lines}
     assert all(int(row["final_desired_replicas"]) >= 1 for row in rows)
 

@@ -31,7 +31,6 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import SettingsSet
 from streams.archive.layout import LOG, archived_record
-from streams.history.recorded import Expander, Recorded
 from streams.state.moves import KEPT_MOVES
 from tests.kit.cli import SETTINGS, START_MS, Cli, Fleet, FleetPast, hpa
 from tests.kit.memorypast import MemoryPast
@@ -534,21 +533,6 @@ def test_following_prints_a_header_in_every_table(run: Cli, output: str) -> None
     bare = run("decisions", "-A", "--follow", "-o", output, "--no-headers").stdout.splitlines()
     assert (reported[0].split()[0], reported[0].split()[-1]) == ("TIME", "WHY")
     assert reported[1:] == bare
-
-
-def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None:
-    for _ in range(4):
-        fleet.observe(5, 310)
-        fleet.append(after_ms=15_500)
-    values = list(enumerate(fleet.values))
-    expander = Expander()
-    taken: list[Recorded] = [r for offset, value in values + values if (r := expander.take(0, offset, value))]
-    assert [r.decision.seq for r in taken] == list(range(1, len(values) + 1))
-    assert any(r.short for r in taken)
-    late = Expander()
-    short = next(r for r in taken if r.short)
-    assert late.take(0, short.offset, short.value) is None
-    assert late.lacking
 
 
 @pytest.mark.parametrize("verb", ["explain", "what-if"])

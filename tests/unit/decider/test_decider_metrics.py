@@ -3,12 +3,11 @@
 import re
 from collections import Counter
 from copy import copy
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import orjson
 import pytest
-from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,8 +16,7 @@ from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.decider.metrics import FAMILIES, Metrics, Results, exposition, samples
-from streams.decider.owned import OwnedPartition
-from streams.history.recorded import expanded
+from streams.history.recorded import in_sequence
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import Move
 from streams.state.partition import Partition
@@ -119,8 +117,8 @@ def test_every_metric_is_exposed_with_target_value_and_newest_sample(
 
 
 def _newest_used(decision: dict[str, Any]) -> list[int]:
-    """Sample times that a full or a short record names."""
-    return [*decision.get("newest", ()), *(m["newest"] for m in decision.get("metrics", ()) if "newest" in m)]
+    """Sample times that a record names."""
+    return [m["newest"] for m in decision.get("metrics", ()) if "newest" in m]
 
 
 def test_what_kube_state_metrics_has_of_an_hpa_is_exposed(
@@ -184,18 +182,15 @@ def test_prometheus_own_parser_reads_labels_with_quotes_backslashes_and_line_bre
     assert own | {"reason": reason} in labels
 
 
-def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_it_repeats(
-    folded: tuple[Partition, list[DecisionRecord]],
-) -> None:
+def test_decisions_are_counted_by_what_they_came_to(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     _, made = folded
     registry = CollectorRegistry()
     results = Results(registry)
     kinds = results.count(made, START_MS / 1000 + 360)
     found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_decisions_total")}
-    assert {"full", "short", "completion"} == set(kinds)
-    assert kinds["short"] == sum(b'"sameAs"' in decision.value for decision in made)
+    assert {"evaluation", "completion"} == set(kinds)
     assert sum(found.values()) == len(made)
-    for kind in ("full", "short", "completion"):
+    for kind in ("evaluation", "completion"):
         of_kind = {name: value for name, value in found.items() if f'kind="{kind}"' in name}
         assert sum(of_kind.values()) == kinds[kind]
         assert all('mode="enforce"' in name and "reason=" in name for name in of_kind)
@@ -203,7 +198,7 @@ def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_i
 
 
 def record(**fields: Any) -> DecisionRecord:
-    """A full decision of one HPA."""
+    """A decision of one HPA."""
     headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_source", b"/clusters/c")]
     made: dict[str, Any] = {"id": "0-1-u", "seq": 1, "prev": "", "time": "", "cluster": "c", "namespace": "n"}
     made |= {"name": "web", "uid": "u", "input": InputPosition(partition=0, offset=1, hash="")}
@@ -231,12 +226,9 @@ def test_a_completion_of_the_engine_says_how_its_write_ended(folded: tuple[Parti
     assert all('cluster="c0"' in name for name in found)
 
 
-@pytest.mark.parametrize("form", [b'"sameAs"', b'"finalDesiredReplicas"'], ids=["short", "full"])
-def test_lag_is_from_the_newest_sample_to_the_record(
-    form: bytes, folded: tuple[Partition, list[DecisionRecord]]
-) -> None:
+def test_lag_is_from_the_newest_sample_to_the_record(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     _, made = folded
-    decision = next(one for one in made if form in one.value and b'"newest":' in one.value)
+    decision = next(one for one in made if b'"newest":' in one.value)
     registry = CollectorRegistry()
     Results(registry).count([decision], max(_newest_used(orjson.loads(decision.value))) / 1000 + 7)
     assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
@@ -255,7 +247,7 @@ def test_each_decision_has_a_lag_also_where_samples_of_several_times_are_in_the_
     assert exposed(registry)["fleethpa_decision_lag_seconds_count"] == len(newest)
 
 
-def test_a_short_record_is_counted_with_what_limits_it_and_not_the_full_one_before() -> None:
+def test_each_record_is_counted_with_what_limits_it() -> None:
     partition, values = Partition.empty(0), []
     registry = CollectorRegistry()
     results = Results(registry)
@@ -263,28 +255,13 @@ def test_a_short_record_is_counted_with_what_limits_it_and_not_the_full_one_befo
         made = partition.apply(*at)
         values += [each.value for each in made]
         results.count(made, 0)
-    found = Counter(",".join(each.decision.constraints_applied) for each in expanded(0, enumerate(values))[1])
-    assert len({b'"sameAs"' in value for value in values}) == 2
+    found = Counter(",".join(each.decision.constraints_applied) for each in in_sequence(0, enumerate(values)))
     assert found["Tolerance"] > 0 < found[""]
     counted: Counter[str] = Counter()
     for name, value in exposed(registry).items():
         if limited := re.search(r'fleethpa_decisions_total.*limited_by="([^"]*)"', name):
             counted[limited[1]] += int(value)
     assert counted == found
-
-
-def test_nothing_is_kept_of_hpas_that_are_gone_and_those_that_are_left_count_as_before(
-    folded: tuple[Partition, list[DecisionRecord]],
-) -> None:
-    partition, made = folded
-    metrics = Metrics()
-    metrics.decided([one for one in made if isinstance(one.body, Decision)])
-    for uid in range(100):  # an HPA of a test environment that is made anew with each run
-        metrics.decided([structs.replace(record(), id=f"0-1-u{uid}")])
-        metrics.positions({0: OwnedPartition(partition, cast(Any, None))}, {})
-    known = metrics.results._full
-    assert {hpa.row.uid for hpa in partition.state.hpas.values()} <= known.keys()
-    assert len(known) <= 2 * len(partition.state.hpas)
 
 
 def test_the_selector_of_a_metric_is_no_label() -> None:

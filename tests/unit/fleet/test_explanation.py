@@ -16,7 +16,7 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet, Command, Container, Pod
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.counterfactual import Counterfactuals, Without
-from streams.history.recorded import Recorded, expanded
+from streams.history.recorded import Recorded, in_sequence
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.generated_log import Fleet as Generated
@@ -27,7 +27,7 @@ def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
     partition, values = Partition.empty(0), list[bytes]()
     for each in partition_log(Generated(hpas=20, namespaces=2, minutes=4, metrics=metrics, seed=seed)):
         values += [made.value for made in partition.apply(*each)]
-    for recorded in expanded(0, enumerate(values))[1]:
+    for recorded in in_sequence(0, enumerate(values)):
         if recorded.decision.kind == "evaluation":
             yield recorded, explanation_lines(explained(recorded.decision), now_ms=recorded.time_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from streams.archive.layout import LOG, PlainRecord, archived_record
 from streams.history import evaluations
 from streams.history.evaluations import Evaluated, FarStateError, evaluation_of, events
 from streams.history.past import LogGoneError
-from streams.history.recorded import Recorded, expanded
+from streams.history.recorded import Recorded, in_sequence
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
@@ -42,9 +43,6 @@ def test_the_inputs_give_the_recorded_numbers_in_a_log_where_everything_happens(
 
 def _same(each: Evaluated) -> None:
     recorded, made = _facts(each.value), answer(each.inputs)
-    if "sameAs" in recorded:
-        assert recorded.get("rawDesiredReplicas") == made.evaluation.proposal
-        return
     assert recorded.get("finalDesiredReplicas", 0) == made.final
     assert recorded.get("rawDesiredReplicas") == made.evaluation.proposal
     assert recorded.get("constraintsApplied", []) == made.constraints
@@ -65,23 +63,23 @@ async def test_an_evaluation_is_found_by_its_decision() -> None:
     past = MemoryPast({(LOG, 0): [archived_record(at, time_ms, b"", (), value) for at, time_ms, value in records]})
     all_ = [e for e in events(Partition.empty(0), records, lambda _: True) if isinstance(e, Evaluated)]
     values = [e.value for e in all_]
-    recorded = next(each for each in expanded(0, enumerate(values))[1][len(values) // 2 :] if not each.short)
+    recorded = in_sequence(0, enumerate(values))[len(values) // 2]
     found = await evaluation_of(past, recorded)
     assert (found.inputs.decision, found.value) == (recorded.decision.id, recorded.value)
     value = recorded.value.replace(b'"currentReplicas":', b'"current":')
-    altered = Recorded(recorded.head, 0, recorded.offset, value, recorded.full)
+    altered = replace(recorded, value=value)
     with pytest.raises(LogGoneError, match="another decision"):
         await evaluation_of(past, altered)
     unknown = structs.replace(recorded.decision, id="0-999999-x")
     with pytest.raises(LogGoneError, match="no evaluation"):
-        await evaluation_of(past, recorded.explained_by(unknown))
+        await evaluation_of(past, replace(recorded, decision=unknown))
 
 
 def _evaluated(records: Sequence[PlainRecord]) -> tuple[MemoryPast, list[Recorded]]:
     past = MemoryPast({(LOG, 0): [archived_record(at, time_ms, b"", (), value) for at, time_ms, value in records]})
     partition = Partition.empty(0)
     values = [each.value for record in records for each in partition.apply(*record)]
-    return past, [each for each in expanded(0, enumerate(values))[1] if each.decision.kind == "evaluation"]
+    return past, [each for each in in_sequence(0, enumerate(values)) if each.decision.kind == "evaluation"]
 
 
 @pytest.mark.parametrize("seed", one_of(3, range(3)))
@@ -110,7 +108,7 @@ async def test_only_its_own_hpa_is_evaluated_where_the_stored_state_is_far_away(
 ) -> None:
     past, recorded = _forty()
     monkeypatch.setattr(evaluations, "FEW", 100)
-    most = recorded[-1].head.seq - 1  # of all HPAs, the decisions would be too many
+    most = recorded[-1].decision.seq - 1  # of all HPAs, the decisions would be too many
     assert (await evaluation_of(past, recorded[-1], most)).value == recorded[-1].value
     with pytest.raises(FarStateError, match="log records would have to be folded"):
         await evaluation_of(past, recorded[-1], 100)
@@ -119,7 +117,7 @@ async def test_only_its_own_hpa_is_evaluated_where_the_stored_state_is_far_away(
 async def test_where_hpas_share_a_budget_all_of_them_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     past, recorded = _forty(removal_budget="30%/10m")
     monkeypatch.setattr(evaluations, "FEW", 100)
-    seq = recorded[-1].head.seq
+    seq = recorded[-1].decision.seq
     with pytest.raises(FarStateError, match=f"{seq} decisions would have to be repeated"):
         await evaluation_of(past, recorded[-1], seq - 1)
     assert (await evaluation_of(past, recorded[-1], seq)).value == recorded[-1].value

@@ -173,7 +173,7 @@ async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_mo
 
 
 async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, tmp_path: Path) -> None:
-    """Records of others are not decoded; an HPA that has no full record before the span is found, too."""
+    """Records of others are not decoded."""
     archive = write_archive(
         tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9, flush_every=40
     )
@@ -185,8 +185,8 @@ async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, 
         assert bool(found) == (name in names)
 
 
-def full_record(number: int, hpa: HpaId) -> bytes:
-    """The begin of the first decision of an HPA."""
+def record_of(number: int, hpa: HpaId) -> bytes:
+    """The begin of a decision of an HPA."""
     names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'
     return f'{{"id":"0-{number}-u-{number}","seq":{number},"prev":"",{names},"uid":"u-{number}"}}'.encode()
 
@@ -199,27 +199,22 @@ def full_record(number: int, hpa: HpaId) -> bytes:
         pytest.param(HpaId("c1", "ns1", "app1"), id="of its name in another cluster"),
     ],
 )
-def test_where_no_full_record_comes_before_a_span_everything_passes(other: HpaId) -> None:
-    short, full, others = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', full_record(1, HPA), full_record(2, other)
-    late = HpaSieve(HPA, due=12)
-    asked = [(others, 10), (others, 11), (short, 11), (short, 12), (others, 13)]
-    assert [late.passes(*each) for each in asked] == [True, False, False, True, True]
-    known = HpaSieve(HPA, due=12)
-    asked = [(others, 10), (full, 11), (short, 11), (short, 12), (others, 13)]
-    assert [known.passes(*each) for each in asked] == [True, True, True, True, False]
-    assert known.may_pass(others + short, 15)
-    assert not known.may_pass(others, 15)
+def test_the_first_record_passes_and_then_those_of_the_hpa(other: HpaId) -> None:
+    own, others = record_of(1, HPA), record_of(2, other)
+    sieve = HpaSieve(HPA)
+    assert sieve.may_pass(others, 10)
+    assert [sieve.passes(each, 10) for each in (others, others, own, others)] == [True, False, True, False]
+    assert sieve.may_pass(others + own, 15)
+    assert not sieve.may_pass(others, 15)
 
 
-@pytest.mark.parametrize("end", ["", "-c"], ids=["an evaluation", "the end of a write"])
-def test_an_hpa_is_known_by_a_full_record_at_the_end_of_a_frame(tmp_path: Path, end: str) -> None:
-    full = full_record(1, HPA).replace(b"u-1", b"u-1" + end.encode(), 1)
-    short, others = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', full_record(2, HpaId("c0", "ns1", "app2"))
-    made = [archived_record(at, 0, b"", (), value) for at, value in enumerate([others, full, short, others])]
+def test_the_last_record_of_a_frame_passes(tmp_path: Path) -> None:
+    own, others = record_of(1, HPA), record_of(2, HpaId("c0", "ns1", "app2"))
+    made = [archived_record(at, 0, b"", (), value) for at, value in enumerate([others, others, own, others, others])]
     file = tmp_path / "one.seg"
     file.write_bytes(frame(made[:2]) + frame(made[2:]))
-    found = [records for _, records in read_frames(file, torn_end_ok=False, sieve=HpaSieve(HPA, due=9))]
-    assert found == [made[:2], made[2:]]
+    found = [records for _, records in read_frames(file, torn_end_ok=False, sieve=HpaSieve(HPA))]
+    assert found == [made[:2], [made[2], made[4]]]
 
 
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from tests.bench.fleetstats import READ_WITHIN_MS, Stats
 
 
 def decided(stats: Stats, at_ms: int, wants: int | None, uid: str = "a") -> None:
-    kind = "short" if wants is None else "evaluation"
-    headers = {"ce_id": f"0-{at_ms}-{uid}".encode(), "ce_type": f"io.fleethpa.decision.{kind}.v1".encode()}
-    fields = {"time": "2026-01-01T00:00:00.000Z", "newest": [at_ms - 100], "wants": wants}
+    headers = {"ce_id": f"0-{at_ms}-{uid}".encode()}
+    fields = {"time": "2026-01-01T00:00:00.000Z", "metrics": [{"newest": at_ms - 100}], "wants": wants}
     stats.decision(headers, at_ms, encode({name: value for name, value in fields.items() if value is not None}))
 
 

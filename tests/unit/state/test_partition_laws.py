@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from schemas import limits
 from schemas.answers import Answers
 from schemas.codec import encode
-from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
 from schemas.observed import (
     AutoscalerDeleted,
@@ -32,7 +31,6 @@ from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.state import partition as partition_module
-from streams.state import records
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow
@@ -295,7 +293,7 @@ def test_a_crowded_log_reaches_the_limits() -> None:
 
 def without_position(value: bytes) -> dict[str, Any]:
     decision: dict[str, Any] = msgspec.json.decode(value)
-    for field in ("id", "input", "seq", "prev", "sameAs", "completes"):
+    for field in ("id", "input", "seq", "prev", "completes"):
         decision.pop(field, None)
     return decision
 
@@ -351,47 +349,13 @@ def test_a_poll_may_come_in_one_record_or_in_several(seed: int, cuts: int) -> No
     assert [without_position(value) for value in once] == [without_position(value) for value in cut_up]
 
 
-def steady(decision: Decision) -> dict[str, Any]:
-    """All but what a short record does not repeat: its place, and what explains the steps."""
-    fields: dict[str, Any] = msgspec.to_builtins(decision)
-    for field in ("prev", "input", "observed"):
-        fields.pop(field, None)
-    for step in fields.get("steps", ()):
-        step.pop("detail", None)
-        step.pop("until", None)
-    for metric in fields.get("metrics", ()):
-        metric.pop("oldest", None)
-    if decision.mode == "shadow" and decision.status:
-        # The native object may lack a condition: then each evaluation begins it anew.
-        for condition in fields["status"].get("conditions", ()):
-            condition.pop("lastTransitionTime")
-    return fields
-
-
-@settings(max_examples=examples(10))
-@given(seed=SEEDS)
-def test_an_expanded_short_record_is_the_full_one(seed: int) -> None:
-    log = disturbed_log(seed)
-    shadowed = fold(log.records)[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "FULL_EVERY_MS", 0)
-        whole = [msgspec.json.decode(value, type=Decision) for value in fold(log.records)[1]]
-    known: dict[str, Decision] = {}
-    for value, full in zip(shadowed, whole, strict=True):
-        if b'"sameAs"' in value:
-            short = msgspec.json.decode(value, type=ShortDecision)
-            assert steady(expand(short, known[short.same_as])) == steady(full)
-        else:
-            known[full.id] = full
-
-
 def test_disturbed_logs_contain_what_they_promise() -> None:
     """The laws are worth what the logs contain."""
     seen: set[str] = set()
     for seed in range(24):
         for decision in disturbed_log(seed).decisions:
             full = msgspec.json.decode(decision.value)
-            seen.add(full.get("kind", "short" if "sameAs" in full else "evaluation"))
+            seen.add(full.get("kind", "evaluation"))
             seen.update(full.get("outcome", {}).get("result", "").split())
             seen.update(full.get("constraintsApplied", ()))
             seen.update(f"mode {full['mode']}".split("|") if "mode" in full else ())
@@ -400,18 +364,7 @@ def test_disturbed_logs_contain_what_they_promise() -> None:
             seen.update(
                 ["changed by " + full["observed"]["change"]["by"]] if "change" in full.get("observed", {}) else []
             )
-    wanted = {
-        "evaluation",
-        "completion",
-        "short",
-        "applied",
-        "failed",
-        "timeout",
-        "refused",
-        "restart",
-        "Paused",
-        "Frozen",
-    }
+    wanted = {"evaluation", "completion", "applied", "failed", "timeout", "refused", "restart", "Paused", "Frozen"}
     assert wanted | {"MaxStep", "mode enforce", "changed by other", "changed by decision"} <= seen
 
 
