@@ -57,11 +57,7 @@ _GROUPS: Final = {
     "Ask the log": {
         "what-if": ("cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."),
         "backtest": ("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
-        "tune": ("cli.tune:tune", "Propose better specs from the recorded past, with evidence."),
-        "regret": (
-            "cli.regret:regret",
-            "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
-        ),
+        "tune": ("cli.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
         "upgrade-preview": (
             "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,16 +19,17 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
 from fleethpa.questions.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from fleethpa.show.formats import to_yaml, to_yaml_documents
-from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
-from fleethpa.show.text import rfc3339, span
+from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Section, Sentences, verdict
+from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.measures import Scores, by_hours
 from streams.analysis.revisions import differences
-from streams.analysis.tuning.recording import LEAST_GAIN, WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
+from streams.analysis.tuning import WORTH_RELIEF, Objective, TriedSpec, Tuning
 from streams.history.parallel import Faults, cores
 
 
@@ -45,8 +46,7 @@ from streams.history.parallel import Faults, cores
     "--within",
     "limits",
     metavar="SPEC",
-    help="What a proposal must keep to: 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'; "
-    "also tolerance and scaleUpPercent.",
+    help="What a proposal must keep to: 'target=40..80,minReplicas=2..,window=60..600'.",
 )
 @click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
 @price_option
@@ -66,13 +66,13 @@ def tune(
     price: Decimal | None,
     output: str,
 ) -> int:
-    """Propose specs from the recorded past: target, windows, policies, tolerances, minReplicas and maxReplicas.
+    """Show what HPAs cost compared with an ideal autoscaler, and propose better specs from their recorded past.
 
-    They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere. A spec
-    is proposed only if it is better than the deployed one on both parts. balanced: fewer replica-hours with
-    no more overload. cost: fewer replica-hours, overload for up to 0.5 % more of the time. safety: half the overload or
-    less, at up to 50 % more cost if necessary (the report says so); else less overload at no more cost. The
-    same recording gives the same proposal. Several HPAs are tuned on all cores.
+    One table has the ideal autoscaler, what ran, the deployed spec and the proposal: another target, window of
+    scale-down or minReplicas, which is no worse than the deployed spec in either half of the recording. Nothing is
+    written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours, too few pods
+    for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 % more
+    replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved.
     """
     within = parse_within(limits)
     begin, end = period.window(session.now_ms())
@@ -106,10 +106,8 @@ async def _tuned(
 # --- the report -------------------------------------------------------------------------------------------------------
 
 _DAY_MIN: Final = 1440
-MOST_CHOICES: Final = 5
-"""Specs of the frontier that are shown where nothing is proposed."""
 CAUTIONS: Final = (
-    "whether the future is like the past: loads, releases and dependencies change",
+    "whether the future is like the past: loads, releases and dependencies change; how high the next peak is",
     "what the capacity of a pod really is: no latency is in the log",
     *UNKNOWN,
 )
@@ -126,61 +124,86 @@ class Tuned(NamedTuple):
     @property
     def manifest(self) -> dict[str, Any] | None:
         """A manifest that `apply` takes; None: nothing is proposed."""
-        if self.found is None or not self.found.changed:
+        if self.found is None or self.found.proposed is None:
             return None
-        return manifest_of(self.hpa["metadata"] | self.id._asdict(), self.found.spec)
+        return manifest_of(self.hpa["metadata"] | self.id._asdict(), self.found.proposed.spec)
 
 
 def _percent(value: float) -> str:
     return f"{value * 100:.2f} %"
 
 
-_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
-    ("replica-hours", lambda side: f"{side.replica_hours:,.2f}"),
-    ("time in overload", lambda side: _percent(side.overload_share)),
-    ("missing, mean over time", lambda side: _percent(side.overload)),
-    ("worst overload (ratio)", lambda side: f"{side.worst:.2f}"),
-    ("scale events", lambda side: str(side.scale_events)),
-)
-"""What is asked first."""
-_MORE_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
-    ("replica-hours / ideal", lambda side: "-" if (ratio := side.scores.ideal_ratio) is None else f"{ratio:.2f}"),
-    ("slack", lambda side: _percent(side.scores.slack)),
-    ("instability", lambda side: _percent(side.scores.instability)),
-)
-_HEAD: Final = ("", "unseen: deployed", "unseen: proposed", "chosen on: deployed", "chosen on: proposed")
+def _hours(value: float) -> str:
+    return f"{value:,.2f}"
 
 
-def section(tuned: Tuned, *, wide: bool = False) -> Section:
-    """What is reported of one HPA; `wide`: with the scores of the literature."""
+_HEAD: Final = ("", "REPLICA-HOURS", "TOO MANY", "TOO FEW", "TIME WITH TOO FEW")
+_MORE_HEAD: Final = ("/ IDEAL", "SLACK", "CHANGES PER HOUR")
+
+
+def _row(name: str, scores: Scores, price: Decimal | None, *, wide: bool) -> tuple[str, ...]:
+    found: tuple[str, ...] = (
+        name,
+        _hours(scores.replica_hours),
+        _hours(scores.too_many_replica_hours),
+        _hours(scores.too_few_replica_hours),
+        _percent(scores.too_few_share),
+    )
+    if price is not None:
+        found += (f"{price * Decimal(str(round(scores.replica_hours, 3))):,.2f}",)
+    if wide:
+        ratio = "-" if scores.ideal_ratio is None else f"{scores.ideal_ratio:.2f}"
+        found += (ratio, _percent(scores.slack), f"{scores.adaptations_per_hour:.2f}")
+    return found
+
+
+def _head(price: Decimal | None, *, wide: bool) -> tuple[str, ...]:
+    return _HEAD + (() if price is None else (f"COST AT {price}/H",)) + (_MORE_HEAD if wide else ())
+
+
+def ideal_of(scores: Scores) -> Scores:
+    """The scores of the ideal autoscaler over the same time."""
+    return msgspec.structs.replace(
+        scores,
+        **dict.fromkeys(("too_many_replica_hours", "too_few_replica_hours", "too_few_share", "slack"), 0.0),
+        replica_hours=scores.ideal_replica_hours,
+    )
+
+
+def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -> Section:
+    """What is reported of one HPA; `wide`: with more scores."""
     found = tuned.found
     if found is None:
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
-    four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
-    shown = (*_ROWS, *_MORE_ROWS) if wide else _ROWS
-    cycle = f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
+    rows = [
+        ("recorded", found.recorded),
+        ("the deployed spec, in the model", found.deployed.whole),
+        *([("proposed", found.proposed.whole)] if found.proposed is not None else []),
+        *((f"not proposed: {', '.join(_flags(found, each))}", each.whole) for each in found.others),
+    ]
+    ideal = _row("ideal autoscaler", ideal_of(found.recorded), price, wide=False)
     return Section(
         str(tuned.id),
-        f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, chosen until "
-        f"{rfc3339(found.split_ms)}, scored from there",
+        f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, "
+        f"in halves until and from {rfc3339(found.split_ms)}",
         [
             Sentences(
                 [
-                    f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs "
-                    f"tried, {found.withdrawn} withdrawn after a check in the closed loop",
-                    f"load: {found.metric}, {cycle}; pods take load after {found.start_up.ms / 1000:.0f}s "
-                    f"({found.start_up.how})",
+                    f"objective: {found.objective}; a pod carries {found.capacity}; {found.tried} specs tried; "
+                    f"pods take load after {found.start_up.ms / 1000:.0f}s ({found.start_up.how})",
                     *[f"bound: {text}" for text in found.bounds],
                 ]
             ),
-            Notes(
-                headline(found),
-                changes(found.deployed, found.spec) if found.changed else [*unproven(found), *relief_hint(found)],
+            Notes(headline(found), _reasons(found)),
+            Grid(
+                [
+                    _head(price, wide=wide),
+                    ideal + ("",) * (len(_MORE_HEAD) if wide else 0),
+                    *(_row(name, scores, price, wide=wide) for name, scores in rows),
+                ],
+                numbers=True,
             ),
-            Grid([_HEAD, *((name, *map(text, four)) for name, text in shown)], numbers=True),
-            _curve(found),
-            *([_choices(found)] if not found.changed and frontier(found) else []),
-            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
+            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.proposed is not None else []),
         ],
     )
 
@@ -195,24 +218,46 @@ def changes(deployed: Json, proposed: Json) -> list[str]:
 
 
 def headline(found: Tuning) -> str:
-    """Whether there is a proposal, and of which kind: one that costs more says so, and for what."""
-    if not found.changed:
+    """Whether there is a proposal; one that costs more says so, and for what."""
+    if found.proposed is None:
         return f"no change proposed: {found.why}"
-    if not found.costs_more:
+    if found.saved >= 0:
         return "proposed:"
+    own, was = found.proposed.whole, found.deployed.whole
     return (
-        f"proposed, at {found.more_cost:.1%} more replica-hours: in overload for "
-        f"{_of_a_day(found.overload_share(0))} as deployed, {_of_a_day(found.overload_share(1))} with the proposal"
+        f"proposed, at {own.replica_hours / was.replica_hours - 1:.1%} more replica-hours: too few pods for "
+        f"{_of_a_day(was.too_few_share)} as deployed, {_of_a_day(own.too_few_share)} with the proposal"
+    )
+
+
+def _reasons(found: Tuning) -> list[str]:
+    """What a proposal changes and how it does in each half; without one what can be tried."""
+    if found.proposed is not None:
+        return [
+            *changes(found.deployed.spec, found.proposed.spec),
+            *map(_half, ("first", "second"), found.deployed.halves, found.proposed.halves),
+        ]
+    tries = [f"fleethpa backtest {found.hpa} {_arguments(found, each)} --emit-yaml" for each in found.others]
+    return [
+        *(f"what saves has too few pods more often; the choice is yours: {each}" for each in tries[:1]),
+        *relief_hint(found),
+    ]
+
+
+def _half(name: str, was: Scores, own: Scores) -> str:
+    return (
+        f"in the {name} half: {_hours(was.replica_hours)} → {_hours(own.replica_hours)} replica-hours, too few pods "
+        f"for {_percent(was.too_few_share)} → {_percent(own.too_few_share)} of the time"
     )
 
 
 def relief_hint(found: Tuning) -> list[str]:
-    """Where nothing is proposed and pods were in overload: what can be asked instead."""
-    share = found.overload_share(0)
+    """Where nothing is proposed and there were too few pods: what can be asked instead."""
+    share = found.deployed.whole.too_few_share
     if found.objective == "safety" or share < WORTH_RELIEF:
         return []
     return [
-        f"the deployed spec was in overload for {_of_a_day(share)}; --objective safety searches a spec that spares at "
+        f"the deployed spec had too few pods for {_of_a_day(share)}; --objective safety searches a spec that spares at "
         "least half of that, at more cost where that must be"
     ]
 
@@ -221,143 +266,83 @@ def _of_a_day(share: float) -> str:
     return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
 
 
-def _curve(found: Tuning) -> Scatter:
-    """Cost against overload among the specs tried; where the deployed spec and the proposal are."""
-    marks = {found.proposed_point: "proposed"} if found.changed else {}
-    marks[found.deployed_point] = "deployed"
-    points = sorted({*found.curve, *marks}, key=lambda point: (point.replica_hours, point.overload_share))
-    return Scatter(
-        "cost against overload of the specs tried, on the part they were chosen on (compact model)",
-        "replica-hours",
-        "time in overload",
-        "{:,.2f}",
-        "{:.2%}",
-        [Spot(point.replica_hours, point.overload_share, _spec(point), marks.get(point, "")) for point in points],
+def _flags(found: Tuning, tried: TriedSpec) -> list[str]:
+    """What a spec changes, as `backtest --set` takes it."""
+    was, own, metrics = found.deployed.values, tried.values, found.deployed.spec["metrics"]
+    flags = []
+    if own.target != was.target and len(metrics) == 1 and metrics[0]["type"] == "Resource":
+        flags.append(f"{metrics[0]['resource']['name']}={own.target:g}%")
+    elif own.target != was.target:
+        flags.append(f"the target of {found.metric} times {own.target / was.target:.2f}")
+    if own.min_replicas != was.min_replicas:
+        flags.append(f"minReplicas={own.min_replicas}")
+    if own.window_s != was.window_s:
+        flags.append(f"scaleDown.stabilizationWindowSeconds={own.window_s}")
+    return flags
+
+
+def _arguments(found: Tuning, tried: TriedSpec) -> str:
+    return " ".join(f"--set {each}" for each in _flags(found, tried) if " " not in each)
+
+
+def _ranking(found: Sequence[Tuned], price: Decimal | None) -> Section:
+    """What each of several HPAs costs, and what its proposal saves: first where most is to gain."""
+    tunings = [each.found for each in found if each.found is not None]
+    tunings.sort(key=lambda each: (-each.saved, -each.recorded.too_many_replica_hours))
+    proposals = sum(each.proposed is not None for each in tunings)
+    title = (
+        f"{len(found)} HPAs: {proposals} proposals, {len(tunings) - proposals} without change, "
+        f"{len(found) - len(tunings)} that cannot be tuned"
     )
+    rows = [(*_row(str(each.hpa), each.recorded, price, wide=False), *_gain(each)) for each in tunings]
+    if tunings:
+        total = by_hours([each.recorded for each in tunings])
+        saved = sum(each.saved for each in tunings)
+        rows.append((*_row("all of them", total, price, wide=False), _hours(saved), ""))
+    return Section(title, parts=[Grid([(*_head(price, wide=False), "SAVED", "PROPOSAL"), *rows])])
 
 
-def _spec(point: CurvePoint) -> str:
-    return f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s"
-
-
-def _ranking(found: Sequence[Tuned]) -> Section:
-    """Where most is to gain among several HPAs, and where the risk is."""
-    tunings = [each.found for each in found if each.found is not None and each.found.changed]
-    tunings.sort(key=lambda each: -each.saved)
-    kept = sum(each.found is not None and not each.found.changed for each in found)
-    refused = sum(each.found is None for each in found)
-    title = f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"
-    return Section(title, parts=[Sentences([f"{number}. {_gain(each)}" for number, each in enumerate(tunings, 1)])])
-
-
-def _gain(found: Tuning) -> str:
-    was, own = found.unseen
-    risk = "; ".join(text.partition(": ")[0] for text in found.bounds) or "none bound it"
-    change = f"{abs(found.saved):,.2f} replica-hours {'more than' if found.saved < 0 else 'less of'}"
-    return (
-        f"{found.hpa}: {change} {was.replica_hours:,.2f}, overload {_percent(was.overload_share)} → "
-        f"{_percent(own.overload_share)}, worst {own.worst:.2f}; risk: {risk}"
-    )
+def _gain(found: Tuning) -> tuple[str, str]:
+    if found.proposed is None:
+        return "-", "-"
+    return _hours(found.saved), ", ".join(changes(found.deployed.spec, found.proposed.spec))
 
 
 def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
-    """How many HPAs could do better, and what that would save of the part of the recording that was kept back."""
+    """What ran above the ideal autoscaler, and what the proposals would save of it."""
     tunings = [each.found for each in found if each.found is not None]
-    better = [each for each in tunings if each.changed]
     if not tunings:
         return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
-    if not better:
-        follows = "no spec that was tried saves anything"
-        if any(map(unproven, tunings)):
-            follows = "what saves something has less reserve than the deployed spec"
-        if any(map(frontier, tunings)):
-            follows = "what each of the specs that save something costs follows"
-        return f"No change is certain to be free{' for any of them' if len(found) > 1 else ''}; {follows}."
-    saved, ran = sum(each.saved for each in better), sum(each.unseen[0].replica_hours for each in better)
-    money = "" if price is None else f"; {price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h"
-    direction = "fewer" if saved >= 0 else "more"
-    text = f"{abs(saved):,.2f} replica-hours {direction} of {ran:,.2f} ({abs(saved) / max(ran, 1e-9):.0%}{money})"
-    whose = f"{len(better)} of {len(found)} HPAs have a better spec" if len(found) > 1 else "There is a better spec"
-    return f"{whose}: {text} on the part of the recording that was kept back."
-
-
-def frontier(found: Tuning) -> list[CurvePoint]:
-    """The specs, of those tried, that save most for what they cost: fewer replica-hours than deployed and more
-    overload, each with less overload than the ones before; the most saving first, at most five.
-    """
-    kept: list[CurvePoint] = []
-    for point in _saving(found):
-        if point.overload_share > found.deployed_point.overload_share and (
-            not kept or point.overload_share < kept[-1].overload_share
-        ):
-            kept.append(point)
-    if len(kept) <= MOST_CHOICES:
-        return kept
-    steps = [round(number * (len(kept) - 1) / (MOST_CHOICES - 1)) for number in range(MOST_CHOICES)]
-    return [kept[step] for step in steps]
-
-
-def _saving(found: Tuning) -> list[CurvePoint]:
-    """The specs that save enough to be worth a change, the most saving first."""
-    most = found.deployed_point.replica_hours * (1 - LEAST_GAIN)
-    saving = [point for point in found.curve if point.replica_hours < most]
-    return sorted(saving, key=lambda each: (each.replica_hours, each.overload_share))
-
-
-def unproven(found: Tuning) -> list[str]:
-    """Where nothing is proposed: that some specs had no more overload on the part that they were chosen on."""
-    points = [each for each in _saving(found) if each.overload_share <= found.deployed_point.overload_share]
-    if found.changed or not points:
-        return []
-    most = 1 - points[0].replica_hours / found.deployed_point.replica_hours
-    return [
-        f"{counted(len(points), 'spec')} would have saved up to {most:.0%} with no more overload there: they are not "
-        "proposed because, under more load than was recorded, in whole evaluations or on the rest of the recording, "
-        "they have more than the deployed spec"
-    ]
-
-
-def _choices(found: Tuning) -> Grid:
-    """Where nothing is proposed: what each spec of the frontier saves and costs, and the flags that choose it."""
-    was = found.deployed_point
-    rows = [
-        (
-            _spec(point),
-            f"{was.replica_hours - point.replica_hours:,.2f} ({1 - point.replica_hours / was.replica_hours:.0%})",
-            f"{_percent(was.overload_share)} → {_percent(point.overload_share)}",
-            f"fleethpa backtest {found.hpa} {_flags(found, point)} --emit-yaml",
-        )
-        for point in frontier(found)
-    ]
-    return Grid(
-        [("SPEC", "REPLICA-HOURS SAVED", "TIME IN OVERLOAD", "TRY IT"), *rows],
-        "what saves something costs overload; the choice is",
+    total = by_hours([each.recorded for each in tunings])
+    ran, ideal = _hours(total.replica_hours), _hours(total.ideal_replica_hours)
+    cost = f"{ran} replica-hours ran where an ideal autoscaler runs {ideal}"
+    better = [each for each in tunings if each.proposed is not None]
+    what = (
+        f"{counted(len(better), 'better spec')} for {counted(len(found), 'HPA')}" if len(found) > 1 else "a better spec"
     )
-
-
-def _flags(found: Tuning, point: CurvePoint) -> str:
-    """The changes of a spec of the frontier as `backtest` takes them."""
-    metrics = found.deployed["metrics"]
-    flags = []
-    if len(metrics) == 1 and metrics[0]["type"] == "Resource":
-        flags.append(f"--set {metrics[0]['resource']['name']}={point.target:g}%")
-    if point.min_replicas != found.deployed_point.min_replicas:
-        flags.append(f"--set minReplicas={point.min_replicas}")
-    if point.window_seconds != found.deployed_point.window_seconds:
-        flags.append(f"--set scaleDown.stabilizationWindowSeconds={point.window_seconds}")
-    return " ".join(flags)
+    if not better:
+        return f"{cost}; no spec is better{' for any of them' if len(found) > 1 else ''}."
+    saved = sum(each.saved for each in better)
+    money = "" if price is None else f" ({price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h)"
+    does = "saves" if len(better) == 1 else "save"
+    gain = (
+        f"{does} {_hours(saved)} of them"
+        if saved >= 0
+        else f"{'costs' if len(better) == 1 else 'cost'} {_hours(-saved)} more"
+    )
+    return f"{cost}; {what} {gain}{money}."
 
 
 def report(found: Sequence[Tuned], price: Decimal | None = None, *, wide: bool = False) -> QuestionReport:
-    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour; `wide`: with the
-    scores of the literature.
+    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour; `wide`: with more
+    scores.
     """
     return QuestionReport(
         "Tune",
         "TuningList",
         {"items": [_document(each) for each in found]},
-        [verdict(in_a_sentence(found, price)), *(section(each, wide=wide) for each in found)],
-        [_ranking(found)] if len(found) > 1 else [],
+        [verdict(in_a_sentence(found, price)), *(section(each, price, wide=wide) for each in found)],
+        [_ranking(found, price)] if len(found) > 1 else [],
         [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
     )
 
@@ -366,31 +351,34 @@ def _document(tuned: Tuned) -> dict[str, Any]:
     found = tuned.found
     if found is None:
         return {**tuned.id._asdict(), "refused": tuned.refused}
-    names = ("deployed", "proposed")
     made: dict[str, Any] = msgspec.to_builtins(
         {
             **tuned.id._asdict(),
             "objective": found.objective,
             "since": rfc3339(found.since_ms),
             "until": rfc3339(found.until_ms),
-            "scoredFrom": rfc3339(found.split_ms),
+            "secondHalfFrom": rfc3339(found.split_ms),
             "evaluations": found.evaluations,
-            "changed": found.changed,
-            "costsMore": found.costs_more,
+            "changed": found.proposed is not None,
             "why": found.why,
-            "changes": changes(found.deployed, found.spec),
+            "changes": [] if found.proposed is None else changes(found.deployed.spec, found.proposed.spec),
             "manifest": tuned.manifest,
             "metric": found.metric,
             "capacity": found.capacity,
-            "cycleSeconds": None if found.cycle_ms is None else found.cycle_ms / 1000,
             "startUp": found.start_up,
-            "unseen": dict(zip(names, found.unseen, strict=True)),
-            "chosenOn": dict(zip(names, found.chosen_on, strict=True)),
-            "curve": {"points": found.curve, "deployed": found.deployed_point, "proposed": found.proposed_point},
+            "recorded": found.recorded,
+            "deployed": _halves(found.deployed),
+            "proposed": None if found.proposed is None else _halves(found.proposed),
+            "savedReplicaHours": found.saved,
+            "notProposed": [{"changes": _flags(found, each)} | _halves(each) for each in found.others],
             "bounds": found.bounds,
             "specsTried": found.tried,
-            "withdrawn": found.withdrawn,
             "unknown": CAUTIONS,
         }
     )
     return made
+
+
+def _halves(tried: TriedSpec) -> dict[str, Scores]:
+    """A spec over the whole recording and each half of it."""
+    return {"whole": tried.whole, "firstHalf": tried.halves[0], "secondHalf": tried.halves[1]}

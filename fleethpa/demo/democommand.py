@@ -90,7 +90,7 @@ def demo(session: Session, folder: str) -> int:
 
 DAY_NEXT = (
     "fleethpa get hpa -A --from {root}",
-    "fleethpa regret -A --price 0.04/h --from {root}",
+    "fleethpa tune -A --price 0.04/h --from {root}",
     "fleethpa tune east/web/search --from {root}",
     "fleethpa shadow-report -A -C north --from {root}",
     "fleethpa decisions -A -C east --limited-by RemovalBudget --since 24h --from {root}",

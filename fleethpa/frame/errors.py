@@ -110,7 +110,7 @@ _MEANT: Final = {
     **dict.fromkeys(("diagnose", "health"), "doctor"),
     **dict.fromkeys(("events", "log", "logs"), "decisions"),
     **dict.fromkeys(("remove", "rm"), "delete"),
-    "cost": "regret",
+    "cost": "tune",
     "who": "history",
     "why": "explain",
     "scale": "override",
@@ -123,6 +123,7 @@ _BUDGET: Final = (
     "settings CLUSTER removal-budget=30%/10m,then=hold",
 )
 _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
+    "regret": ("tune compares what ran with an ideal autoscaler (docs/tune.md)", "tune -A"),
     "guardrails": _BUDGET,
     "run breaker": _BUDGET,
     "resume --guardrails": _BUDGET,

@@ -34,7 +34,7 @@ from streams.hpa.rules import NEWEST, OLDEST, RELEASED
 from streams.state.clustersettings import effective
 
 MODELS: Final = ("closed", "open")
-QUESTIONS: Final = ("backtest", "tune", "regret")
+QUESTIONS: Final = ("backtest", "tune")
 """The commands that a browser can start about an HPA's past, the first one the usual."""
 
 

@@ -120,6 +120,9 @@ _SCORES: Final = (
     _Measure("slack", "slack", _percent, _points),
     _Measure("replica-hours of the ideal autoscaler", "ideal_replica_hours", _hours, _difference),
     _Measure("replica-hours / ideal", "ideal_ratio", _hours, _difference),
+    _Measure("replica-hours above the ideal", "too_many_replica_hours", _hours, _difference),
+    _Measure("replica-hours below the ideal", "too_few_replica_hours", _hours, _difference),
+    _Measure("time below the ideal", "too_few_share", _percent, _points),
 )
 """The scores of the literature."""
 

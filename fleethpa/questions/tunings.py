@@ -16,20 +16,19 @@ import msgspec
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed
-from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
-from streams.analysis.tuning.search import tune as search
+from streams.analysis.tuning import Objective, RefusedError, Tuning, Within
+from streams.analysis.tuning import tune as search
 from streams.history.evaluations import readers_by_hpa
 from streams.history.parallel import Faults
 from streams.history.past import Past
 
-_FIELDS: Final = {
-    "target": "target",
-    "minReplicas": "min_replicas",
-    "maxReplicas": "max_replicas",
-    "window": "window",
-    "tolerance": "tolerance",
-    "scaleUpPercent": "scale_up_percent",
+_FIELDS: Final = {"target": "target", "minReplicas": "min_replicas", "window": "window"}
+_NOT_SEARCHED: Final = {
+    "maxReplicas": "maxReplicas=30",
+    "tolerance": "scaleUp.tolerance=0.05",
+    "scaleUpPercent": "scaleUp.policies=300%/15s",
 }
+"""What was searched once -> how `backtest` tries it."""
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?|({_NUMBER})", re.ASCII)
 
@@ -42,6 +41,11 @@ def parse_within(text: str | None) -> Within:
     found: dict[str, tuple[float | None, float | None]] = {}
     for part in (text or "").split(",") if text else ():
         name, _, value = part.strip().partition("=")
+        if name in _NOT_SEARCHED:
+            raise usage(
+                f"--within {part.strip()!r}: tune no longer changes {name}",
+                next_step=f"fleethpa backtest NAME --set {_NOT_SEARCHED[name]}",
+            )
         if name not in _FIELDS:
             raise _wrong(part, f"Fields are {', '.join(_FIELDS)}.")
         if _FIELDS[name] in found:
@@ -61,7 +65,7 @@ def _wrong(part: str, cause: str) -> CommandError:
     return usage(
         f"--within {part.strip()!r} cannot be read",
         cause=cause,
-        next_step="--within 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'",
+        next_step="--within 'target=40..80,minReplicas=2..,window=60..600'",
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from fleethpa.show.report import MOST_POINTS, Chart, Curve, QuestionReport, Scatter, thinned
+from fleethpa.show.report import MOST_POINTS, Chart, Curve, QuestionReport, thinned
 from fleethpa.show.text import axis_labels
 from runtime.log import clean, clean_lines
 
@@ -101,13 +101,12 @@ class Tick(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A picture in SVG coordinates: `paths` are (class, path), `spots` (class, x, y, radius, text)."""
+    """A picture in SVG coordinates: `paths` are (class, path)."""
 
     label: str
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     paths: Sequence[tuple[str, str]]
-    spots: Sequence[tuple[str, float, float, int, str]] = ()
     width: int = WIDTH
     height: int = HEIGHT
     left: int = _LEFT
@@ -128,12 +127,8 @@ def step_path(points: Sequence[tuple[float, float]], x: Placing, y: Placing, end
     return f"M{x(first)} {y(value)}{steps}H{x(end)}"
 
 
-def drawn(figure: Chart | Scatter) -> Drawing:
-    """A chart or scatter plot as a picture."""
-    return _drawn_chart(figure) if isinstance(figure, Chart) else _drawn_scatter(figure)
-
-
-def _drawn_chart(chart: Chart) -> Drawing:
+def drawn(chart: Chart) -> Drawing:
+    """Return a chart as a picture."""
     begin, end = chart.since_ms, max(chart.until_ms, chart.since_ms + 1)
     x, y = scale(begin, end, _LEFT, WIDTH - _RIGHT), scale(0, chart.top, HEIGHT - _BOTTOM, _TOP)
     anchors = {begin: "start", end: "end"}
@@ -142,27 +137,6 @@ def _drawn_chart(chart: Chart) -> Drawing:
         [Tick(x(at), text, anchors.get(at, "middle")) for at, text in axis_labels(begin, end, 5)],
         [Tick(y(count), str(count)) for count in range(0, int(chart.top) + 1, max(1, round(chart.top / 5)))],
         [(curve.colour, step_path(visible(curve), x, y, end)) for curve in chart.curves],
-    )
-
-
-def _drawn_scatter(plot: Scatter) -> Drawing:
-    least, most = (pick(spot.x for spot in plot.spots) for pick in (min, max))
-    worst = max([0.0005, *(spot.y for spot in plot.spots)])
-    x, y = scale(least, most, _LEFT + 10, WIDTH - _RIGHT - 10), scale(0, worst, HEIGHT - _BOTTOM, _TOP + 10)
-    line = "L".join(f"{x(spot.x)} {y(spot.y)}" for spot in plot.spots if not spot.mark)
-    return Drawing(
-        plot.title,
-        [
-            Tick(x(least), plot.x_format.format(least), "start"),
-            Tick(WIDTH / 2, plot.x_name, "middle"),
-            Tick(x(most), plot.x_format.format(most)),
-        ],
-        [Tick(y(value), plot.y_format.format(value)) for value in (0.0, worst / 2, worst)],
-        [("grid", f"M{line}")] if line else [],
-        [
-            (spot.mark or "tried", x(spot.x), y(spot.y), 7 if spot.mark else 3, ", ".join(filter(None, plot.row(spot))))
-            for spot in sorted(plot.spots, key=lambda spot: bool(spot.mark))
-        ],
     )
 
 

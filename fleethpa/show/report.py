@@ -14,8 +14,6 @@ from fleethpa.show.text import axis_labels, layout, paint
 T = TypeVar("T")
 MOST_POINTS: Final = 2_000
 """Points of a curve that a page draws; more would not be seen."""
-MOST_LISTED: Final = 12
-"""Points of a scatter plot that a terminal lists."""
 PLOT_HEIGHT: Final = 10
 """Lines of a plot on a terminal."""
 
@@ -37,14 +35,12 @@ class Notes(NamedTuple):
 class Grid(NamedTuple):
     """A table: rows of texts, the first one the header; not shown where there is only that.
 
-    `numbers`: every column but the first holds numbers, which are flush right. `bars`: for each row below the header
-    the length of its bar on a page, from 0 to 1; empty: there are none.
+    `numbers`: every column but the first holds numbers, which are flush right.
     """
 
     rows: Sequence[Sequence[str]]
     title: str = ""
     numbers: bool = False
-    bars: Sequence[float] = ()
 
 
 class Curve(NamedTuple):
@@ -67,33 +63,6 @@ class Chart(NamedTuple):
     top: float
 
 
-class Spot(NamedTuple):
-    """A point of a scatter plot. `mark`: what is special about it; empty for most."""
-
-    x: float
-    y: float
-    text: str
-    mark: str = ""
-
-
-class Scatter(NamedTuple):
-    """Points over two measures, by the first; `x_format` and `y_format` write a value of each.
-
-    A terminal lists the marked points and some of the others.
-    """
-
-    title: str
-    x_name: str
-    y_name: str
-    x_format: str
-    y_format: str
-    spots: Sequence[Spot]
-
-    def row(self, spot: Spot) -> tuple[str, ...]:
-        """A point in words."""
-        return (self.x_format.format(spot.x), self.y_format.format(spot.y), spot.text, spot.mark)
-
-
 class Preformatted(NamedTuple):
     """YAML below a title, which only a page shows: a terminal has `--emit-yaml`."""
 
@@ -101,7 +70,7 @@ class Preformatted(NamedTuple):
     text: str
 
 
-ReportPart = Sentences | Notes | Grid | Chart | Scatter | Preformatted
+ReportPart = Sentences | Notes | Grid | Chart | Preformatted
 
 
 class Section(NamedTuple):
@@ -155,10 +124,6 @@ def section_lines(section: Section, *, color: bool = False, plot_width: int = 0)
                 found += _grid_lines(part)
             case Chart() if plot_width:
                 found += ["", *step_plot(part.curves[0], part.curves[1], width=plot_width)]
-            case Scatter():
-                shown = {*thinned([spot for spot in part.spots if not spot.mark], MOST_LISTED)}
-                rows = [part.row(spot) for spot in part.spots if spot.mark or spot in shown]
-                found += _grid_lines(Grid([(part.x_name, part.y_name, "", ""), *rows], part.title))
     return found
 
 

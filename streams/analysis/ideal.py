@@ -42,12 +42,19 @@ def ideal(loads: Iterable[float | None]) -> list[int | None]:
     return [None if load is None else demand(load) for load in loads]
 
 
-def recorded_ideal(inputs: Sequence[EvaluationInputs]) -> list[int | None]:
-    """Return the replicas of the ideal autoscaler at recorded evaluations of one HPA, oldest first."""
+def recorded_loads(inputs: Sequence[EvaluationInputs]) -> list[float | None]:
+    """Return the load at recorded evaluations of one HPA, oldest first, in pods that each carry what a pod can carry;
+    None where it is not known.
+    """
     asked = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
     highs = [tolerance_band(each.autoscaler, each.settings)[1] for each in inputs]
     generations = [each.generation for each in inputs]
     known = capacities(zip(generations, asked, highs, strict=True))
-    return ideal(
+    return [
         at_capacity(row, generation, known) if row else None for row, generation in zip(asked, generations, strict=True)
-    )
+    ]
+
+
+def recorded_ideal(inputs: Sequence[EvaluationInputs]) -> list[int | None]:
+    """Return the replicas of the ideal autoscaler at recorded evaluations of one HPA, oldest first."""
+    return ideal(recorded_loads(inputs))

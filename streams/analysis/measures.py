@@ -7,7 +7,6 @@ Autopilot defines it (EuroSys 2020). `docs/backtest.md` writes them out. The log
 """
 
 import math
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -127,7 +126,9 @@ class Scores(Struct, frozen=True, kw_only=True, rename="camel"):
     `over_share`: share of time with too few, or too many, replicas. `instability`: share of time in which demand and
     supply move in opposite directions. `adaptations_per_hour`: changes of the count. `slack`: 1 minus used over
     allocated, both summed over time. `ideal_replica_hours`: what the ideal autoscaler (`streams.analysis.ideal`) would
-    have run; `replica_hours`: what ran, over the same time.
+    have run; `replica_hours`: what ran, over the same time. `too_many_replica_hours`, `too_few_replica_hours`: what ran
+    above the ideal, and what was not ready below it, which do not offset each other; `too_few_share`: share of the time
+    with fewer ready pods than it runs.
     """
 
     hours: float
@@ -140,6 +141,9 @@ class Scores(Struct, frozen=True, kw_only=True, rename="camel"):
     slack: float
     replica_hours: float
     ideal_replica_hours: float
+    too_many_replica_hours: float
+    too_few_replica_hours: float
+    too_few_share: float
 
     @property
     def ideal_ratio(self) -> float | None:
@@ -152,44 +156,14 @@ def demand(need: float) -> int:
     return max(1, math.ceil(need - _NEAR))
 
 
-def bounded(replicas: int, least: int, most: int) -> int:
-    return min(max(replicas, least), most)
-
-
-def oracle(moments: Sequence[Moment], least: int, most: int, start_up_ms: int = 0) -> list[int | None]:
-    """Replicas of an oracle that knows the load, per moment; None where the load is not known.
-
-    With a start-up delay it runs at each moment what any moment until `start_up_ms` later demands, so that its pods
-    are ready in time. Each moment costs O(1) on average: a queue holds the falling maxima of the window.
-    """
-    wanted = [None if m.need is None else bounded(demand(m.need), least, most) for m in moments]
-    if not start_up_ms:
-        return wanted
-    found: list[int | None] = []
-    ahead: deque[tuple[int, int]] = deque()  # index and demand of the window, demands falling
-    coming = iter(enumerate(moments))
-    later = next(coming, None)
-    for index, moment in enumerate(moments):
-        while later is not None and later[1].time_ms <= moment.time_ms + start_up_ms:
-            own = wanted[later[0]]
-            if own is not None:
-                while ahead and ahead[-1][1] <= own:
-                    ahead.pop()
-                ahead.append((later[0], own))
-            later = next(coming, None)
-        while ahead and ahead[0][0] < index:
-            ahead.popleft()
-        found.append(None if wanted[index] is None else ahead[0][1])
-    return found
-
-
 def scores(moments: Sequence[Moment], period_ms: int, ideal: Sequence[int | None]) -> Scores:
     """Score a series of moments, each of which holds until the next. `ideal`: replicas of the ideal autoscaler then.
 
     Demand is not bounded: replicas that a spec's maximum refuses are missing, those that its minimum keeps are too
     many. Supply is what is ready; costs and slack count what runs.
     """
-    sums = dict.fromkeys(("time", "under", "over", "under_time", "over_time", "used", "ran", "ideal"), 0.0)
+    names = ("time", "under", "over", "under_time", "over_time", "used", "ran", "ideal", "many", "few", "few_time")
+    sums = dict.fromkeys(names, 0.0)
     for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(_times(moments), period_ms), strict=True)):
         if moment.need is None:
             continue
@@ -202,7 +176,11 @@ def scores(moments: Sequence[Moment], period_ms: int, ideal: Sequence[int | None
         sums["over_time"] += span_ms if idle else 0
         sums["used"] += min(moment.need, moment.replicas) * span_ms
         sums["ran"] += moment.replicas * span_ms
-        sums["ideal"] += (ideal[index] or 0) * span_ms
+        best = ideal[index] or 0
+        sums["ideal"] += best * span_ms
+        sums["many"] += max(0, moment.replicas - best) * span_ms
+        sums["few"] += max(0, best - moment.ready) * span_ms
+        sums["few_time"] += span_ms if moment.ready < best else 0
     time_ms = sums["time"]
     if not time_ms:
         return Scores(**dict.fromkeys(Scores.__struct_fields__, 0.0))
@@ -218,6 +196,9 @@ def scores(moments: Sequence[Moment], period_ms: int, ideal: Sequence[int | None
         slack=1 - sums["used"] / sums["ran"] if sums["ran"] else 0.0,
         replica_hours=sums["ran"] / 3_600_000,
         ideal_replica_hours=sums["ideal"] / 3_600_000,
+        too_many_replica_hours=sums["many"] / 3_600_000,
+        too_few_replica_hours=sums["few"] / 3_600_000,
+        too_few_share=sums["few_time"] / time_ms,
     )
 
 

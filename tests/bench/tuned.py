@@ -1,8 +1,8 @@
 """What `fleethpa tune` proposes, lived in the simulator: `python -m tests.bench.tuned [generated workloads]`.
 
-Every workload is recorded under a deployed spec. The tuner sees the first two thirds of the recording: it chooses on
-two thirds of that and checks on the rest. Then the workload is lived once more under the proposal and under each
-default target, and scored on the last third, which no choice and no check has seen, against the simulator's truth.
+Every workload is recorded under a deployed spec. The tuner sees the first two thirds of the recording. Then the
+workload is lived once more under the proposal and under each default target, and scored on the last third, which no
+choice has seen, against the simulator's truth.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
-from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError, Tuning
-from streams.analysis.tuning.search import tune
+from streams.analysis.tuning import Objective, RefusedError, Tuning, tune
 from streams.state.inputs import EvaluationInputs
 from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
@@ -30,6 +29,8 @@ from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, liv
 DEFAULTS = (50, 60, 70, 80)
 DEPLOYED = 50
 _WARM_UP_S = 1_800
+SEEN = 2 / 3
+"""Share of a recording that the tuner sees."""
 EVEN_SHARE = 0.001
 """Differences in overload up to this share of the time are none: three evaluations in half a day."""
 
@@ -56,7 +57,7 @@ class Lived(Struct, frozen=True):
 class Trial(Struct, frozen=True):
     """One workload on the part that nobody saw: the deployed spec, the proposal and the default targets.
 
-    `change`: the proposal, or why there is none. `predicted`, `real`: the proposal on the part that tune checked it on;
+    `change`: the proposal, or why there is none. `predicted`, `real`: the proposal in the second half of what tune saw;
     None without one.
     """
 
@@ -157,15 +158,15 @@ def lived(
     workload: Workload, tried: dict[str, Any], from_s: float = 0, *, whole: bool = False
 ) -> tuple[list[EvaluationInputs], Lived, Lived]:
     """Let a spec live through the load, from some second on; give what its evaluations saw before the part that nobody
-    saw, what was on the part that tune checks on, and what was on the part that nobody saw.
+    saw, what was in the second half of what tune sees, and what was on the part that nobody saw.
 
     It begins with the replicas that the target asks for, half an hour before `from_s`. `whole`: with what evaluations
     saw on that part, too.
     """
     checked, unseen = _Sums(), _Sums()
-    seen_s = workload.seconds * FIRST_PART
+    seen_s = workload.seconds * SEEN
     begin_s = max(0, int(from_s) // 60 * 60 - _WARM_UP_S)
-    checked_ms, unseen_ms = START_MS + (seen_s * FIRST_PART - begin_s) * 1_000, START_MS + (seen_s - begin_s) * 1_000
+    checked_ms, unseen_ms = START_MS + (seen_s / 2 - begin_s) * 1_000, START_MS + (seen_s - begin_s) * 1_000
 
     def look(seen: SimulatedWorkload) -> None:
         if seen.now_ms >= unseen_ms:
@@ -191,7 +192,7 @@ def lived(
 
 def trial(workload: Workload, objective: Objective = "balanced") -> Trial:
     """Record, tune, live again."""
-    seen_s = workload.seconds * FIRST_PART
+    seen_s = workload.seconds * SEEN
     inputs, _, was = lived(workload, spec(DEPLOYED, 2, 400))
     others = {each: lived(workload, spec(each, 2, 400), seen_s)[2] for each in DEFAULTS if each != DEPLOYED}
     made = Trial(workload.name, workload.group, "", False, was, was, {DEPLOYED: was} | others)
@@ -199,35 +200,28 @@ def trial(workload: Workload, objective: Objective = "balanced") -> Trial:
         found = tune(HPA, inputs, objective)
     except RefusedError as error:
         return msgspec.structs.replace(made, change=f"refused: {error}")
-    if not found.changed:
+    if found.proposed is None:
         return msgspec.structs.replace(made, change=f"no change: {found.why}")
-    _, real, proposed = lived(workload, found.spec, seen_s * FIRST_PART)
-    expected = found.unseen[1]
+    _, real, proposed = lived(workload, found.proposed.spec, seen_s / 2)
+    expected = found.proposed.halves[1]
     return msgspec.structs.replace(
         made,
         change=_change(found),
         changed=True,
         proposed=proposed,
-        predicted=Lived(expected.replica_hours, expected.overload, expected.overload_share),
+        predicted=Lived(
+            expected.replica_hours,
+            expected.too_few_replica_hours / expected.ideal_replica_hours,
+            expected.too_few_share,
+        ),
         real=real,
     )
 
 
 def _change(found: Tuning) -> str:
-    point, behavior = found.proposed_point, found.spec["behavior"]
-    down = behavior["scaleDown"]["policies"][0]
-    parts = [
-        f"target {point.target:.0f}, min {point.min_replicas}, window {point.window_seconds} s",
-        f"down {down['value']} % per {down['periodSeconds']} s",
-    ]
-    if behavior["scaleUp"] != found.deployed["behavior"]["scaleUp"]:
-        up = behavior["scaleUp"]["policies"][-1]
-        parts.append(
-            f"up {up['value']} % per {up['periodSeconds']} s, tolerance {behavior['scaleUp'].get('tolerance')}"
-        )
-    if behavior["scaleDown"].get("tolerance") is not None:
-        parts.append(f"down tolerance {behavior['scaleDown']['tolerance']}")
-    return ", ".join(parts)
+    assert found.proposed is not None
+    values = found.proposed.values
+    return f"target {values.target:.0f}, min {values.min_replicas}, window {values.window_s} s"
 
 
 def is_worse(own: Lived, was: Lived) -> bool:
@@ -306,7 +300,7 @@ def dominated(made: Sequence[Trial]) -> list[str]:
 
 
 def errors(made: Sequence[Trial]) -> list[str]:
-    """What tune predicted for its proposals on the part that it checked them on, against what the simulator did."""
+    """What tune predicted for its proposals in the second half of what it saw, against what the simulator did."""
     found = [(each.workload, each.predicted, each.real) for each in made]
     rows = [(name, own, real) for name, own, real in found if own is not None and real is not None]
     if not rows:
@@ -316,7 +310,7 @@ def errors(made: Sequence[Trial]) -> list[str]:
     size: Callable[[tuple[float, str]], float] = lambda each: abs(each[0])  # noqa: E731
     hours_worst, share_worst = max(hours, key=size), max(share, key=size)
     return [
-        f"{len(rows)} proposals, predicted against real, on the part that tune checked them on. Replica-hours: mean "
+        f"{len(rows)} proposals, predicted against real, in the second half of what tune saw. Replica-hours: mean "
         f"error {mean(map(size, hours)):.1%}, worst {hours_worst[0]:+.1%} ({hours_worst[1]}). Time in "
         f"overload: mean error {mean(map(size, share)):.2%} of the time, worst {share_worst[0]:+.2%} "
         f"({share_worst[1]})."

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
-from streams.analysis.tuning.recording import FEWEST
+from streams.analysis.tuning import FEWEST
 from tests.kit.cli import Cli
 from tests.patience import PATIENCE_S
 
@@ -304,7 +304,6 @@ def test_every_analysis_of_each_hpa_has_an_answer(recorded: Path, monkeypatch: p
         "tune",
         "backtest --set maxReplicas=30",
         "what-if --set maxReplicas=30",
-        "regret --price 0.04/h",
         "explain",
         "describe",
         "history",
@@ -321,7 +320,6 @@ def test_every_analysis_of_the_whole_stack_has_an_answer(recorded: Path, monkeyp
     for analysis in (
         "tune -A",
         "backtest -A --set maxReplicas=30",
-        "regret -A",
         "shadow-report -A -C south",
         "export decisions -A -o jsonl",
     ):

@@ -70,7 +70,6 @@ FURTHER_READS: tuple[tuple[str, ...], ...] = (
     ("settings", "north"),
     ("schedule", "list"),
     ("rollout", "status"),
-    ("regret", "-A", "--since", "1m"),
     ("backtest", "-A", "--set", "maxReplicas=30", "--since", "1m"),
     ("tune", "east/shop/checkout"),
     ("shadow-report", "-A", "--since", "1m"),

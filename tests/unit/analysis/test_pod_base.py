@@ -13,8 +13,7 @@ from fleethpa.simulator.model import LoadCurve, PodProfile, RampLoad, SineLoad, 
 from streams.analysis.backtest import backtest, condensed
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.podbase import base_per_pod
-from streams.analysis.regret import RegretReader
-from streams.analysis.tuning.recording import RefusedError, tuned_past
+from streams.analysis.tuning import RefusedError, tune
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec
@@ -107,12 +106,8 @@ def test_who_would_judge_refuses_by_the_same_reason() -> None:
     with pytest.raises(CandidateError, match="the total of cpu grows with the pods") as refused:
         backtest([Evaluated(each, b"") for each in inputs], candidate(HPA, spec(most=25)), "closed")
     assert base.text in str(refused.value)
-    reader = RegretReader(HPA)
-    for each in inputs:
-        reader.add(each)
-    assert reader.base() == base
     with pytest.raises(RefusedError, match="the total of cpu grows with the pods"):
-        tuned_past(HPA, inputs)
+        tune(HPA, inputs)
 
 
 def test_a_record_without_a_change_of_the_count_says_nothing() -> None:

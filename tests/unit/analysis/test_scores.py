@@ -1,14 +1,12 @@
 """The scores of the literature on hand-made series, each value worked out from its formula."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import candidate
 from streams.analysis.ideal import ideal, recorded_ideal
-from streams.analysis.measures import Moment, Scores, by_hours, demand, oracle, scores, spans_ms
-from streams.analysis.regret import RegretReader
+from streams.analysis.measures import Moment, Scores, by_hours, demand, scores, spans_ms
+from streams.analysis.tuning import FEWEST, tune
 from streams.history.evaluations import Evaluated
 from tests.bench.closed_loop import SHAPES
 from tests.bench.simulated_hpa import HPA, live, spec
@@ -76,6 +74,17 @@ def test_several_hpas_are_weighed_by_their_time_and_their_replicas() -> None:
     assert by_hours([]).hours == 0
 
 
+def test_what_is_above_the_ideal_does_not_make_up_for_what_is_below_it() -> None:
+    found = scored(series((30, 4.0, 6, 6), (15, 4.0, 1, 4), (15, 4.0, 4, 4)))
+
+    assert found.too_many_replica_hours == pytest.approx(2 * 0.5)
+    assert found.too_few_replica_hours == pytest.approx(3 * 0.25)  # pods that are not ready are missing
+    assert found.too_few_share == pytest.approx(0.25)
+    both = by_hours([found, scored(series((60, 4.0, 4, 4)))])
+    assert both.too_many_replica_hours == pytest.approx(1)
+    assert both.too_few_share == pytest.approx(0.125)
+
+
 def test_load_beyond_the_maximum_is_missing_and_the_ideal_runs_it() -> None:
     found = scored(series((60, 8.0, 4, 4)))
 
@@ -108,25 +117,6 @@ def test_demand_is_whole_pods_and_at_least_one(need: float, replicas: int) -> No
     assert demand(need) == replicas
 
 
-def test_an_oracle_with_start_up_starts_pods_before_the_load_comes() -> None:
-    moments = series((3, 1.0, 1, 1), (2, 5.0, 5, 5), (3, 1.0, 1, 1))
-
-    assert oracle(moments, 1, 10) == [1, 1, 1, 5, 5, 1, 1, 1]
-    assert oracle(moments, 1, 10, 2 * PERIOD_MS) == [1, 5, 5, 5, 5, 1, 1, 1]
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=60), st.integers(0, 10))
-def test_an_oracle_with_start_up_is_the_maximum_of_its_window(needs: list[float | None], periods: int) -> None:
-    moments = [Moment(n * PERIOD_MS, 1, 1, need, False) for n, need in enumerate(needs)]
-    plain = oracle(moments, 2, 30)
-    expected = [
-        None if own is None else max(each for each in plain[n : n + periods + 1] if each is not None)
-        for n, own in enumerate(plain)
-    ]
-
-    assert oracle(moments, 2, 30, periods * PERIOD_MS) == expected
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_ideal_of_an_hpa_is_one_number_whatever_is_tried_and_wherever_it_is_said(shape: str) -> None:
     deployed = candidate(HPA, spec())
@@ -140,10 +130,7 @@ def test_the_ideal_of_an_hpa_is_one_number_whatever_is_tried_and_wherever_it_is_
         made = backtest(events, candidate(HPA, tried), "closed")
         assert made.recorded_scores.ideal_replica_hours == pytest.approx(hours)
         assert made.candidate_scores.ideal_replica_hours == pytest.approx(hours)
-    reader = RegretReader(HPA)
-    for each in inputs:
-        reader.add(each)
-    found = reader.regret()
-    assert found is not None
-    assert found.carried_ms == 0
-    assert found.oracle / 3_600_000 == pytest.approx(hours)
+    if len(inputs) >= FEWEST:
+        found = tune(HPA, inputs)
+        assert found.recorded == made.recorded_scores
+        assert found.deployed.whole.ideal_replica_hours == pytest.approx(hours)

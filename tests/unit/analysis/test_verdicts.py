@@ -1,4 +1,4 @@
-"""Reports begin with their answer in one sentence, and `tune` shows a choice where nothing is free."""
+"""Reports begin with their answer in one sentence."""
 
 from decimal import Decimal
 from types import SimpleNamespace
@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from fleethpa.cli.tune import MOST_CHOICES, Tuned, frontier, unproven
+from fleethpa.cli.tune import Tuned
 from fleethpa.cli.tune import in_a_sentence as in_a_line
 from fleethpa.questions.backtestreport import Reported, in_a_sentence
 from schemas.keys import HpaId
-from streams.analysis.measures import Measures
-from streams.analysis.tuning.recording import CurvePoint, Tuning
+from streams.analysis.ideal import ideal
+from streams.analysis.measures import Measures, Moment, Scores, scores
+from streams.analysis.tuning import Tuning
 
 
 def measures(hours: float, above: float = 0.0, at_max: float = 0.0, worst: float = 0.9) -> Measures:
@@ -82,31 +83,49 @@ def test_a_backtest_is_one_sentence(one: Reported, price: Decimal | None, stated
     assert in_a_sentence([one], price) == stated
 
 
-def point(hours: float, overload: float) -> CurvePoint:
-    return CurvePoint(target=60, min_replicas=2, window_seconds=300, replica_hours=hours, overload_share=overload)
+def ran(replicas: int, need: float = 2.0) -> Scores:
+    """An hour of as many replicas."""
+    moments = [Moment(minute * 60_000, replicas, replicas, need, False) for minute in range(60)]
+    return scores(moments, 60_000, ideal(each.need for each in moments))
+
+
+def tuned(replicas: int, saved: float | None) -> Tuned:
+    found = SimpleNamespace(recorded=ran(replicas), proposed=None if saved is None else object(), saved=saved or 0.0)
+    return Tuned(HpaId("c", "n", "a"), {}, cast(Tuning, found))
 
 
 @pytest.mark.parametrize(
-    ("curve", "hours"),
+    ("found", "price", "stated"),
     [
-        pytest.param([(90, 0.01), (80, 0.02)], [80, 90], id="each saves more and costs more"),
-        pytest.param([(90, 0.01), (85, 0.01)], [85], id="one that saves less at the same overload is none"),
-        pytest.param([(100, 0.0), (110, 0.0)], [], id="what saves nothing is none"),
-        pytest.param([(50 + n, (50 - n) / 100) for n in range(40)], [50, 60, 70, 79, 89], id="of many, five"),
+        pytest.param(
+            [tuned(5, 2.0)],
+            Decimal("0.04"),
+            "5.00 replica-hours ran where an ideal autoscaler runs 2.00; a better spec saves 2.00 of them (0.08 at "
+            "0.04/h).",
+            id="one",
+        ),
+        pytest.param(
+            [tuned(5, 2.0), tuned(3, None), tuned(2, 0.5)],
+            None,
+            "10.00 replica-hours ran where an ideal autoscaler runs 6.00; 2 better specs for 3 HPAs save 2.50 of them.",
+            id="several",
+        ),
+        pytest.param(
+            [tuned(2, -1.0)],
+            None,
+            "2.00 replica-hours ran where an ideal autoscaler runs 2.00; a better spec costs 1.00 more.",
+            id="safety",
+        ),
+        pytest.param(
+            [tuned(3, None)],
+            None,
+            "3.00 replica-hours ran where an ideal autoscaler runs 2.00; no spec is better.",
+            id="none",
+        ),
+        pytest.param(
+            [Tuned(HpaId("c", "n", "a"), {}, None, "too short")], None, "It cannot be tuned: too short.", id="refused"
+        ),
     ],
 )
-def test_the_frontier_is_what_saves_most_for_its_cost(curve: list[tuple[float, float]], hours: list[float]) -> None:
-    tuning = SimpleNamespace(curve=[point(*each) for each in curve], deployed_point=point(100, 0.0))
-    found = frontier(cast(Tuning, tuning))
-    assert [each.replica_hours for each in found] == hours
-    assert len(found) <= MOST_CHOICES
-
-
-def test_a_spec_that_saves_with_no_more_overload_is_not_among_the_specs_that_cost_something() -> None:
-    curve = [point(80, 0.05), point(85, 0.02), point(90, 0.01), point(99.5, 0.001)]
-    tuning = cast(Tuning, SimpleNamespace(changed=False, curve=curve, deployed_point=point(100, 0.02)))
-    assert frontier(tuning) == [curve[0]]
-    (stated,) = unproven(tuning)
-    assert stated.startswith("2 specs would have saved up to 15% with no more overload there: they are not proposed")
-    tuning = cast(Tuning, SimpleNamespace(changed=False, curve=curve[1:], deployed_point=point(100, 0.02)))
-    assert in_a_line([Tuned(HpaId("c", "n", "a"), {}, tuning)]).startswith("No change is certain to be free; ")
+def test_a_tuning_is_one_sentence(found: list[Tuned], price: Decimal | None, stated: str) -> None:
+    assert in_a_line(found, price) == stated

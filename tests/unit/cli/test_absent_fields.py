@@ -85,7 +85,6 @@ def answered(run: Cli, archive: Path, *arguments: str) -> str:
     "question",
     [
         ("tune", "-A", *SINCE),
-        ("regret", "-A", *SINCE),
         ("backtest", "-A", "--set", "scaleDown.stabilizationWindowSeconds=60", *SINCE),
         ("shadow-report", "-A", *SINCE),
         ("export", "decisions", "-A", "-o", "csv"),

@@ -133,7 +133,6 @@ ANALYSES = {
     "backtest --set cpu=50%": (SINCE, 0, 2),
     "what-if --set cpu=50%": ((), 0, 2),
     "tune": (SINCE, 2, 2),
-    "regret": (SINCE, 2, 2),
     "upgrade-preview --to 1.33": (SINCE, 2, 2),
     "shadow-report": (SINCE, 4, 4),
     "rollback": ((), 1, 1),
@@ -157,7 +156,7 @@ def test_every_analysis_gives_an_answer_or_a_refusal_with_the_next_step(
         assert WHOLE in made.stderr.partition("Next: ")[2]
 
 
-@pytest.mark.parametrize("verb", ["tune", "regret", "upgrade-preview --to 1.33", "backtest --set cpu=50%"])
+@pytest.mark.parametrize("verb", ["tune", "upgrade-preview --to 1.33", "backtest --set cpu=50%"])
 def test_an_analysis_of_all_leaves_wholes_out_and_says_so(
     monkeypatch: pytest.MonkeyPatch, mixed: WholeFleet, verb: str
 ) -> None:

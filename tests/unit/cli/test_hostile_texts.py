@@ -162,7 +162,6 @@ READ: Final[dict[str, tuple[str, ...]]] = {
     "status": ("-A",),
     "schedule list": ("-A",),
     "rollout status": (),
-    "regret": ("-A",),
     "upgrade-preview": ("-A", "--to", "1.36"),
 }
 """Every verb that reads the log, and its arguments."""

@@ -134,7 +134,7 @@ WRONG = (
     ("backtest checkout --forecast 7d --schedule 'daily 07:00-08:00 minReplicas=3'", 2, "exclude each other"),
     ("backtest east/shop/checkout --schedule 'daily 07:00-08:00 speed=3'", 2, "no such field or metric"),
     ("tune east/shop/checkout --objective fast", 2, "is not one of"),
-    ("regret -A --price cheap", 2, "a number from 0 on"),
+    ("tune -A --price cheap", 2, "a number from 0 on"),
     ("upgrade-preview -A --to 1.26", 2, "the oldest known version is 1.27"),
     ("page --host 0.0.0.0", 2, "is reached from other machines"),
     ("page --port 99999", 2, "is not in the range"),

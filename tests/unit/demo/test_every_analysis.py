@@ -123,11 +123,7 @@ def names(size: Size, cluster: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("backtest", "-A", "--set", "maxReplicas=8"),
-        ("regret", "-A", "--price", "0.04/h"),
-        ("export", "decisions", "-A", "-o", "csv"),
-    ],
+    [("backtest", "-A", "--set", "maxReplicas=8"), ("export", "decisions", "-A", "-o", "csv")],
     ids=" ".join,
 )
 def test_an_analysis_of_the_fleet_answers_for_every_hpa(ask: Ask, size: Size, arguments: tuple[str, ...]) -> None:
@@ -157,8 +153,6 @@ def broken(*_: Any) -> None:
 
 
 FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
-    ("regret -A", "fleethpa.cli.regret.RegretReader.add", lambda reader, inputs: inputs.hpa),
-    ("regret -A", "fleethpa.cli.regret.RegretReader.regret", lambda reader: reader.hpa),
     ("backtest -A --set maxReplicas=8", "fleethpa.questions.backtests.backtest", lambda es, *_: hpa_of(es[0])),
     ("shadow-report -A -o wide", "fleethpa.cli.shadow_report.compare", lambda hpa, events: hpa),
     ("export decisions -A -o csv", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
@@ -205,7 +199,6 @@ def test_a_fault_with_one_hpa_does_not_end_an_analysis_over_the_others(
     ("command", "place"),
     [
         ("backtest east/ns0/whole --set maxReplicas=8", "fleethpa.questions.backtests.backtest"),
-        ("regret east/ns0/whole", "fleethpa.cli.regret.RegretReader.regret"),
         ("shadow-report north/ns0/whole", "fleethpa.cli.shadow_report.compare"),
         ("shadow-report north/ns0/whole -o json", "fleethpa.cli.shadow_report.compare"),
         ("export decisions east/ns0/whole -o jsonl", "fleethpa.questions.exports.row_of"),

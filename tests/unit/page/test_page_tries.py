@@ -1,4 +1,4 @@
-"""What a browser is shown of a run on `/try` is the report that the command writes: curve, causes and scores."""
+"""What a browser is shown of a run on `/try` is the report that the command writes: tables and scores."""
 
 from __future__ import annotations
 
@@ -81,16 +81,13 @@ async def test_the_page_shows_what_an_upgrade_would_change(
 async def test_the_page_shows_the_reports_of_the_commands(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """tune: the curve; regret: the bars by cause; backtest: the scores. Word by word what a terminal would write."""
+    """tune: the table; backtest: the scores. Word by word what a terminal would write."""
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     source = str(archive)
     server = PageServer(LiveReader(source, Config(brokers="none:1")), LOCAL, {"source": source}, "none:1")
     run = Cli(monkeypatch)
     async with TestClient(TestServer(server.app())) as client:
-        for question, parts in (
-            ("tune", ("cost against overload of the specs tried", 'class="deployed"', "unseen: deployed")),
-            ("regret", ("replica-hours too many by cause", "target: what a pod carries")),
-        ):
+        for question, parts in (("tune", ("TOO MANY", "ideal autoscaler", "the deployed spec, in the model")),):
             view, shown = await reported(client, question)
             file = tmp_path / f"{question}.html"
             command = (question, APP, "--since=1h", "--from", source, "--html", str(file))

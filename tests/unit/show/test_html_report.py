@@ -35,13 +35,13 @@ def test_a_report_reaches_no_other_host_and_keeps_its_picture_where_no_script_ru
 
 
 def test_a_report_without_charts_has_no_script() -> None:
-    assert _scripts(page_of(QuestionReport("Regret", "RegretReport", {}, [Section("a")]))) == []
+    assert _scripts(page_of(QuestionReport("Tune", "TuningList", {}, [Section("a")]))) == []
 
 
 def test_texts_of_a_report_are_text_on_one_line() -> None:
-    table = Grid([("HPA", "RAN"), ("<img src=x>", "1")], bars=[1.0])
+    table = Grid([("HPA", "RAN"), ("<img src=x>", "1")])
     section = Section("<i>", "<u>", [Sentences(["<b>\u202eone\ntwo"]), table])
-    html = page_of(QuestionReport("Regret", "RegretReport", {}, [section]))
+    html = page_of(QuestionReport("Tune", "TuningList", {}, [section]))
     assert "<p>&lt;b&gt; one two</p>" in html
     assert "<td>&lt;img src=x&gt;</td>" in html
     assert not re.search(r"<(?:img|b|i|u)[ >]", html)

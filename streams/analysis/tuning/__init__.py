@@ -1,1 +1,0 @@
-"""A better spec for one HPA from its own past."""
