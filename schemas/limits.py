@@ -331,7 +331,7 @@ BUNDLE = Limit(
     "a bundle of `export bundle`",
     64 * 1024 * 1024,
     "bytes",
-    "the command line; the page",
+    "the command line",
     "the command fails and says to choose a shorter time",
 )
 PACKED_RATIO = Limit(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 import ssl
 import sys
@@ -206,7 +205,6 @@ def missing_topic(topic: str, brokers: str) -> CommandError:
 
 
 EVERY_S = 10.0
-PROGRESS_LINES = "FLEETHPA_PROGRESS_LINES"
 LIVE_EVERY_S = 1.0
 
 
@@ -260,10 +258,7 @@ async def reading(session: ProgressNotes, past: Past) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def showing_progress(session: ProgressNotes, text: Callable[[float], str]) -> AsyncIterator[None]:
-    """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing.
-
-    With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
-    """
+    """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing."""
     live = sys.stderr.isatty() and not session.quiet
     task = asyncio.create_task(_report(session, text, live))
     try:
@@ -279,7 +274,7 @@ async def showing_progress(session: ProgressNotes, text: Callable[[float], str])
 async def _report(session: ProgressNotes, text: Callable[[float], str], live: bool) -> None:
     began = time.monotonic()
     while True:
-        await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)
+        await asyncio.sleep(LIVE_EVERY_S if live else EVERY_S)
         stated = text(time.monotonic() - began)
         if live:
             sys.stderr.write(f"\r\x1b[K{clean(stated)}")

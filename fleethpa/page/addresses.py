@@ -21,8 +21,8 @@ from schemas.keys import HpaId
 
 MOST_NAMES: Final = 30
 """Names that a browser is given to choose from."""
-LARGEST_FORM: Final = 256 * 1024
-"""Bytes of a form, in which a manifest may be."""
+LARGEST_FORM: Final = 4 * 1024
+"""Bytes of a form: it holds a token."""
 VIEWS: Final = (
     "/",
     "/hpa/CLUSTER/NAMESPACE/NAME",
@@ -33,7 +33,6 @@ VIEWS: Final = (
     "/rollouts",
     "/try",
     "/audit",
-    "/upgrade",
 )
 SECTIONS: Final = {"hpa": "/", "capacity": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
 """The view in the navigation to which the first word of an address belongs, where it is not one itself."""
@@ -57,6 +56,8 @@ def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> 
 
 def refusal_text(error: web.HTTPException, request: web.Request) -> tuple[str, str]:
     """What went wrong with a request that no view could answer, and what can be requested instead."""
+    if error.status == HTTPStatus.NOT_FOUND and request.path == "/upgrade":
+        return f"{request.path} is no longer there", "`fleethpa upgrade-preview -A --to VERSION` answers it."
     if error.status == HTTPStatus.NOT_FOUND:
         return f"there is no view {request.path}", f"The views are {', '.join(VIEWS)}."
     if error.status == HTTPStatus.METHOD_NOT_ALLOWED:

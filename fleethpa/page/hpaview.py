@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -20,7 +21,7 @@ from fleethpa.page.decisionview import waterfall
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
-from fleethpa.show.text import age
+from fleethpa.show.text import age, rfc3339
 from schemas.decisions import Decision, MetricDecision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -73,6 +74,18 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "charts": 1 + len(found.decision.metrics) if found is not None else 1,
         "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
+
+
+LONGEST_BUNDLE_MS: Final = 3_600_000
+
+
+def bundle_command(hpa: HpaId, end_ms: int, span_ms: int) -> str:
+    """Return the command that writes what was recorded of an HPA in the span of its charts, but at most in an hour, to
+    a file.
+    """
+    since_ms = end_ms - min(span_ms, LONGEST_BUNDLE_MS)
+    window = ["--since", rfc3339(since_ms), "--until", rfc3339(end_ms + 1), "--out", f"{hpa.name}.tar"]
+    return shlex.join(["fleethpa", "export", "bundle", str(hpa), *window])
 
 
 def last_known(state: FleetState, view: HpaView | None, read: HpaPast, now_ms: int) -> tuple[str, str] | None:

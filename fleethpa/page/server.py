@@ -35,7 +35,15 @@ from fleethpa.page.addresses import (
     time_flag,
     ways_on,
 )
-from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
+from fleethpa.page.decisionview import (
+    compared,
+    decision_view,
+    read_before,
+    read_coverage,
+    read_decision,
+    read_spec_diff,
+    receipt,
+)
 from fleethpa.page.fleetview import (
     RolloutReadings,
     changes_view,
@@ -61,15 +69,16 @@ from fleethpa.page.hpapast import (
     read_decisions,
     read_hpa,
 )
-from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
+from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import group_view, replay, strip_view
+from fleethpa.page.tryview import TryViews
 from fleethpa.show.text import LATEST_MS, rfc3339
 from fleethpa.show.words import change
 from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId
 from streams.archive.layout import ArchiveError
+from streams.hpa.rules import RELEASED
 from streams.state.ledger import CoreError
 
 log = logging.getLogger(__name__)
@@ -96,7 +105,7 @@ class PageServer:
         self.reader, self.guard = reader, guard
         self._options, self._servers = options, servers
         self._templates = environment()
-        self._run_views = RunViews(reader, options, self._templates, self._html)
+        self._try_views = TryViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
         self._charts, self._pasts = KeptCharts(CHARTS_KEPT), KeptPasts()
         self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
@@ -122,9 +131,10 @@ class PageServer:
                 web.get("/changes", self.changes),
                 web.get("/changes/newer", self.newer),
                 web.get("/clusters", self.clusters),
+                web.get("/audit", self.audit),
                 web.get("/rollouts", self.rollouts),
                 web.get("/rollout/{id}", self.rollout),
-                *self._run_views.routes(),
+                *self._try_views.routes(),
                 web.get("/live", self.live),
                 web.get("/healthz", self.healthz),
                 web.get("/login", self.login),
@@ -144,7 +154,6 @@ class PageServer:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        await self._run_views.close()
         await self.reader.close()
 
     # --- views ------------------------------------------------------------------------------------------------------
@@ -195,7 +204,15 @@ class PageServer:
         found["shared"] = (
             f"{found['explained'].verdict if found['explained'] else ''}\n{hpa} at {rfc3339(moment_ms)}\n{link}"
         )
+        found["bundle"] = self._completed(bundle_command(hpa, now_ms, span_ms))
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
+
+    async def audit(self, request: web.Request) -> web.Response:
+        """What the record covers, and the command that verifies it."""
+        state = await self.reader.state_at(None)
+        async with self.reader.past() as past:
+            found = await read_coverage(past)
+        return self._html(request, "audit.html", state, found, command="audit verify")
 
     async def _read_hpa(self, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, depth: Depth) -> HpaPast:
         """Read the past of an HPA; while the source cannot be read, return what was read of it last."""
@@ -306,7 +323,7 @@ class PageServer:
         views = list(state.clusters.values())
         now_ms = self._now_ms(None) if at_ms is None else state.clock_ms
         headers = [column.header for column in cluster_listing(views, now_ms).columns]
-        found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers}
+        found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers, "newest": f"1.{RELEASED}"}
         found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
         found["verdict"] = clusters_verdict(state)
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
@@ -394,7 +411,6 @@ class PageServer:
         whole = dict(found) | {
             "path": request.path,
             "section": SECTIONS.get(request.path.split("/")[1], ""),
-            "verified_ms": self._run_views.verified_ms,
             "asked": request.query,
             "at": request.query.get("at", "").strip(),
             "at_ms": at_ms,

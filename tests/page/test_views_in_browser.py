@@ -20,7 +20,7 @@ from schemas.capacity import CapacityPriority
 from schemas.observed import AutoscalerList, Command
 from tests.kit.cli import Fleet, hpa
 from tests.kit.page import LOCAL, over
-from tests.page.browsing import in_view, serving
+from tests.page.browsing import serving
 from tests.page.measure import Served
 from tests.page.screenshots import views
 from tests.unit.page.test_page_capacity import UnderCeiling
@@ -156,16 +156,6 @@ def test_the_question_for_the_token_is_accessible(browser: Browser, tmp_path: Pa
         page.close()
 
 
-def test_the_whole_record_is_verified_with_a_bar_of_its_progress(page: Page, archived: str) -> None:
-    page.goto(archived)
-    page.get_by_role("link", name="Audit").click()
-    expect(page.locator(".checkpoints tbody tr").first).to_be_visible()
-    page.get_by_role("button", name="Verify now").click()
-    expect(page.locator("#progress")).to_be_visible()
-    expect(page.locator("pre[data-ok=yes]")).to_contain_text("identical to the byte", timeout=60_000)
-    expect(page.locator("#run")).to_contain_text("fleethpa audit verify --from")
-
-
 def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/series" in request.url else None)
@@ -213,24 +203,6 @@ def test_the_search_filters_as_one_types_and_is_in_the_address(page: Page, archi
     assert "cluster%3Aeast" in page.url
 
 
-def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
-    page.goto(archived)
-    page.get_by_role("link", name="east/shop/checkout").first.click()
-    page.get_by_role("link", name="Try another spec").click()
-    manifest = page.get_by_label("The manifest to try")
-    manifest.fill(manifest.input_value().replace("maxReplicas: 10", "maxReplicas: 5"))
-    page.get_by_role("button", name="Try it").click()
-    expect(page.locator("#run").get_by_text("The same as a command: fleethpa backtest")).to_be_visible()
-    report = page.frame_locator("iframe.report")
-    expect(report.locator("h2", has_text="east/shop/checkout")).to_be_visible(timeout=60_000)
-    in_view(report.locator("td", has_text="replica-hours").first)
-    in_view(report.locator("td", has_text="time above target").first)
-    # The chart of the page, although the frame is a sandbox; its picture is for where no script runs.
-    expect(report.locator("figure.chart canvas").first).to_be_visible()
-    expect(report.locator("figure.chart svg").first).to_be_hidden()
-    expect(report.get_by_text("maxReplicas 10→5").first).to_be_visible()
-
-
 def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archived: str) -> None:
     page.goto(f"{archived}/try?hpa=east/shop/checkout")
     before = page.locator("svg.ghost .candidate").get_attribute("d")
@@ -240,10 +212,12 @@ def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archiv
         slider.press("ArrowLeft")
     expect(page.locator("#ghost .verdict")).to_contain_text("maxReplicas=5 would have cost")
     assert page.locator("svg.ghost .candidate").get_attribute("d") != before
-    assert "maxReplicas: 5" in page.get_by_label("The manifest to try").input_value()
+    expect(page.get_by_label("The manifest")).to_contain_text("maxReplicas: 5")
+    expect(page.locator("#commands")).to_contain_text("--set maxReplicas=5 --since 7d")
     page.get_by_role("link", name="Link to this result").click()
     expect(page.locator("#ghost .verdict")).to_contain_text("maxReplicas=5 would have cost")
-    assert "maxReplicas: 5" in page.get_by_label("The manifest to try").input_value()
+    expect(page.get_by_label("The manifest")).to_contain_text("maxReplicas: 5")
+    expect(page.locator("#commands")).to_contain_text("--set maxReplicas=5 --since 7d")
 
 
 def test_an_hpa_to_try_is_searched_by_keyboard(page: Page, archived: str) -> None:
@@ -257,7 +231,7 @@ def test_an_hpa_to_try_is_searched_by_keyboard(page: Page, archived: str) -> Non
     expect(page.locator("#hpas option")).to_have_attribute("value", "west/shop/search")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text("west/shop/search")
-    assert "name: search" in page.get_by_label("The manifest to try").input_value()
+    expect(page.get_by_label("The manifest")).to_contain_text("name: search")
 
 
 def test_an_hpa_to_try_is_found_without_scripts(browser: Browser, archived: str) -> None:
@@ -265,22 +239,12 @@ def test_an_hpa_to_try_is_found_without_scripts(browser: Browser, archived: str)
     page = context.new_page()
     page.goto(f"{archived}/try")
     page.get_by_label("HPA").fill("west/shop/serch")
-    page.get_by_role("button", name="Take its spec").click()
+    page.get_by_role("button", name="Choose").click()
     expect(page.get_by_role("alert")).to_contain_text("Did you mean west/shop/search?")
     page.get_by_label("HPA").fill("west/shop/search")
-    page.get_by_role("button", name="Take its spec").click()
+    page.get_by_role("button", name="Choose").click()
     expect(page.locator("h1")).to_contain_text("west/shop/search")
     context.close()
-
-
-def test_what_the_decisions_cost_is_shown_by_cause(page: Page, archived: str) -> None:
-    page.goto(archived)
-    page.get_by_role("link", name="east/shop/checkout").first.click()
-    page.get_by_role("link", name="Try another spec").click()
-    page.get_by_role("button", name="What did the decisions cost?").click()
-    report = page.frame_locator("iframe.report")
-    expect(report.locator("td", has_text="total").first).to_be_visible(timeout=60_000)
-    expect(report.locator("svg").first).to_be_visible()
 
 
 @contextmanager

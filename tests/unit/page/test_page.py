@@ -8,9 +8,9 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import threading
 import time
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +22,7 @@ from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import CommandError
-from fleethpa.page.addresses import MOST_NAMES, clock
+from fleethpa.page.addresses import MOST_NAMES, clock, environment
 from fleethpa.page.decisionview import shown_value
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
@@ -37,10 +36,10 @@ from fleethpa.page.hpapast import (
     read_decisions,
     read_timeline,
 )
-from fleethpa.page.hpaview import series, timeline
+from fleethpa.page.hpaview import bundle_command, series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
-from fleethpa.page.runviews import trial
 from fleethpa.page.server import READER, PageServer
+from fleethpa.page.tryview import commands
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS
 from fleethpa.show.text import rfc3339
@@ -396,14 +395,10 @@ async def test_a_fault_is_a_page_that_says_so_and_a_line_of_the_log_with_the_add
     assert [vars(each)["path"] for each in caplog.records if each.name == "fleethpa.page.server"] == ["/changes"]
 
 
-async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:
+async def test_the_audit_view_says_what_the_record_covers(fleet: Fleet) -> None:
     found = await shown("/audit")
     assert "fleethpa audit keygen" in found.text
     assert "Closed segments" not in found.text
-    async with browsing() as client:
-        text = Shown(await (await client.post("/audit", data={"since": "soon"})).text()).text
-        assert "is not a valid time" in text
-        assert "is running" not in text
 
 
 async def test_a_view_says_why_what_it_shows_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,46 +500,42 @@ def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tupl
 # --- another spec on the past -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("manifest", "stated"),
-    [
-        ("kind: [", "the manifest"),
-        ("", "holds 0 HPAs"),
-        ("name: other", "is of shop/other"),
-        ("maxReplicas: 0", "spec.maxReplicas"),
-    ],
-)
-async def test_what_is_wrong_with_a_manifest_is_shown_beside_it(fleet: Fleet, manifest: str, stated: str) -> None:
+async def test_commands_for_a_shell_are_quoted_and_escaped(fleet: Fleet) -> None:
+    hostile = HpaId("east", "shop", "a'$(reboot)&<b>")
+    words = commands(hostile, ["cpu=70%"])
+    assert [shlex.split(shlex.join(each)) for each in words] == words
+    assert words[0] == ["fleethpa", "backtest", str(hostile), "--set", "cpu=70%", "--since", "7d"]
+    assert shlex.split(bundle_command(hostile, 7_200_000, 86_400_000)) == [
+        *("fleethpa", "export", "bundle", str(hostile)),
+        *("--since", "1970-01-01T01:00:00.000Z", "--until", "1970-01-01T02:00:00.001Z", "--out", f"{hostile.name}.tar"),
+    ]
+    template = environment().from_string('{% include "trycommands.html" %}')
+    text = template.render(commands=[shlex.join(each) for each in words], manifest="<script>", swapped=False)
+    assert "$(reboot)&amp;&lt;b&gt;" in text
+    assert "<script>" not in text
+    assert shlex.join(words[2]) in Shown(text).text
+
+
+async def test_what_the_page_starts_no_longer_it_says_as_a_command(fleet: Fleet) -> None:
     async with browsing() as client:
-        form = await (await client.get("/try?hpa=east/shop/checkout")).text()
-        recorded = unescape(form.partition('spellcheck="false">')[2].partition("</textarea>")[0])
-        assert "averageUtilization: 60" in recorded
-        if manifest.startswith("name"):
-            manifest = recorded.replace("name: checkout", manifest, 1)
-        elif manifest.startswith("max"):
-            manifest = recorded.replace("maxReplicas: 20", manifest)
-        data = {"hpa": "east/shop/checkout", "manifest": manifest, "since": "1h", "model": "closed"}
-        answer = await client.post("/try", data=data)
-        text = await answer.text()
-        assert stated in Shown(text).text
-        assert "/try/run" not in text
-        assert "<script>" not in text
-
-
-@pytest.mark.parametrize(("question", "words"), [("tune", ["tune", "east/shop/checkout", "--since=7d"])])
-def test_a_question_without_a_manifest_is_a_command(question: str, words: list[str]) -> None:
-    assert trial(HpaId("east", "shop", "checkout"), "", "7d", "closed", question) == words
-
-
-@pytest.mark.parametrize(("since", "question"), [("7d", "delete"), ("soon", "tune")])
-def test_other_questions_and_times_are_refused(since: str, question: str) -> None:
-    with pytest.raises(CommandError):
-        trial(HpaId("east", "shop", "checkout"), "", since, "closed", question)
+        for address, stated in (
+            ("/audit", "fleethpa audit verify"),
+            ("/clusters", "fleethpa upgrade-preview -A --to 1.37"),
+            (f"{CHECKOUT}?span=15m", "fleethpa export bundle east/shop/checkout --since"),
+            ("/try?hpa=east/shop/checkout", "fleethpa tune east/shop/checkout"),
+            ("/try?hpa=east/shop/checkout", "fleethpa backtest -f hpa.yaml -C east --since 7d"),
+            ("/try?hpa=east/shop/checkout", "averageUtilization: 60"),
+        ):
+            assert stated in Shown(await (await client.get(address)).text()).text, address
+        gone = await client.get("/upgrade")
+        assert (gone.status, "fleethpa upgrade-preview -A --to VERSION" in await gone.text()) == (404, True)
+        for address in ("/try", "/audit"):
+            assert (await client.post(address, data={})).status == 405
 
 
 async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
     async with browsing() as client:
-        for address in ("/try", "/try/cancel", "/login"):
+        for address in ("/try", "/login"):
             answer = await client.post(address, data={}, headers={"Origin": "https://evil.example"})
             assert answer.status == 403
 
@@ -579,7 +570,7 @@ async def test_only_links_of_other_sites_and_ports_are_answered(
 ) -> None:
     async with browsing() as client:
         sent = {name: value.format(port=client.port) for name, value in headers.items()}
-        address = "/" if method == "GET" else "/try/cancel"
+        address = "/" if method == "GET" else "/login"
         answer = await client.request(method, address, headers=sent, allow_redirects=False)
         assert (answer.status == 403) is not is_answered, await answer.text()
 
@@ -616,16 +607,10 @@ async def test_an_address_that_takes_no_form_says_which_method_it_takes(fleet: F
         answer = await client.post("/clusters", data={})
         assert (answer.status, answer.headers["Allow"]) == (405, "GET,HEAD")
         assert "/clusters answers to no POST" in Shown(await answer.text()).text
-        answer = await client.post("/try", data={"manifest": "a" * 300_000})
+        answer = await client.post("/login", data={"token": "a" * 5_000})
         assert answer.status == 413
-        assert "256 KiB at most" in Shown(await answer.text()).text
+        assert "4 KiB at most" in Shown(await answer.text()).text
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-
-
-async def test_a_run_of_an_hpa_that_is_not_there_is_refused_in_words(fleet: Fleet) -> None:
-    async with browsing() as client:
-        answer = await client.post("/try", data={"hpa": "east/shop/gone", "manifest": "x"})
-        assert "no HPA east/shop/gone" in Shown(await answer.text()).text
 
 
 async def test_a_page_behind_the_last_one_is_the_last_one(fleet: Fleet) -> None:

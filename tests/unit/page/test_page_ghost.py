@@ -67,7 +67,7 @@ async def test_another_spec_is_tried_on_the_last_hour(fleet: Fleet) -> None:
     for text in (part, whole):
         assert "maxReplicas=3 would have cost" in Shown(text).text
         assert "maxReplicas: 3" in Shown(text).text
-        assert "--set maxReplicas=3 --since 1h" in Shown(text).text
+        assert "--set maxReplicas=3 --since 7d" in Shown(text).text
     assert "This is the spec that is deployed" in Shown(plain).text
 
 
