@@ -61,7 +61,7 @@ OWN_KINDS: Final = (FLEET_KIND, CAPACITY_KIND)
 @click.option("--gates", metavar="NAME=true,…", help="Feature gates of that version that are set otherwise.")
 @click.option("--strict", is_flag=True, help="Also exit 1 for warnings.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
-@output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
+@output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
 def lint(
     session: Session,

@@ -43,17 +43,12 @@ from streams.history.recorded import Recorded
 class AuditGroup(ImportedGroup):
     """The commands of `audit`."""
 
-    places: ClassVar = {
-        "list": "cli.explain:decisions",
-        "tail": "cli.explain:tail",
-        "verify": "cli.verify:audit_verify",
-        "keygen": "cli.verify:audit_keygen",
-    }
+    places: ClassVar = {"verify": "cli.verify:audit_verify", "keygen": "cli.verify:audit_keygen"}
 
 
 @click.group(cls=AuditGroup)
 def audit() -> None:
-    """List decisions, check that none was altered, and create the key that signs checkpoints."""
+    """Check that no decision was altered, and create the key that signs checkpoints."""
 
 
 @click.command()
@@ -85,8 +80,8 @@ def decisions(
     wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
     if follow:
         if output not in ("table", "wide", "jsonl"):
-            name, cause = output.partition("=")[0], "This format needs the whole list, and following has no end."
-            raise usage(f"--follow cannot print {name}", cause=cause, next_step="use -o jsonl")
+            cause = "This format needs the whole list, and following has no end."
+            raise usage(f"--follow cannot print {output}", cause=cause, next_step="use -o jsonl")
         if until or last:
             raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
         session.run(_follow(session, wanted, output, not no_headers), follows=True)
@@ -118,16 +113,6 @@ async def _follow(session: Session, wanted: Filter, output: str, headers: bool) 
             session.note(nothing_found(wanted.selection, state, "decisions --follow"))
             session.note("waiting for one to appear")
         await follow_on(session, past, wanted.matches, output, headers=headers)
-
-
-class _Following(click.Command):
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, ["--follow", *args])
-
-
-tail = _Following(
-    "tail", params=decisions.params, callback=decisions.callback, help="The same as `fleethpa decisions --follow`."
-)
 
 
 # --- one decision, one HPA --------------------------------------------------------------------------------------------

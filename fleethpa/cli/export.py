@@ -16,6 +16,7 @@ from fleethpa.fleet.decisions import AskedPeriod, Filter, period_options, window
 from fleethpa.fleet.finding import Selection, check_known, selection_options
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
+from fleethpa.frame.options import OutputFormat
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
@@ -29,15 +30,15 @@ _MOST_NAMED: Final = 5
 
 @click.group(cls=SuggestingGroup)
 def export() -> None:
-    """Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file."""
+    """Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file."""
 
 
 @export.command("decisions")
 @selection_options(labels=False)
-@click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet")
+@click.option("-o", "--output", type=OutputFormat(["jsonl", "csv"]), default="jsonl")
 @click.option("--since", metavar="30d|TIME", help="Start at this time.")
 @click.option("--until", metavar="2h|TIME", help="End at this time.")
-@click.option("--out", metavar="FILE|DIR", help="Where to write [default: stdout; for Parquet decisions.parquet].")
+@click.option("--out", metavar="FILE|DIR", help="Where to write [default: stdout].")
 @click.option(
     "--partition-by", metavar="KEY,…", help="Write one folder for each cluster, namespace, date or hour below --out."
 )
@@ -58,9 +59,7 @@ def export_decisions(
     keys = _keys(partition_by)
     if keys and not out:
         raise usage("--partition-by needs --out DIR")
-    if (output, out) == ("parquet", "-"):
-        raise usage("Parquet is not written to stdout", next_step="--out FILE, or -o csv or jsonl")
-    path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
+    path = Path(out) if out and out != "-" else None
     try:
         with Export(output, path, keys) as made:
             session.run(_write(session, Filter(everything, *times), made))

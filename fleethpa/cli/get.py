@@ -208,7 +208,7 @@ def get_hpa(
         async with session.past(watching=watch) as past:
             state = await read_state(past)
             views = pick(state)
-            if problem or output in ("wide", "csv"):
+            if problem or output == "wide":
                 views = await decided(past, views)
                 views = [view for view in views if view.problems or not problem]
             if not views and table.is_plain:

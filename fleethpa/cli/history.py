@@ -108,7 +108,7 @@ def history(
     prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollback` goes back to it.
     """
     since_ms = moment(since, session.now_ms(), "--since")
-    if revision is not None and output in ("name", "csv", "jsonl"):
+    if revision is not None and output in ("name", "jsonl"):
         raise usage(f"--revision prints a manifest, not {output}", cause="Use -o yaml or -o json.")
     _, hpa, found = session.run(read_revisions(session, selection, since_ms))
     if revision is not None:

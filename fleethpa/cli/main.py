@@ -47,7 +47,7 @@ _GROUPS: Final = {
         "decisions": ("cli.explain:decisions", "List or follow decisions."),
         "audit": (
             "cli.explain:audit",
-            "List decisions, check that none was altered, and create the key that signs checkpoints.",
+            "Check that no decision was altered, and create the key that signs checkpoints.",
         ),
         "history": ("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
         "status": ("cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."),
@@ -69,11 +69,10 @@ _GROUPS: Final = {
             "cli.shadow_report:shadow_report",
             "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
-        "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
         "replay": ("cli.verify:audit_verify", "Re-derive recorded decisions; the same as `audit verify`."),
         "export": (
             "cli.export:export",
-            "Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file.",
+            "Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file.",
         ),
     },
     "Change": {

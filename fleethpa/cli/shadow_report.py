@@ -120,7 +120,7 @@ _SHOWN: Final = 10
 @selection_options()
 @period_options("1d")
 @click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, help="Number of differences to show.")
-@output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))
+@output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl"))
 @command_options(reads=True)
 def shadow_report(session: Session, selection: Selection, period: AskedPeriod, differences: int, output: str) -> int:
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.

@@ -1,4 +1,4 @@
-"""`fleethpa verify`, `audit verify` (or `replay`), `audit keygen`: recorded decisions derived again from the log."""
+"""`fleethpa audit verify` (or `replay`), `audit keygen`: recorded decisions derived again from the log."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ _SHOWN: Final = 10
 
 
 @click.command("verify")
+@click.argument("id_", metavar="[ID]", required=False)
 @click.option("--hpa", metavar="CLUSTER/NAMESPACE/NAME", help="Compare only decisions of this HPA.")
 @click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
 @click.option("--until", metavar="2h|TIME", help="End at this time.")
@@ -56,6 +57,7 @@ _SHOWN: Final = 10
 @command_options(reads=True)
 def audit_verify(
     session: Session,
+    id_: str | None,
     hpa: str | None,
     since: str | None,
     until: str | None,
@@ -67,7 +69,13 @@ def audit_verify(
 ) -> int:
     """Check the record and re-derive every decision from the log; exit 1 if anything differs, and show the first
     differences.
+
+    With the ID of a decision, which may be short as lists print it, only that one is derived again and compared.
     """
+    if id_ is not None:
+        if hpa or since or until or public_key or checkpoints:
+            raise usage("the ID of a decision excludes --hpa, --since, --until, --public-key and --checkpoints")
+        return _verify_one(session, id_, output)
     past, wanted = unopened_past(session.source, session.config, checked=False), _hpa(hpa)
     # Without a window nothing is read before what is to be verified.
     window = window_of(since, until, session.now_ms()) if since or until else (None, None)
@@ -98,6 +106,21 @@ def audit_verify(
     else:
         session.out(one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
+
+
+def _verify_one(session: Session, id_: str, output: str) -> int:
+    """Derive one decision again from the log and compare it byte for byte."""
+    asked = asked_id(id_)
+    if asked is None:
+        raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
+    past = unopened_past(session.source, session.config)
+    derived = session.run(derived_again(past, asked, session.config.servers))
+    found = derived_document(past, derived)
+    if output == "table":
+        session.lines(derived_text(found).splitlines())
+    else:
+        session.out(one("DecisionVerification", found, output))
+    return OK if found["identical"] else ANSWER_IS_NO
 
 
 def _heads(past: Past, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
@@ -272,25 +295,3 @@ def audit_keygen(session: Session, key: str | None, output: str) -> None:
     shown = f"private key  {private}\npublic key   {public}  ({text})"
     session.out(shown if output == "table" else one("AuditKey", made, output))
     session.note("Keep the private key away from anyone who can write to the archive. Next: fleethpa archive --to DIR")
-
-
-@click.command()
-@click.argument("id_", metavar="ID")
-@output_option(formats=("table", "json", "yaml"))
-@command_options(reads=True)
-def verify(session: Session, id_: str, output: str) -> int:
-    """Re-derive one decision from the log and compare it byte for byte; exit 1 if it differs.
-
-    ID may be short, as lists of decisions print it.
-    """
-    asked = asked_id(id_)
-    if asked is None:
-        raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
-    past = unopened_past(session.source, session.config)
-    derived = session.run(derived_again(past, asked, session.config.servers))
-    found = derived_document(past, derived)
-    if output == "table":
-        session.lines(derived_text(found).splitlines())
-    else:
-        session.out(one("DecisionVerification", found, output))
-    return OK if found["identical"] else ANSWER_IS_NO

@@ -352,7 +352,7 @@ def decision_columns(
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
         Column("SPEC BY", lambda r: r.decision.author or "-", wide=True),
-        Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
+        Column("ID", lambda r: short_id(r.decision.id)),
         Column("WHY", lambda r: _why(r, endings if changes else {})),
     )
 

@@ -123,6 +123,9 @@ _BUDGET: Final = (
     "settings CLUSTER removal-budget=30%/10m,then=hold",
 )
 _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
+    "audit list": ("it was another name of decisions", "decisions -A"),
+    "audit tail": ("it was another name of decisions --follow", "decisions -A --follow"),
+    "verify": ("audit verify derives one decision again, too", "audit verify ID"),
     "regret": ("tune compares what ran with an ideal autoscaler (docs/tune.md)", "tune -A"),
     "guardrails": _BUDGET,
     "run breaker": _BUDGET,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import click
 
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
+from fleethpa.show.formats import FORMATS
 from fleethpa.show.text import LATEST_MS
 from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -254,27 +254,19 @@ def output_option(formats: tuple[str, ...] = FORMATS) -> Decorator:
     return click.option("-o", "--output", type=OutputFormat(formats), default="table", help="Output format.")
 
 
-class OutputFormat(click.Choice[str]):
-    """One of some formats; where JSON is one, also `jsonpath=TEMPLATE`."""
+_GONE_FORMATS: Final = {
+    "csv": "-o json | jq -r '.items[] | [.namespace, .name] | @csv'",
+    "jsonpath": "-o json | jq -r '.items[].name'",
+    "parquet": "-o jsonl, which DuckDB and Spark read",
+}
+"""Formats that are no longer there -> what to write instead."""
 
-    @property
-    def _templated(self) -> bool:
-        return "json" in self.choices
+
+class OutputFormat(click.Choice[str]):
+    """One of some formats; one that is no longer there answers with what takes its place."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
-            try:
-                return super().convert(value, param, ctx)
-            except click.BadParameter as error:
-                if self._templated:
-                    error.message = error.message.removesuffix(".") + " or 'jsonpath=TEMPLATE'."
-                raise
-        try:
-            check(value.removeprefix(PREFIX))
-        except TemplateError as error:
-            raise usage(str(error), next_step=EXAMPLE) from error
-        return value
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        known = "|".join([*self.choices, "jsonpath=…"] if self._templated else self.choices)
-        return f"[{known}]"
+        name = str(value).partition("=")[0]
+        if name in _GONE_FORMATS and name not in self.choices:
+            raise usage(f"`-o {name}` is no longer there", next_step=_GONE_FORMATS[name])
+        return super().convert(value, param, ctx)

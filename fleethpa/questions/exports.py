@@ -1,4 +1,4 @@
-"""Decisions as flat rows for analysts, and the files they go to: Parquet, CSV or JSON lines, whole or partitioned."""
+"""Decisions as flat rows for analysts, and the files they go to: JSON lines or CSV, whole or partitioned."""
 
 from __future__ import annotations
 
@@ -68,11 +68,8 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
 """Name, type and value of every column; columns are only ever added, at the end."""
 
 
-_INTEGERS: Final = range(-(2**63), 2**63)
-"""What an integer column of Parquet holds."""
-
-ExportedRow = list[Any]
-"""The cells of a decision as a sheet of a format takes them: CSV's texts, Parquet's values, or the one line of JSON."""
+ExportedRow = list[str]
+"""The cells of a decision: CSV's texts, or the one line of JSON."""
 
 
 def row_of(recorded: Recorded, format_: str) -> ExportedRow:
@@ -82,9 +79,7 @@ def row_of(recorded: Recorded, format_: str) -> ExportedRow:
     """
     if format_ == "csv":
         return [csv_cell(str(_cell(recorded, *column))) for column in COLUMNS]
-    if format_ == "jsonl":
-        return [_line(recorded)]
-    return [_sheet_cell(recorded, *column) for column in COLUMNS]
+    return [_line(recorded)]
 
 
 def _line(recorded: Recorded) -> str:
@@ -95,15 +90,6 @@ def _line(recorded: Recorded) -> str:
         for name, value in line.items():
             _json(recorded, name, value)
         raise
-
-
-def _sheet_cell(recorded: Recorded, name: str, kind: str, get: Callable[[Recorded], Any]) -> Any:
-    value = get(recorded)
-    if kind == "json":
-        return _json(recorded, name, value)
-    if kind == "integer" and value is not None and value not in _INTEGERS:
-        raise _misfit(recorded, name, f"{value} exceeds 64 bits")
-    return value
 
 
 def _cell(recorded: Recorded, name: str, kind: str, get: Callable[[Recorded], Any]) -> Any:
@@ -154,39 +140,6 @@ class TextSheet:
             self._file.close()
 
 
-class ParquetSheet:
-    """Parquet, zstd-compressed, a row group for each batch."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        kinds = {
-            "time": pa.timestamp("ms", tz="UTC"),
-            "text": pa.string(),
-            "texts": pa.list_(pa.string()),
-            "integer": pa.int64(),
-            "json": pa.string(),
-            "flag": pa.bool_(),
-        }
-        self._pa = pa
-        self._schema = pa.schema([(name, kinds[kind]) for name, kind, _ in COLUMNS])
-        self._file = path.open("wb")  # opened here, a failure is stated in the words of the system
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
-
-    def write(self, rows: list[ExportedRow]) -> None:
-        columns = {name: list(cells) for (name, _, _), cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
-        self._writer.write_table(self._pa.table(columns, schema=self._schema))
-
-    def close(self) -> None:
-        with self._file:
-            self._writer.close()
-
-
-Sheet = TextSheet | ParquetSheet
-"""One output file."""
-
-
 class Export:
     """Rows go to one file, or (partitioned) to `key=value/…` folders as Hive, DuckDB and Spark read them.
 
@@ -197,7 +150,7 @@ class Export:
     def __init__(self, format_: str, out: Path | None, keys: tuple[str, ...]) -> None:
         self._format, self._out, self._keys = format_, out, keys
         self._waiting: dict[tuple[str, ...], list[ExportedRow]] = {}
-        self._sheets: dict[tuple[str, ...], Sheet] = {}
+        self._sheets: dict[tuple[str, ...], TextSheet] = {}
         self._begun: dict[tuple[str, ...], int] = {}
         self._unnamed: list[tuple[Path, Path]] = []
         self._held = self.rows = 0
@@ -260,7 +213,7 @@ class Export:
         while self._sheets:
             self._sheets.popitem()[1].close()
 
-    def _sheet(self, key: tuple[str, ...]) -> Sheet:
+    def _sheet(self, key: tuple[str, ...]) -> TextSheet:
         if key not in self._sheets:
             if len(self._sheets) >= MOST_OPEN:
                 self._sheets.pop(next(iter(self._sheets))).close()
@@ -276,14 +229,11 @@ class Export:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"decisions{f'-{number}' if number else ''}.{self._format}"
 
-    def _made(self, path: Path | None) -> Sheet:
+    def _made(self, path: Path | None) -> TextSheet:
         if path is not None and (path.is_file() or not path.exists()):  # not /dev/stdout, nor a named pipe
             unnamed = path.with_name(f".{path.name}.tmp")
             self._unnamed.append((unnamed, path))
             path = unnamed
-        if self._format == "parquet":
-            assert path is not None
-            return ParquetSheet(path)
         return TextSheet(path, self._format)
 
 

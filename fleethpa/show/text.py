@@ -34,14 +34,12 @@ class Column(Generic[T]):
     """A column: its header and the text of its cell. `wide` columns appear with `-o wide` only.
 
     `dispensable`: where the terminal is too narrow the column is left out, the highest number first; 0: never.
-    `exact`: the text for `-o csv` where a table shows it shortened.
     """
 
     header: str
     cell: Callable[[T], str]
     wide: bool = False
     dispensable: int = 0
-    exact: Callable[[T], str] | None = None
 
 
 def too_wide(items: Sequence[T], columns: Sequence[Column[T]], width: int) -> frozenset[str]:

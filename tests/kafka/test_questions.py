@@ -28,9 +28,9 @@ ASKED: list[tuple[str, tuple[str, ...]]] = [
     ("WhatIf", ("what-if", APP, "--set", "maxReplicas=3")),
     ("BacktestList", ("backtest", APP, "--set", "maxReplicas=3", *WINDOW)),
     ("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW)),
-    ("DecisionList", ("audit", "list", "-A", *WINDOW)),
+    ("DecisionList", ("decisions", "-A", *WINDOW)),
     ("RevisionList", ("history", APP, "--since", "2026-01-01T00:01:00Z")),
-    ("DecisionVerification", ("verify", "ID")),
+    ("DecisionVerification", ("audit", "verify", "ID")),
 ]
 
 

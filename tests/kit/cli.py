@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any, Literal
 
 from click.testing import CliRunner, Result
@@ -212,3 +214,11 @@ class Broker:
 
     async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         return [Fate(pending, self.state, self.reason) for pending in waiting]
+
+
+def table_rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of a printed table by header. Columns begin where their headers do."""
+    head, *lines = text.splitlines()
+    begins = [found.start() for found in re.finditer(r"(?<!\S)\S+(?: \S+)*", head)]
+    spans = list(pairwise([*begins, None]))
+    return [{head[begin:end].strip(): line[begin:end].strip() for begin, end in spans} for line in lines]

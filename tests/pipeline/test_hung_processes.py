@@ -74,7 +74,7 @@ FURTHER_READS: tuple[tuple[str, ...], ...] = (
     ("tune", "east/shop/checkout"),
     ("shadow-report", "-A", "--since", "1m"),
     ("export", "decisions", "-A", "--since", "1m", "-o", "csv"),
-    ("audit", "list", "-A", "--last", "1"),
+    ("decisions", "-A", "--last", "1"),
     ("diff", "-f", "examples/checkout.yaml"),
     ("upgrade-preview", "-A", "--to", "1.36", "--since", "1m"),
 )

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
@@ -122,10 +121,12 @@ ID = "ID"
         pytest.param("Decision", ("explain", ID), id="explain an id"),
         pytest.param("Decision", ("explain", APP, "--change"), id="explain the newest change", marks=SLOW),
         pytest.param("DecisionList", ("decisions", "-A"), id="decisions"),
-        pytest.param("DecisionList", ("audit", "list", "-A", *WINDOW), id="audit list"),
-        pytest.param("DecisionList", ("audit", "list", "-A", "--changes"), id="audit list of changes", marks=SLOW),
+        pytest.param("DecisionList", ("decisions", "-A", *WINDOW), id="decisions in a window"),
+        pytest.param(
+            "DecisionList", ("decisions", "-A", "--changes"), id="decisions that changed something", marks=SLOW
+        ),
         pytest.param("AuditReport", ("audit", "verify", "--jobs", "1"), id="audit verify"),
-        pytest.param("DecisionVerification", ("verify", ID), id="verify"),
+        pytest.param("DecisionVerification", ("audit", "verify", ID), id="audit verify of one"),
         pytest.param("AuditReport", ("replay", "--jobs", "1"), id="replay"),
         pytest.param(
             "AuditReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA", marks=SLOW
@@ -203,9 +204,9 @@ def test_exports_have_the_same_rows_in_every_format(
         rows = list(csv.DictReader(io.StringIO(ask("export", "decisions", "-o", "csv").stdout)))
         assert {row["id"] for row in rows} == wanted
         assert len(rows) == len(wanted)
-        file = tmp_path / f"{name}.parquet"
+        file = tmp_path / f"{name}.jsonl"
         assert ask("export", "decisions", "--out", str(file)).exit_code == 0
-        assert set(pq.read_table(file, columns=["id"]).column("id").to_pylist()) == wanted
+        assert file.read_text(encoding="utf-8") == texts[name]
     assert texts["broker"] == texts["archive"]
     for line in texts["archive"].splitlines():
         fits("DecisionRow", line)
@@ -274,10 +275,10 @@ MORE = ("--set", "maxReplicas=3")
         pytest.param(("explain", "1-77777-uid"), 4, "no decision 1-77777-uid", id="explain: unknown decision"),
         pytest.param(("explain", "99-1-uid"), 4, "no partition 99", id="explain: unknown partition"),
         pytest.param(("decisions", NOBODY), 4, f"no HPA {NOBODY}", id="decisions: unknown HPA"),
-        pytest.param(("audit", "list", NOBODY), 4, f"no HPA {NOBODY}", id="audit list: unknown HPA"),
-        pytest.param(("audit", "tail", NOBODY), 4, f"no HPA {NOBODY}", id="audit tail: unknown HPA"),
+        pytest.param(("decisions", NOBODY, *WINDOW), 4, f"no HPA {NOBODY}", id="decisions in a window: unknown HPA"),
+        pytest.param(("decisions", "--follow", NOBODY), 4, f"no HPA {NOBODY}", id="following: unknown HPA"),
         pytest.param(("export", "decisions", NOBODY, "-o", "csv"), 4, f"no HPA {NOBODY}", id="export: unknown HPA"),
-        pytest.param(("verify", "1-77777-uid"), 4, "no decision 1-77777-uid", id="verify: unknown decision"),
+        pytest.param(("audit", "verify", "1-77777-uid"), 4, "no decision 1-77777-uid", id="audit verify: unknown decision"),
         pytest.param(("replay", "--hpa", NOBODY, "--jobs", "1"), 4, "no decision of c0", id="replay: unknown HPA"),
         pytest.param(("what-if", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="what-if: unknown HPA"),
         pytest.param(("backtest", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="backtest: unknown HPA"),
@@ -287,7 +288,7 @@ MORE = ("--set", "maxReplicas=3")
         pytest.param(("describe", APP, "--at", BEFORE[1]), 4, "nothing as old as", id="describe: before the log"),
         pytest.param(("explain", f"{APP}@{BEFORE[1]}"), 4, "no decision at or before", id="explain: before the log"),
         pytest.param(("what-if", f"{APP}@{BEFORE[1]}", *MORE), 4, "no decision at", id="what-if: before the log"),
-        pytest.param(("audit", "list", "-A", *BACKWARDS), 2, "window is empty", id="audit list: empty window"),
+        pytest.param(("decisions", "-A", *BACKWARDS), 2, "window is empty", id="decisions: empty window"),
         pytest.param(("audit", "verify", "--since", FUTURE), 2, "window is empty", id="audit verify: empty window"),
         pytest.param(("replay", *BACKWARDS), 2, "window is empty", id="replay: empty window"),
         pytest.param(("replay", *BEFORE, "--jobs", "1"), 4, "in the window", id="replay: nothing in the window"),
@@ -318,7 +319,7 @@ def test_wrong_input_has_its_exit_code_and_a_clear_message_on_both(
         assert len(done.stdout.splitlines()) <= (arguments[0] == "export"), "an export may have begun"
 
 
-@pytest.mark.parametrize("verb", [("get", "hpa"), ("describe",), ("audit", "list"), ("decisions",)], ids=" ".join)
+@pytest.mark.parametrize("verb", [("get", "hpa"), ("describe",), ("decisions",)], ids=" ".join)
 def test_verbs_that_list_take_all_hpas_of_that_name(both: dict[str, Ask], verb: tuple[str, ...]) -> None:
     for ask in both.values():
         done = ask(*verb, "app1", "-n", "ns1")
@@ -336,10 +337,9 @@ VERBS = [
     ("explain", APP),
     ("explain", "1-77777-uid"),
     ("decisions", "-A"),
-    ("audit", "list", "-A"),
-    ("audit", "tail", "-A"),
+    ("decisions", "-A", "--follow"),
     ("audit", "verify", "--jobs", "1"),
-    ("verify", "1-77777-uid"),
+    ("audit", "verify", "1-77777-uid"),
     ("replay", "--jobs", "1"),
     ("what-if", APP, *MORE),
     ("backtest", APP, *MORE, *WINDOW),
@@ -466,10 +466,10 @@ def test_archive_of_wrong_input(
 
 
 class Tail:
-    """`fleethpa audit tail` as a process, and the lines that it has printed."""
+    """`fleethpa decisions --follow` as a process, and the lines that it has printed."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "fleethpa", "audit", "tail", "-o", "jsonl", *arguments]
+        command = [sys.executable, "-m", "fleethpa", "decisions", "--follow", "-o", "jsonl", *arguments]
         environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(home), "XDG_CONFIG_HOME": str(home)}
         self._stated = home / "stated"
         with self._stated.open("w") as stderr:

@@ -47,7 +47,7 @@ def test_the_process_that_writes_an_archive_shows_when_it_worked_last(
     began_ms = last_sign_ms(root)
     assert began_ms is not None
     os.utime(root / "lock", (began_ms / 1000 - 60, began_ms / 1000 - 60))
-    for verb in (["get", "hpa", "-A"], ["explain", "c0/ns0/app0"], ["audit", "list", "-A"], ["decisions", "-A"]):
+    for verb in (["get", "hpa", "-A"], ["explain", "c0/ns0/app0"], ["decisions", "-A"]):
         shown = run(*verb, "--from", str(root)).stderr
         assert shown.startswith("warning: the archiver hangs or does not run: no sign of life since "), (verb, shown)
         assert "what is newer is in no archive. Next: fleethpa archive --to DIR" in shown

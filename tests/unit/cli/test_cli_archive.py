@@ -98,10 +98,9 @@ def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> 
     assert "T00:02" not in page
 
 
-def test_decisions_takes_a_time_as_audit_list_does(run: Cli, root: Path) -> None:
+def test_decisions_takes_a_time(run: Cli, root: Path) -> None:
     since = ("--since", "2026-01-01T00:02:30Z", "-A", "-o", "json", "--from", str(root))
-    listed, audited = (orjson.loads(run(*verb, *since).stdout)["items"] for verb in (["decisions"], ["audit", "list"]))
-    assert listed == audited
+    listed = orjson.loads(run("decisions", *since).stdout)["items"]
     assert listed[0]["time"] >= "2026-01-01T00:02:30Z"
 
 
@@ -131,9 +130,8 @@ def test_names_are_looked_up_before_the_whole_past_is_read(
     assert asked[-1][1] < len(made[DECISIONS, 0])
 
 
-@pytest.mark.parametrize("verb", [["decisions"], ["audit", "list"]])
 def test_a_list_reads_other_partitions_no_further_back_than_it_must(
-    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=2_000)
     read: dict[int, int] = {}
@@ -149,7 +147,7 @@ def test_a_list_reads_other_partitions_no_further_back_than_it_must(
     other = 1 - home
     for named in (["c0/ns0/app0"], ["app0", "-n", "ns0"], ["-n", "ns0"], ["-A", "-C", "c0"]):
         read.clear()
-        result = run(*verb, *named, "--last", "3", "-o", "json", "--from", str(root))
+        result = run("decisions", *named, "--last", "3", "-o", "json", "--from", str(root))
         assert len(fits("DecisionList", result.stdout)["items"]) == 3
         assert read[home] < len(made[DECISIONS, home])
         assert read.get(other, 0) < len(made[DECISIONS, other])
@@ -191,10 +189,10 @@ def test_a_long_past_is_decoded_a_few_times_only(tmp_path: Path, made: Topics, m
 
 
 def test_verify_derives_one_decision_again(run: Cli, root: Path, made: Topics) -> None:
-    result = run("verify", an_id(made), "--from", str(root), "-o", "json")
+    result = run("audit", "verify", an_id(made), "--from", str(root), "-o", "json")
     document = fits("DecisionVerification", result.stdout)
     assert (result.exit_code, document["identical"]) == (0, True)
-    assert run("verify", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
+    assert run("audit", "verify", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
 
 
 def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tmp_path: Path, made: Topics) -> None:
@@ -203,7 +201,7 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
     changed = [*made[DECISIONS, 1]]
     changed[10] = structs.replace(record, value=orjson.dumps(body))
     write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
-    for verb in (["verify", body["id"]], ["replay"], ["audit", "verify"]):
+    for verb in (["audit", "verify", body["id"]], ["replay"], ["audit", "verify"]):
         result = run(*verb, "--from", str(tmp_path / "a"))
         assert result.exit_code == 1
         assert "maxReplicas: recorded 4711" in result.stdout
@@ -223,12 +221,12 @@ def queried(query: str) -> list[tuple[Any, ...]]:
 def test_exports_have_a_row_for_each_decision_in_every_format(
     run: Cli, root: Path, made: Topics, tmp_path: Path, window: tuple[str, ...]
 ) -> None:
-    name = str(tmp_path / "d.parquet")
+    name = str(tmp_path / "d.jsonl")
     assert run("export", "decisions", "--from", str(root), "--out", name, *window).exit_code == 0
     rows = list(
         csv.DictReader(io.StringIO(run("export", "decisions", "--from", str(root), "-o", "csv", *window).stdout))
     )
-    lines = run("export", "decisions", "--from", str(root), "-o", "jsonl", *window).stdout.splitlines()
+    lines = run("export", "decisions", "--from", str(root), *window).stdout.splitlines()
     count, names = queried(f"select count(*), count(distinct id) from '{name}'")[0]
     assert count == names == len(rows) == len(lines)
     assert count == decisions_of(made) if not window else 0 < count < decisions_of(made)
@@ -240,7 +238,7 @@ def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made:
     arguments = ["--out", str(tmp_path / "x"), "--partition-by", "cluster,namespace,date"]
     assert run("export", "decisions", "--from", str(root), *arguments).exit_code == 0
     found = queried(
-        f"select namespace, count(*) from read_parquet('{tmp_path}/x/**/*.parquet', hive_partitioning=true) group by 1"
+        f"select namespace, count(*) from read_json('{tmp_path}/x/**/*.jsonl', hive_partitioning=true) group by 1"
     )
     assert sorted(name for name, _ in found) == ["ns0", "ns1", "ns2"]
     assert sum(count for _, count in found) == decisions_of(made)
@@ -327,9 +325,12 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         ),
         pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is not a valid time", id="no time"),
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
-        pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
-        pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
-        pytest.param(["verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
+        pytest.param(["audit", "verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
+        pytest.param(["audit", "verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
+        pytest.param(["audit", "verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
+        pytest.param(["audit", "verify", "0-9-uid", "--since", "1h"], 2, "excludes --hpa", id="one of a window"),
+        pytest.param(["verify", "0-9-uid"], 2, "Next: fleethpa audit verify ID", id="verify is audit verify"),
+        pytest.param(["audit", "list", "-A"], 2, "Next: fleethpa decisions -A", id="audit list is decisions"),
         pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
         pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is not a valid time", id="at no time"),
         pytest.param(
@@ -337,7 +338,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         ),
         pytest.param(["replay", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"),
         pytest.param(
-            ["audit", "list", "-A", "--since", "9999-12-31T23:59:59-10:00"],
+            ["decisions", "-A", "--since", "9999-12-31T23:59:59-10:00"],
             2,
             "is not a valid time",
             id="after the year 9999",
@@ -361,7 +362,9 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
         pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
         pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),
-        pytest.param(["export", "decisions", "--out", "-"], 2, "not written to stdout", id="Parquet to stdout"),
+        pytest.param(
+            ["export", "decisions", "-o", "parquet"], 2, "-o jsonl, which DuckDB and Spark read", id="Parquet"
+        ),
     ],
 )
 def test_wrong_input_has_its_exit_code_and_a_clear_message(
@@ -380,7 +383,7 @@ def test_a_second_key_is_never_made_over_the_first(run: Cli) -> None:
 
 
 def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_path: Path) -> None:
-    broken, out = tmp_path / "archive", tmp_path / "out.parquet"
+    broken, out = tmp_path / "archive", tmp_path / "out.jsonl"
     shutil.copytree(root, broken)
     last = max((broken / "decisions" / "1").glob("*.seg"))
     last.write_bytes(last.read_bytes()[:-3])
@@ -388,10 +391,10 @@ def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_
     assert run("export", "decisions", "--out", str(out), "--from", str(broken)).exit_code == 2
     assert run("export", "decisions", "nobody", "-n", "ns0", "--out", str(out), "--from", str(root)).exit_code == 4
     assert out.read_text() == "of last week"
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.jsonl"]
 
 
-@pytest.mark.parametrize("output", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("output", ["csv", "jsonl"])
 def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     run: Cli, root: Path, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
@@ -405,7 +408,7 @@ def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     files = list((tmp_path / "out").rglob("*.*"))
     assert {path.stem for path in files} >= {"decisions", "decisions-1"}
     assert f"{decisions_of(made):,} decisions in {len(files)} files" in result.stderr
-    reader = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[output]
+    reader = {"csv": "read_csv", "jsonl": "read_json"}[output]
     found = queried(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')")
     assert found == [(decisions_of(made),)]
 

@@ -536,7 +536,7 @@ def test_a_closed_stdout_is_nobody_to_tell() -> None:
     assert (process.returncode, process.stderr) == (0, b"")
 
 
-HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes", "multiprocessing", "pyarrow", "yaml"}
+HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes", "multiprocessing", "yaml"}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import re
 from collections import Counter
 from pathlib import Path
@@ -32,7 +30,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, C
 from schemas.settings import SettingsSet
 from streams.archive.layout import LOG, archived_record
 from streams.state.moves import KEPT_MOVES
-from tests.kit.cli import SETTINGS, START_MS, Cli, Fleet, FleetPast, hpa
+from tests.kit.cli import SETTINGS, START_MS, Cli, Fleet, FleetPast, hpa, table_rows
 from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
 
@@ -79,11 +77,8 @@ def test_get_json_yaml_and_jsonl_agree_and_fit_the_schema(run: Cli) -> None:
     ]
 
 
-def test_get_name_csv_and_no_headers(run: Cli) -> None:
+def test_get_name_and_no_headers(run: Cli) -> None:
     assert run("get", "hpa", "-A", "-o", "name").stdout == "hpa/east/shop/checkout\n"
-    header, row = run("get", "hpa", "-A", "-o", "csv").stdout.splitlines()
-    assert header.startswith("namespace,name,cluster,reference,targets")
-    assert row.startswith("shop,checkout,east,Deployment/checkout,")
     assert "NAMESPACE" not in run("get", "hpa", "-A", "--no-headers").stdout
 
 
@@ -461,7 +456,7 @@ def test_a_hint_to_which_no_option_is_added_imports_no_other_verb(run: Cli, monk
         return import_module(name)
 
     monkeypatch.setattr(importlib, "import_module", noting)
-    assert "Recompute: fleethpa verify 0-" in run("explain", "east/shop/checkout").stdout
+    assert "Recompute: fleethpa audit verify 0-" in run("explain", "east/shop/checkout").stdout
     assert [name for name in imported if name.startswith("fleethpa.cli.")] == ["fleethpa.cli.explain"]
 
 
@@ -492,8 +487,8 @@ def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -
 
 
 def test_a_change_has_one_row_with_the_outcome_of_its_write(run: Cli) -> None:
-    [row] = csv.DictReader(io.StringIO(run("decisions", "-A", "--changes", "-o", "csv").stdout))
-    assert (row["from"], row["to"], row["applied"]) == ("3", "5", "applied")
+    [row] = table_rows(run("decisions", "-A", "--changes", "-o", "wide").stdout)
+    assert (row["FROM"], row["TO"], row["APPLIED"]) == ("3", "5", "applied")
     [item] = fits("DecisionList", run("decisions", "-A", "--changes", "-o", "json").stdout)["items"]
     assert (item["record"], item["outcome"]["result"]) == ("evaluation", "applied")
     followed = run("decisions", "-A", "--changes", "--follow", "-o", "jsonl").stdout.splitlines()
@@ -505,10 +500,10 @@ def test_the_row_of_a_change_says_why_its_write_failed(monkeypatch: pytest.Monke
     fleet.settle(replicas=3, usage_milli=500)
     [wanted] = [each.decision for each in fleet.decisions() if each.decision.wants is not None]
     fleet.append(Outcome(decision=wanted.id, name=wanted.name, uid=wanted.uid, result="failed", error="admission: no"))
-    [row] = csv.DictReader(io.StringIO(Cli(monkeypatch, fleet)("decisions", "-A", "--changes", "-o", "csv").stdout))
-    assert row["applied"] == "failed"
-    assert row["why"].startswith("cpu above target (100%/60%); ")
-    assert row["why"].endswith("admission: no")
+    [row] = table_rows(Cli(monkeypatch, fleet)("decisions", "-A", "--changes", "-o", "wide").stdout)
+    assert row["APPLIED"] == "failed"
+    assert row["WHY"].startswith("cpu above target (100%/60%); ")
+    assert row["WHY"].endswith("admission: no")
 
 
 def test_the_newest_changes_are_counted_by_changes(run: Cli, fleet: Fleet) -> None:
@@ -544,11 +539,11 @@ def test_explain_and_what_if_take_short_ids(run: Cli, fleet: Fleet, verb: str) -
         assert evaluation in made.output, made.output
 
 
-def test_lists_print_short_ids_and_csv_whole_ones(run: Cli, fleet: Fleet) -> None:
+def test_lists_print_short_ids_and_json_whole_ones(run: Cli, fleet: Fleet) -> None:
     ids = [r.decision.id for r in fleet.decisions()]
     shown = run("decisions", "-A").stdout
     assert all(short_id(id_) in shown for id_ in ids)
-    assert all(id_ in run("decisions", "-A", "-o", "csv").stdout for id_ in ids)
+    assert all(id_ in run("decisions", "-A", "-o", "json").stdout for id_ in ids)
 
 
 ONE, OTHER = "1-82-763c32fd-de02-44c1", "1-82-763c32fd-ffff-44c1"
@@ -803,7 +798,7 @@ def test_following_says_which_namespace_is_looked_at(run: Cli) -> None:
     assert "No HPAs found in namespace default; there are 1 elsewhere" in nowhere.stderr
     assert "waiting for one to appear" in nowhere.stderr
     assert "following 1 HPA of namespace shop" in run("decisions", "--follow", "-n", "shop").stderr
-    assert "following 1 HPA of any namespace" in run("audit", "tail", "-A").stderr
+    assert "following 1 HPA of any namespace" in run("decisions", "-A", "--follow").stderr
 
 
 @pytest.mark.parametrize("option", [("--last", "3"), ("--until", "1h")], ids=" ".join)

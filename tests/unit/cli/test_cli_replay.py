@@ -1,4 +1,4 @@
-"""Questions to the log: explain, what-if, backtest, history, shadow-report, audit list; on archives and in memory."""
+"""Questions to the log: explain, what-if, backtest, history, shadow-report; on archives and in memory."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def test_explain_has_checked_counterfactuals(ask: Any) -> None:
     assert found["flips"] or found["unmoved"]
     text = ask("explain", APP).stdout
     assert "Would change the answer (each checked by evaluating it):" in text
-    assert f"fleethpa verify {document['id']}" in text
+    assert f"fleethpa audit verify {document['id']}" in text
 
 
 def test_verify_takes_a_short_id(ask: Any) -> None:
     id_ = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)["id"]
-    made = ask("verify", id_[:-4], "-o", "json")
+    made = ask("audit", "verify", id_[:-4], "-o", "json")
     assert orjson.loads(made.stdout)["id"] == id_
     assert made.exit_code == 0
-    none = ask("verify", id_[:-12] + "ffff")
+    none = ask("audit", "verify", id_[:-12] + "ffff")
     assert (none.exit_code, "no decision" in none.stderr) == (4, True)
 
 
@@ -252,10 +252,11 @@ def test_history_names_each_change(ask: Any) -> None:
     assert [each["what"] for each in made["items"]] == ["created"]
 
 
-@pytest.mark.parametrize("verb", [("decisions",), ("audit", "list")], ids=" ".join)
-def test_decisions_are_filtered(ask: Any, verb: tuple[str, ...]) -> None:
+def test_decisions_are_filtered(ask: Any) -> None:
     def listed(*filters: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = fits("DecisionList", ask(*verb, "-A", *filters, "-o", "json").stdout)["items"]
+        items: list[dict[str, Any]] = fits("DecisionList", ask("decisions", "-A", *filters, "-o", "json").stdout)[
+            "items"
+        ]
         return items
 
     everything = listed(*SINCE)
@@ -267,7 +268,7 @@ def test_decisions_are_filtered(ask: Any, verb: tuple[str, ...]) -> None:
     middle = everything[len(everything) // 2]["time"]
     assert listed(*SINCE, "--until", middle) == [item for item in everything if item["time"] < middle]
     assert listed(*SINCE, "--last", "3") == everything[-3:]
-    none = ask(*verb, "-A", "--reason", "NoSuchReason*", *SINCE)
+    none = ask("decisions", "-A", "--reason", "NoSuchReason*", *SINCE)
     assert (none.stdout, none.exit_code) == ("", 0)
 
 
@@ -359,10 +360,8 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
         pytest.param(
             ("shadow-report", "-n", "none"), 4, "no HPA matches namespace none", id="shadow-report: nothing there"
         ),
-        pytest.param(
-            ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
-        ),
-        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is not a valid time", id="audit list: no time"),
+        pytest.param(("decisions", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="decisions: empty window"),
+        pytest.param(("decisions", "-A", "--since", "soon"), 2, "is not a valid time", id="decisions: no time"),
     ],
 )
 def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, stated: str) -> None:

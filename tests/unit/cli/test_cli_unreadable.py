@@ -148,7 +148,7 @@ def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source:
 def test_verify_names_the_id_of_a_decision_that_is_in_what_cannot_be_read(run: Cli, root: Path) -> None:
     id_ = str(orjson.loads(topics_of(FLEET)[DECISIONS, 0][0].value)["id"])
     obstruct(root, "log/0/*.seg")
-    result = run("verify", id_, "--from", str(root))
+    result = run("audit", "verify", id_, "--from", str(root))
     assert (result.exit_code, id_ in result.stderr, ".seg" in result.stderr) == (2, True, True), result.output
 
 
@@ -190,11 +190,10 @@ def test_checkpoints_that_do_not_hold_are_a_fault_with_or_without_a_key(
 @pytest.mark.parametrize(
     ("field", "value", "output", "stated"),
     [
-        pytest.param("generation", 2**70, "parquet", "generation", id="a number in a sheet"),
         pytest.param("generation", -(2**63) - 1, "jsonl", "generation", id="a number in a line"),
-        pytest.param("steps", [{"step": "bounds", "in": 2**70, "out": 1}], "parquet", "steps", id="one within a text"),
-        pytest.param("currentReplicas", "3", "parquet", "Expected `int`, got `str`", id="a text in place of a number"),
-        pytest.param("error", "\ud800", "parquet", "truncated", id="a text that is not Unicode"),
+        pytest.param("steps", [{"step": "bounds", "in": 2**70, "out": 1}], "csv", "steps", id="one within a text"),
+        pytest.param("currentReplicas", "3", "csv", "Expected `int`, got `str`", id="a text in place of a number"),
+        pytest.param("error", "\ud800", "jsonl", "truncated", id="a text that is not Unicode"),
     ],
 )
 def test_a_value_that_an_export_cannot_hold_is_refused_with_its_record_and_field(
@@ -216,9 +215,9 @@ def test_a_value_that_an_export_cannot_hold_is_refused_with_its_record_and_field
 
 
 def test_a_folder_that_an_export_cannot_write_to_is_stated_in_plain_words(run: Cli, whole: Path) -> None:
-    done = run("export", "decisions", "--out", "/nosuch/x.parquet", "--from", str(whole))
+    done = run("export", "decisions", "--out", "/nosuch/x.jsonl", "--from", str(whole))
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --out /nosuch/x.parquet cannot be written: No such file or directory\n")
+    assert done.stderr.startswith("Error: --out /nosuch/x.jsonl cannot be written: No such file or directory\n")
 
 
 @pytest.mark.parametrize(

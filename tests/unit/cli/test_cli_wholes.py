@@ -276,7 +276,7 @@ def test_a_whole_that_is_new_or_has_nothing_beside_it_is_not_ready(monkeypatch: 
     [
         ((WHOLE,), 4, "was not decided on in shadow"),
         ((WHOLE, "east/shop/checkout"), 2, "by itself"),
-        ((WHOLE, "-o", "csv"), 2, "has no csv"),
+        ((WHOLE, "-o", "jsonl"), 2, "has no jsonl"),
         ((MEMBER,), 4, f"fleethpa shadow-report {WHOLE}"),
         (("-A",), 4, f"fleethpa shadow-report {WHOLE}"),
     ],

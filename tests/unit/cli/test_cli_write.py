@@ -414,7 +414,6 @@ def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
         ["describe", "hpa", "east/shop/checkout"],
         ["explain", "east/shop/checkout"],
         ["decisions", "-A"],
-        ["audit", "list", "-A"],
         ["status", "-A"],
     ):
         shown = run(*arguments).stdout

@@ -10,7 +10,6 @@ from fleethpa.changes.rollouts import waves_of
 from fleethpa.changes.specs import changed_spec
 from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.frame.errors import CommandError
-from fleethpa.show.formats import TemplateError, check
 
 HUGE = "9" * 5_000
 SPEC = {
@@ -27,9 +26,6 @@ SPEC = {
         pytest.param(lambda: changed_spec(SPEC, (f"maxReplicas={HUGE}",)), CommandError, id="--set of a count"),
         pytest.param(lambda: changed_spec(SPEC, (f"cpu={HUGE}%",)), CommandError, id="--set of a target"),
         pytest.param(lambda: waves_of(["a", "b"], HUGE), CommandError, id="--wave"),
-        pytest.param(lambda: check("{.items[" + HUGE + "]}"), TemplateError, id="an index"),
-        pytest.param(lambda: check("{.items[0:" + HUGE + "]}"), TemplateError, id="the end of a slice"),
-        pytest.param(lambda: check("{.items[-:1]}"), TemplateError, id="a slice that begins with a sign alone"),
     ],
 )
 def test_it_is_refused(read: Callable[[], object], error: type[Exception]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from fleethpa.page.fleetview import RolloutReadings, read_rollout
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
+from tests.kit.cli import table_rows
 from tests.kit.page import Shown, browsing, over
 from tests.unit.changes.test_rollout import Waves
 
@@ -39,15 +38,13 @@ async def _shown(address: str, status: int = 200) -> Shown:
 async def test_rollouts_say_what_rollout_status_says(waves: Waves) -> None:
     assert (await asyncio.to_thread(waves.begin)).exit_code == 0
     waves.fleet.checkpoint()
-    rows = list(
-        csv.DictReader(io.StringIO((await asyncio.to_thread(waves.cli, "rollout", "status", "-o", "csv")).stdout))
-    )
+    rows = table_rows((await asyncio.to_thread(waves.cli, "rollout", "status", "-o", "wide")).stdout)
     found = await _shown("/rollouts")
     assert len(rows) == 1
     for header in ("ROLLOUT", "STATE", "WAVE", "CLUSTERS", "BY", "REASON"):
-        assert found.cells[header] == [row[header.lower()] for row in rows], header
-    lines = (await asyncio.to_thread(waves.cli, "rollout", "status", rows[0]["rollout"])).stdout.splitlines()
-    text = (await _shown(f"/rollout/{rows[0]['rollout']}")).text
+        assert found.cells[header] == [row[header] for row in rows], header
+    lines = (await asyncio.to_thread(waves.cli, "rollout", "status", rows[0]["ROLLOUT"])).stdout.splitlines()
+    text = (await _shown(f"/rollout/{rows[0]['ROLLOUT']}")).text
     for line in lines:
         label, _, stated = line.partition("  ")
         assert label in text
