@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streams.ingest.preflight import CheckReport
 
 
-FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
+FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "fleethpa")
 
 
 @click.group(cls=SuggestingGroup)
@@ -71,7 +71,7 @@ def check(
 def sample(session: Session, format_: str) -> None:
     """Print an example message with the current time.
 
-    Formats: fleethpa_sample, otlp_json, otlp_proto, prometheus, fleethpa.
+    Formats: fleethpa_sample, otlp_json, otlp_proto, fleethpa.
 
     \b
     Examples:

@@ -17,24 +17,20 @@ from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
 from streams.ingest.bodies import check_one_hpa, normalize
-from streams.ingest.checks import check_point, time_to_ms
+from streams.ingest.checks import check_point
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
 from streams.ingest.pieces import Conversion, Piece, RawRecord, SourcePlace, header
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"
-PROMETHEUS = "prometheus"
 RECORD = "fleethpa"
 SAMPLE = "fleethpa_sample"
 
-FORMATS = (OTLP_PROTO, OTLP_JSON, PROMETHEUS, RECORD, SAMPLE)
+FORMATS = (OTLP_PROTO, OTLP_JSON, RECORD, SAMPLE)
 
 _PROTOBUF_TYPES = frozenset({"application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"})
-_KNOWN = (
-    "OTLP metrics (protobuf or JSON), prometheus-kafka-adapter JSON, "
-    'or fleethpa JSON ({"v":1,"entries":[…]} or {"v":1,"metric":…})'
-)
+_KNOWN = 'OTLP metrics (protobuf or JSON) or fleethpa JSON ({"v":1,"entries":[…]} or {"v":1,"metric":…})'
 
 
 def is_protobuf(value: bytes, headers: Headers) -> bool:
@@ -110,30 +106,13 @@ def of_document(document: dict[str, Any]) -> str:
     if "v" in document:
         return RECORD if "entries" in document or "metric" not in document else SAMPLE
     if "value" in document and "timestamp" in document and ("labels" in document or "name" in document):
-        return PROMETHEUS
+        raise Refusal(
+            "unknownFormat",
+            "JSON of prometheus-kafka-adapter is no longer read: send OTLP from an OpenTelemetry Collector, or have "
+            "the Prometheus asked (run observer --prometheus)",
+        )
     keys = ", ".join(sorted(document)[:8]) or "none"
     raise Refusal("unknownFormat", f"JSON with keys {keys[:200]}: expected {_KNOWN}")
-
-
-def read(document: dict[str, Any]) -> SourceSeries:
-    """Read one sample of prometheus-kafka-adapter: the value is a text, its time in whole seconds.
-
-    Source: Telefonica/prometheus-kafka-adapter, serializers.go.
-
-    Raises Refusal: `wrongType`, `badTime`.
-    """
-    labels = document.get("labels")
-    labels = {} if labels is None else labels
-    if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
-        raise Refusal("wrongType", "labels must be an object of texts")
-    name = document.get("name") or labels.get("__name__")
-    if not isinstance(name, str) or not name:
-        raise Refusal("wrongType", "name must be a non-empty text")
-    value = document["value"]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Refusal("wrongType", f"value must be a decimal text, got {type(value).__name__}")
-    attributes = {label: text for label, text in labels.items() if label != "__name__"}
-    return SourceSeries(name, attributes, value, time_to_ms(document["timestamp"], "timestamp"))
 
 
 _TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES})
@@ -169,10 +148,8 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
         _record(*own.read_record(document, found.refuse), raw, found)
     elif found.format == SAMPLE:
         _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
-    elif found.format == OTLP_JSON:
-        _foreign(otlp.read_json(document), raw, resolver, found)
     else:
-        _foreign([read(document)], raw, resolver, found)
+        _foreign(otlp.read_json(document), raw, resolver, found)
 
 
 def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:

@@ -28,7 +28,6 @@ from schemas.codec import encode, whole_number
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import namespace_key
-from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import Refusal
 from schemas.observed import Samples
 from schemas.settings import WatermarkReset
@@ -255,18 +254,6 @@ def _record(now_ms: int) -> bytes:
     )
 
 
-def _prometheus(now_ms: int) -> bytes:
-    name = "http_requests_per_second"
-    return _pretty(
-        {
-            "timestamp": rfc3339_seconds(now_ms),
-            "value": "112.5",
-            "name": name,
-            "labels": {"__name__": name, "namespace": "shop", "pod": "checkout-7c9-abc", "cluster": "prod-eu"},
-        }
-    )
-
-
 def _otlp_json(now_ms: int) -> bytes:
     attributes = [{"key": key, "value": {"stringValue": text}} for key, text in _IDENTITY.items()]
     time = str(now_ms * 1_000_000)
@@ -300,7 +287,6 @@ _EXAMPLES: dict[str, Callable[[int], bytes]] = {
     messageformats.SAMPLE: _sample,
     messageformats.OTLP_JSON: _otlp_json,
     messageformats.OTLP_PROTO: _otlp_proto,
-    messageformats.PROMETHEUS: _prometheus,
     messageformats.RECORD: _record,
 }
 

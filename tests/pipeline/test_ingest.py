@@ -85,7 +85,7 @@ async def test_formats_and_rubbish_of_other_producers(broker: KafkaSettings) -> 
             bad = await out.send_and_wait(EXTRA, b"rubbish", partition=1, headers=[("a", b"b")])
             large = b'{"v":1,"entries":[' + b" " * 900_000 + b"]}"
             await out.send_and_wait(topics.PODS, large, partition=3)
-            await out.send_and_wait(EXTRA, example("prometheus"), partition=1)
+            await out.send_and_wait(EXTRA, example("fleethpa_sample"), partition=1)
             await log.until(lambda log: len(log.entries()) == 3)
             await rejects.until(lambda rejects: len(rejects.records) == 2)
             async with aiohttp.ClientSession() as web:

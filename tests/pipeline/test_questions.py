@@ -278,7 +278,7 @@ MORE = ("--set", "maxReplicas=3")
         pytest.param(("decisions", NOBODY, *WINDOW), 4, f"no HPA {NOBODY}", id="decisions in a window: unknown HPA"),
         pytest.param(("decisions", "--follow", NOBODY), 4, f"no HPA {NOBODY}", id="following: unknown HPA"),
         pytest.param(("export", "decisions", NOBODY, "-o", "csv"), 4, f"no HPA {NOBODY}", id="export: unknown HPA"),
-        pytest.param(("audit", "verify", "1-77777-uid"), 4, "no decision 1-77777-uid", id="audit verify: unknown decision"),
+        pytest.param(("audit", "verify", "1-77777-uid"), 4, "no decision 1-77777-uid", id="verify: unknown decision"),
         pytest.param(("replay", "--hpa", NOBODY, "--jobs", "1"), 4, "no decision of c0", id="replay: unknown HPA"),
         pytest.param(("what-if", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="what-if: unknown HPA"),
         pytest.param(("backtest", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="backtest: unknown HPA"),

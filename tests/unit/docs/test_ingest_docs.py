@@ -34,7 +34,6 @@ def test_the_guide_has_messages_of_every_kind() -> None:
         "fleethpa",
         "fleethpa_sample",
         "otlp_json",
-        "prometheus",
     }
 
 

@@ -194,16 +194,10 @@ def test_points_without_a_single_value_are_refused_and_the_rest_go_on(kind: str)
     assert "send a gauge or a sum" in found.reason()
 
 
-def prometheus(**changes: Any) -> bytes:
-    return orjson.dumps(orjson.loads(example(messageformats.PROMETHEUS)) | changes)
-
-
-def test_prometheus_sample() -> None:
-    found = read(prometheus())
-    assert found.format == messageformats.PROMETHEUS
-    assert points(found) == [
-        Point(type="Pods", metric="http_requests_per_second", milli=112_500, time=NOW, pod="checkout-7c9-abc")
-    ]
+def scraped(name: str, labels: dict[str, str]) -> bytes:
+    """A series as an OpenTelemetry Collector sends it that scrapes in place of a Prometheus."""
+    point = {"timeUnixNano": NANOS, "asDouble": 2.5, "attributes": attributes(**labels)}
+    return otlp_json({"name": name, "gauge": {"dataPoints": [point]}}, {})
 
 
 @pytest.mark.parametrize(
@@ -231,9 +225,9 @@ def test_prometheus_sample() -> None:
         ),
     ],
 )
-def test_prometheus_series_become_metrics(name: str, labels: dict[str, str], expected: Point) -> None:
+def test_series_of_a_prometheus_become_metrics(name: str, labels: dict[str, str], expected: Point) -> None:
     identity = {"cluster": "prod-eu", "namespace": "shop"}
-    assert points(read(prometheus(name=name, value="2.5", labels=identity | labels))) == [expected]
+    assert points(read(scraped(name, identity | labels))) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -246,16 +240,18 @@ def test_prometheus_series_become_metrics(name: str, labels: dict[str, str], exp
     ],
 )
 def test_series_of_no_use_are_left_out_and_named(name: str, labels: dict[str, str]) -> None:
-    found = read(prometheus(name=name, labels={"cluster": "c", "namespace": "n"} | labels))
+    found = read(scraped(name, {"cluster": "c", "namespace": "n"} | labels))
     assert found.result == "unmatched"
     assert found.is_rejected
     assert name in found.reason()
 
 
-def test_a_stale_marker_is_no_value() -> None:
-    found = read(prometheus(value="NaN"))
-    assert (found.result, found.code) == ("rejected", "notANumber")
-    assert "stale marker" in found.reason()
+def test_json_of_prometheus_says_what_takes_its_place() -> None:
+    labels = {"__name__": "queue_depth", "namespace": "shop", "cluster": "prod-eu"}
+    document = {"timestamp": "2026-09-21T14:13:35Z", "value": "112.5", "name": "queue_depth", "labels": labels}
+    found = read(orjson.dumps(document))
+    assert (found.result, found.code) == ("rejected", "unknownFormat")
+    assert "send OTLP from an OpenTelemetry Collector" in found.reason()
 
 
 def sample(**changes: Any) -> bytes:
@@ -326,9 +322,6 @@ def test_own_record() -> None:
             id="JSON after a line feed, named by the header",
         ),
         pytest.param(example(messageformats.OTLP_JSON), (), messageformats.OTLP_JSON, id="resourceMetrics"),
-        pytest.param(
-            example(messageformats.PROMETHEUS), (), messageformats.PROMETHEUS, id="name, labels, value, timestamp"
-        ),
     ],
 )
 def test_formats_are_distinguished(value: bytes, headers: Headers, expected: str) -> None:
