@@ -87,28 +87,6 @@ class Weekly(Struct, frozen=True):
             return day in self.days and self.begin_min <= minute < self.end_min
         return (day in self.days and minute >= self.begin_min) or ((day - 1) % 7 in self.days and minute < self.end_min)
 
-    @property
-    def text(self) -> str:
-        """As `parse_weekly` reads it."""
-        return f"{_days_text(self.days)} {_clock(self.begin_min)}-{_clock(self.end_min)}"
-
-
-def _days_text(days: frozenset[int]) -> str:
-    """`daily`, or ranges of days that follow each other."""
-    if len(days) == len(DAYS):
-        return "daily"
-    runs: list[list[int]] = []
-    for day in sorted(days):
-        if runs and runs[-1][-1] == day - 1:
-            runs[-1].append(day)
-        else:
-            runs.append([day])
-    return ",".join(DAYS[run[0]] if len(run) == 1 else f"{DAYS[run[0]]}-{DAYS[run[-1]]}" for run in runs)
-
-
-def _clock(minutes: int) -> str:
-    return f"{minutes // 60:02}:{minutes % 60:02}"
-
 
 def parse_weekly(text: str) -> Weekly:
     """Read days and times. Raises ValueError: it is not that; says what it should be."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -24,7 +24,6 @@ from fleethpa.frame.errors import CommandError, usage
 from schemas.codec import Weekly, parse_weekly
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from streams.analysis.candidate import Forecast, season_rules
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 
@@ -73,32 +72,17 @@ def _named(hpa: dict[str, Any]) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
-SEASONS: Final[dict[int, Literal[1, 7]]] = {86_400_000: 1, 7 * 86_400_000: 7}
-"""Days of the seasons, by their milliseconds, that rules can repeat."""
-
-
-def forecast_rules(forecast: Forecast, begin_ms: int, season_ms: int, zone: ZoneInfo) -> list[str]:
-    """The rules of a schedule that has what a forecast says for the coming season. `season_ms`: one of `SEASONS`."""
-    least = forecast.autoscaler.min_replicas
-    rules = season_rules(forecast.floor, least, begin_ms, SEASONS[season_ms], zone)
-    return [f"{times.text} minReplicas={floor}" for times, floor in rules]
-
-
 class TimedPolicy(NamedTuple):
-    """What `backtest` tries beside the spec itself: rules by the time of the week, or a forecast from a season ago."""
+    """What `backtest` tries beside the spec itself: rules by the time of the week."""
 
     rules: Sequence[WeeklyRule] = ()
     zone: ZoneInfo | None = None
-    season_ms: int | None = None
 
     @property
     def changes(self) -> list[str]:
         """For the report."""
         zone = "" if self.zone is None or self.zone.key == "UTC" else f" ({self.zone.key})"
-        found = [f"{rule.text}{zone}" for rule in self.rules]
-        if self.season_ms is not None:
-            found.append(f"minReplicas from the load of {self.season_ms / 3_600_000:g} h before")
-        return found
+        return [f"{rule.text}{zone}" for rule in self.rules]
 
 
 ANNOTATION: Final = SCHEDULE_ANNOTATION

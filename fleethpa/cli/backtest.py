@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import click
 from click.core import ParameterSource
@@ -20,24 +18,23 @@ from fleethpa.changes.manifests import (
     validate_option,
     warn_about_fields,
 )
-from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
+from fleethpa.changes.schedules import TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, chosen, selection_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for, price_of
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.frame.options import FailIf, html_option, output_option, parse_duration_ms, parse_fail_if, price_option
+from fleethpa.frame.options import FailIf, html_option, output_option, parse_fail_if, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
-from schemas.keys import FLEET, HpaId
+from schemas.keys import FLEET
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest, Model
 from streams.analysis.measures import Measures
-from streams.history.evaluations import HpaEvent
 from streams.history.parallel import Faults
 
 
@@ -55,15 +52,7 @@ from streams.history.parallel import Faults
     metavar="RULE",
     help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
 )
-@click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of --schedule and --emit-schedule.")
-@click.option(
-    "--forecast", metavar="1d|7d", help="minReplicas from the load that was recorded this long before each moment."
-)
-@click.option(
-    "--emit-schedule",
-    is_flag=True,
-    help="Print the forecast for the coming season to stdout, as commands that create schedules; the report to stderr.",
-)
+@click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of --schedule.")
 @period_options("1d")
 @click.option(
     "--model", type=click.Choice(["closed", "open"]), default="closed", help="How the candidate is tried; see above."
@@ -85,8 +74,6 @@ def backtest(
     settings: tuple[str, ...],
     rules: tuple[str, ...],
     time_zone: str,
-    forecast: str | None,
-    emit_schedule: bool,
     period: AskedPeriod,
     model: Model,
     plot: bool,
@@ -99,13 +86,12 @@ def backtest(
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: samples and
-    scale stay as recorded; the candidate's recommendations have no effect. --schedule and --forecast change settings
-    over time; `fleethpa schedule` applies a schedule. -o wide and --html add the scores of the literature. -f with a
+    scale stay as recorded; the candidate's recommendations have no effect. --schedule changes settings over time;
+    `fleethpa schedule` applies it. -o wide and --html add the scores of the literature. -f with a
     FleetHPA, or @fleet/NAMESPACE/NAME, which may have --set: one autoscaler over its clusters against what was recorded
     in each, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
     """
-    policy = _policy(rules, time_zone, forecast, model)
-    zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
+    policy = _policy(rules, time_zone, model)
     gates = [parse_fail_if(text) for text in conditions]
     window = period.window(session.now_ms())
     read = _manifests(session, files, validate)
@@ -119,14 +105,12 @@ def backtest(
         made = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
-        found, used, coming = session.run(_run(session, tried, window, model, price, zone, faults))
+        found, used = session.run(_run(session, tried, window, model, price, faults))
         failed = [text for _, each in found for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
         reported = [Reported(result, request.changes) for request, result in found]
         made = report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
         if emit_yaml:
             emitted = to_yaml_documents([request.manifest for request, _ in found])
-        elif zone is not None:
-            emitted = _schedules(coming, zone)
     else:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     if made is not None:
@@ -144,48 +128,26 @@ class _Tried(NamedTuple):
 
 
 async def _run(
-    session: Session,
-    tried: _Tried,
-    window: tuple[int, int],
-    model: Model,
-    price: Decimal | None,
-    zone: ZoneInfo | None,
-    faults: Faults,
-) -> tuple[list[tuple[BacktestRequest, Backtest]], Decimal | None, dict[HpaId, list[str]]]:
-    """The requests with their results, the price of a replica-hour, and the forecast as rules (with `zone`)."""
-    coming: dict[HpaId, list[str]] = {}
-
-    def keep(request: BacktestRequest, events: Sequence[HpaEvent]) -> None:
-        if zone is not None:
-            coming[request.hpa] = request.coming_rules(events, zone)
-
+    session: Session, tried: _Tried, window: tuple[int, int], model: Model, price: Decimal | None, faults: Faults
+) -> tuple[list[tuple[BacktestRequest, Backtest]], Decimal | None]:
+    """The requests with their results, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
         found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
         used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
         note = None if tried.read is not None or tried.selection.refs else session.note
         try:
-            return await run_all(past, found, window, model, faults, keep, note), used, coming
+            return await run_all(past, found, window, model, faults, note), used
         except CommandError as refused:
             refused.code = max(refused.code, session.failed(faults))
             raise
 
 
-def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:
-    """What is tried beside the spec itself.
-
-    Raises CommandError: not a rule, zone or period, or two that exclude each other (exit 2).
-    """
-    if rules and forecast:
-        raise usage("--schedule and --forecast exclude each other", cause="Each of them sets minReplicas.")
-    if (rules or forecast) and model == "open":
+def _policy(rules: tuple[str, ...], time_zone: str, model: str) -> TimedPolicy:
+    """What is tried beside the spec itself. Raises CommandError: not a rule or a zone (exit 2)."""
+    if rules and model == "open":
         cause = "In the open model the number of replicas stays as recorded, so a time has nothing to change."
-        raise usage("--schedule and --forecast need --model closed", cause=cause)
-    if forecast:
-        season_ms = parse_duration_ms(forecast, "--forecast")
-        if not season_ms:
-            raise usage(f"--forecast {forecast} is not a duration", cause="Loads repeat themselves after 1d or 7d.")
-        return TimedPolicy(season_ms=season_ms)
+        raise usage("--schedule needs --model closed", cause=cause)
     zone = parse_zone(time_zone)
     return TimedPolicy([parse_rule(text, "--schedule") for text in rules], zone) if rules else TimedPolicy()
 
@@ -217,7 +179,7 @@ def _check_alone(read: Input | None, selection: Selection, settings: tuple[str, 
     if given or others or (read is not None and (read.hpas or settings or selection.refs)):
         raise usage(
             "a FleetHPA is tried by itself",
-            cause="Its clusters and settings are in its manifest: names, --set, --schedule, --forecast, --emit-yaml "
+            cause="Its clusters and settings are in its manifest: names, --set, --schedule, --emit-yaml "
             "and HorizontalPodAutoscalers do not go with it. Without a manifest, one that is there may have --set.",
             next_step=f"fleethpa backtest {FLEET}/NAMESPACE/NAME --set cpu=50%",
         )
@@ -247,26 +209,3 @@ async def _run_fleets(
 
 def _failed(name: object, recorded: Measures, candidate: Measures, gates: list[FailIf]) -> list[str]:
     return [f"{name}: {gate.text}" for gate in gates if gate.holds(recorded, candidate)]
-
-
-def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:
-    """The zone of the schedules that are printed.
-
-    Raises CommandError: there is no forecast that a schedule can repeat, or stdout has something else (exit 2).
-    """
-    if policy.season_ms not in SEASONS:
-        cause = "A schedule repeats itself every day or every week."
-        raise usage("--emit-schedule needs --forecast 1d or 7d", cause=cause)
-    if also or output not in ("table", "wide"):
-        raise usage("--emit-schedule excludes --emit-yaml and -o", cause="Each of them is what stdout has.")
-    return parse_zone(time_zone)
-
-
-def _schedules(coming: dict[HpaId, list[str]], zone: ZoneInfo) -> str:
-    """A command for each HPA; a comment where the forecast never asks for more than minReplicas."""
-    lines = []
-    for hpa, rules in coming.items():
-        given = " ".join(f"--rule {shlex.quote(rule)}" for rule in rules)
-        shown_lines = f"fleethpa schedule create {hpa} --time-zone {zone.key} {given}"
-        lines.append(shown_lines if rules else f"# {hpa}: the forecast never asks for more than minReplicas")
-    return "\n".join(lines)

@@ -125,6 +125,8 @@ _BUDGET: Final = (
 _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "audit list": ("it was another name of decisions", "decisions -A"),
     "audit tail": ("it was another name of decisions --follow", "decisions -A --follow"),
+    "backtest --forecast": ("rules of a schedule, or another target, do what it did", "tune NAME"),
+    "backtest --emit-schedule": ("rules of a schedule are tried with --schedule", "backtest NAME --schedule RULE"),
     "verify": ("audit verify derives one decision again, too", "audit verify ID"),
     "regret": ("tune compares what ran with an ideal autoscaler (docs/tune.md)", "tune -A"),
     "guardrails": _BUDGET,

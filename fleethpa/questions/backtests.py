@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from fleethpa.changes.manifests import Input, valid_hpa
-from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
+from fleethpa.changes.schedules import TimedPolicy, spec_under
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated
 from fleethpa.fleet.views import FleetState, HpaView
@@ -19,18 +18,14 @@ from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of
 from streams.analysis.backtest import Backtest, Model, backtest
-from streams.analysis.candidate import Candidate, CandidateError, Forecast, Scheduled, TimedRule, Tried, candidate
-from streams.analysis.closedloop import start_up
+from streams.analysis.candidate import CandidateError, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.revisions import differences
 from streams.archive.layout import LOG
-from streams.history.evaluations import Evaluated, HpaEvent, events_by_hpa
+from streams.history.evaluations import HpaEvent, events_by_hpa
 from streams.history.parallel import Faults
 from streams.history.past import Past
 
 NO_POLICY: Final = TimedPolicy()
-_MINUTE_MS: Final = 60_000
-_WHOLE: Final = 0.99
-"""Share of a season from which it counts as recorded: a window of 7d ends where its last evaluation was."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +47,13 @@ class BacktestRequest:
         """A manifest that `apply` takes."""
         return manifest_of(self.body["metadata"] | self.hpa._asdict(), self.body["spec"])
 
-    def tried(self, events: Sequence[HpaEvent]) -> Tried:
-        """The compiled candidate, for a recording.
+    def tried(self) -> Tried:
+        """Return the compiled candidate.
 
         Raises CandidateError: a quantity in it cannot be read. Raises CommandError: a rule gives no valid spec (exit
         2).
         """
         base = candidate(self.hpa, self.body["spec"])
-        if self.policy.season_ms is not None:
-            return self._forecast(base, events, self.policy.season_ms)
         if self.policy.zone is None:
             return base
         rules = [
@@ -68,32 +61,6 @@ class BacktestRequest:
             for rule in self.policy.rules
         ]
         return Scheduled(base, rules, self.policy.zone)
-
-    def _forecast(
-        self, base: Candidate, events: Sequence[HpaEvent], season_ms: int, least_lead_ms: int = 0
-    ) -> Forecast:
-        inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
-        lead_ms = start_up(inputs).ms + (inputs[-1].period_ms if inputs else 0)
-        return Forecast(base, inputs, season_ms, max(lead_ms, least_lead_ms))
-
-    def coming_rules(self, events: Sequence[HpaEvent], zone: ZoneInfo) -> list[str]:
-        """What the forecast says for the season after the recording, as rules of a schedule.
-
-        Raises CandidateError: a quantity in the candidate cannot be read. Raises CommandError: less than a season was
-        recorded (exit 2).
-        """
-        season_ms = self.policy.season_ms
-        assert season_ms is not None
-        times = [event.inputs.now_ms for event in events if isinstance(event, Evaluated)]
-        if times[-1] - times[0] < season_ms * _WHOLE:
-            raise usage(
-                f"{self.hpa}: less than one season was recorded",
-                cause=f"It has {(times[-1] - times[0]) / 3_600_000:.1f} h, the season {season_ms / 3_600_000:g} h.",
-                next_step="a longer --since, or --forecast 1d",
-            )
-        # Rules are made from one moment a minute: each has to see all that comes until the next.
-        forecast = self._forecast(candidate(self.hpa, self.body["spec"]), events, season_ms, _MINUTE_MS)
-        return forecast_rules(forecast, times[-1], season_ms, zone)
 
 
 def requests(
@@ -187,10 +154,9 @@ async def run_all(
     window: tuple[int, int],
     model: Model,
     faults: Faults,
-    also: Callable[[BacktestRequest, Sequence[HpaEvent]], None] = lambda request, events: None,
     note: Callable[[str], None] | None = None,
 ) -> list[tuple[BacktestRequest, Backtest]]:
-    """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
+    """Try every candidate, some HPAs at a time.
 
     With `note` those that cannot be tried are left out, which it is called with. `faults`: takes those of fleethpa.
 
@@ -204,7 +170,6 @@ async def run_all(
             for hpa in events:
                 with faults.of(hpa), left_out.noting(hpa):
                     [result] = run([by_hpa[hpa]], events, model)
-                    also(by_hpa[hpa], events[hpa])
                     made[hpa] = result
     left_out.end(note, is_any_left=bool(made or faults))
     return [(request, made[request.hpa]) for request in found if request.hpa in made]
@@ -229,7 +194,7 @@ def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model
         if not events[request.hpa]:
             raise not_evaluated(f"{request.hpa} has no evaluation in this window", request.hpa)
         try:
-            results.append(backtest(events[request.hpa], request.tried(events[request.hpa]), model))
+            results.append(backtest(events[request.hpa], request.tried(), model))
         except CandidateError as error:
             raise usage(str(error)) from error
     return results

@@ -1,14 +1,12 @@
-"""Another spec on the recorded world: a fixed one, one that changes by the time of the week, or by a seasonal forecast.
+"""Another spec on the recorded world: a fixed one, or one that changes by the time of the week.
 
 Its metrics are matched with the recorded answers by what they ask. What wins can be put to work as a schedule of plain
 HPA settings (`fleethpa schedule`): decisions stay upstream's.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from math import ceil
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -17,72 +15,9 @@ from msgspec import Struct, structs
 from schemas.codec import Weekly
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import metric_source
-from streams.analysis.load import need
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
 from streams.state.inputs import EvaluationInputs
-
-MOST_RULES = 48
-_SLOTS_MIN = (30, 60, 120, 240)
-_DAY_MIN = 1440
-
-DayFloors = tuple[int, ...]
-"""minReplicas of each slot of a day."""
-
-
-def season_rules(
-    floor: Callable[[int], int], least: int, begin_ms: int, days: Literal[1, 7], zone: ZoneInfo
-) -> list[tuple[Weekly, int]]:
-    """Rules for minReplicas that are never below a forecast for the coming season.
-
-    Slots of half an hour take the highest floor within them; equal neighbours, and days that are equal, become one
-    rule. Where there are more than `MOST_RULES`, slots are longer.
-
-    Args:
-        floor: the forecast of minReplicas at a moment; it is asked once a minute.
-        least: minReplicas where no rule holds; slots that need no more have none.
-        begin_ms: the season begins here.
-        days: 1: every day has the same rules; 7: each day of the week has its own.
-        zone: of the times.
-    """
-    found: list[tuple[Weekly, int]] = []
-    for slot_min in _SLOTS_MIN:
-        found = _rules(_slots(floor, begin_ms, days, zone, slot_min), least, slot_min)
-        if len(found) <= MOST_RULES:
-            break
-    return found
-
-
-def _slots(
-    floor: Callable[[int], int], begin_ms: int, days: Literal[1, 7], zone: ZoneInfo, slot_min: int
-) -> dict[int, DayFloors]:
-    """The highest floors of each day of the week."""
-    highest: dict[int, list[int]] = {day: [0] * (_DAY_MIN // slot_min) for day in range(7)}
-    begin = datetime.fromtimestamp(begin_ms // 60_000 * 60, zone)
-    for minute in range(days * _DAY_MIN):
-        moment = begin + timedelta(minutes=minute)  # on the clock of the zone
-        at = (moment.hour * 60 + moment.minute) // slot_min
-        value = floor(round(moment.timestamp() * 1000))
-        for day in range(7) if days == 1 else (moment.weekday(),):
-            highest[day][at] = max(highest[day][at], value)
-    return {day: tuple(slots) for day, slots in highest.items()}
-
-
-def _rules(by_day: dict[int, DayFloors], least: int, slot_min: int) -> list[tuple[Weekly, int]]:
-    alike: dict[DayFloors, list[int]] = {}
-    for day, slots in by_day.items():
-        alike.setdefault(slots, []).append(day)
-    found = []
-    for slots, days in alike.items():
-        begin = 0
-        for at in range(1, len(slots) + 1):
-            if at < len(slots) and slots[at] == slots[begin]:
-                continue
-            if slots[begin] > least:
-                found.append((Weekly(frozenset(days), begin * slot_min, at * slot_min), slots[begin]))
-            begin = at
-    return found
-
 
 _NOT_ASKED = MetricFailure("the recording holds no answer for this metric at that time")
 
@@ -160,17 +95,6 @@ def check_metrics(tried: "Tried", recorded: Iterable[EvaluationInputs]) -> None:
             )
 
 
-class _Timed:
-    """A spec that changes with the time: what no rule changes is the base's.
-
-    `targets`: names and targets of its metrics, at any time.
-    """
-
-    def __init__(self, base: Candidate) -> None:
-        self.base, self.hpa, self.autoscaler, self.asked = base, base.hpa, base.autoscaler, base.asked
-        self.targets = base.targets
-
-
 class TimedRule(Struct, frozen=True):
     """A spec for some times of the week."""
 
@@ -178,11 +102,11 @@ class TimedRule(Struct, frozen=True):
     tried: Candidate
 
 
-class Scheduled(_Timed):
-    """A spec with rules: at each moment the last rule that holds, else the base."""
+class Scheduled:
+    """A spec with rules: at each moment the last rule that holds, else the base. `targets`: at any time."""
 
     def __init__(self, base: Candidate, rules: Sequence[TimedRule], zone: ZoneInfo) -> None:
-        super().__init__(base)
+        self.base, self.hpa, self.autoscaler, self.asked = base, base.hpa, base.autoscaler, base.asked
         self.rules, self.zone = tuple(rules), zone
         self.targets = base.targets.union(*(rule.tried.targets for rule in self.rules))
         self._known: tuple[int, Candidate] | None = None
@@ -203,39 +127,5 @@ class Scheduled(_Timed):
         return self.at(inputs.now_ms).on(inputs)
 
 
-class Forecast(_Timed):
-    """A spec whose minReplicas is what the load of one season ago needed from now until a new pod is ready.
-
-    The seasonal-naive forecast: the load repeats itself. It reads only what was recorded before each moment; where
-    nothing was, the spec's own minReplicas holds.
-    """
-
-    def __init__(self, base: Candidate, recorded: Sequence[EvaluationInputs], season_ms: int, lead_ms: int) -> None:
-        super().__init__(base)
-        self.season_ms, self.lead_ms = season_ms, min(lead_ms, season_ms)
-        self._times: list[int] = []
-        self._needs: list[float] = []
-        for each in recorded:
-            known = need(base.autoscaler, base.answers(each), each.observation.pods)
-            if known is not None:
-                self._times.append(each.now_ms)
-                self._needs.append(known)
-        self._specs: dict[int, Candidate] = {base.autoscaler.min_replicas: base}
-
-    def floor(self, now_ms: int) -> int:
-        """minReplicas of a moment."""
-        least, most = self.base.autoscaler.min_replicas, self.base.autoscaler.max_replicas
-        begin = bisect_left(self._times, now_ms - self.season_ms)
-        end = bisect_left(self._times, min(now_ms, now_ms - self.season_ms + self.lead_ms + 1))
-        return min(max([least, *map(ceil, self._needs[begin:end])]), most)
-
-    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
-        """The recorded inputs of an evaluation with the floor of its moment."""
-        floor = self.floor(inputs.now_ms)
-        if floor not in self._specs:
-            self._specs[floor] = candidate(self.hpa, self.base.spec | {"minReplicas": floor})
-        return self._specs[floor].on(inputs)
-
-
-Tried: TypeAlias = Candidate | Scheduled | Forecast
-"""What a backtest tries: a spec, or specs that change with the time."""
+Tried: TypeAlias = Candidate | Scheduled
+"""What a backtest tries: a spec, or one that changes with the time."""

@@ -36,12 +36,11 @@ ENDLESS = (" --follow", "fleethpa archive --to DIR")
 """Commands that go on until they are interrupted; `archive --once` ends by itself."""
 CODES = (
     (" --at 2026-11-21T07:40:00Z", (4,)),
-    (" --emit-schedule", (2,)),
     ("shadow-report -A -C north", (1,)),
     ("shadow-report -A -C south", (0, 1)),
 )
-"""Exit codes that are not 0: the page's moment lies before the recording, a season of a week is longer than it, one HPA
-of the recorded day is not ready, and those of the development stack are ready after some minutes."""
+"""Exit codes that are not 0: the page's moment lies before the recording, one HPA of the recorded day is not ready,
+and those of the development stack are ready after some minutes."""
 ASKING = ("fleethpa adopt ", "fleethpa release ")
 """Commands that ask before they act: here the answer is yes."""
 FAULTS_END = (("/_sim/north/api ", '{"do":"start"}'), ("/metrics-faults ", '{"faults":[]}'))

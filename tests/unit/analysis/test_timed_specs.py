@@ -1,4 +1,4 @@
-"""Specs that change with the time: which rule holds when, and that a forecast knows only the past."""
+"""Specs that change with the time: which rule holds when."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from fleethpa.simulator.model import SineLoad
 from schemas.codec import Weekly, parse_weekly
-from streams.analysis.candidate import Candidate, Forecast, Scheduled, TimedRule, candidate
+from streams.analysis.candidate import Candidate, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec
 
 UTC = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
-SEASON_MS = 1_200_000
 
 
 @cache
@@ -110,28 +109,3 @@ def test_a_rule_raises_the_replicas_while_it_holds() -> None:
     held = [each.replicas for each in moments if 1_230 <= each.time_ms // 1000 % 86_400 < 2_400]
     assert min(held) == 15
     assert min(each.replicas for each in moments[-20:]) < 15
-
-
-def test_a_forecast_is_the_load_of_a_season_ago_and_only_what_was_known() -> None:
-    base = candidate(HPA, spec(50))
-    made = Forecast(base, recorded(), SEASON_MS, 60_000)
-    first = recorded()[0].now_ms
-
-    assert made.floor(first) == 2  # nothing is known a season before
-    assert max(made.floor(first + SEASON_MS + step * 15_000) for step in range(80)) >= 13  # the peak of the sine
-    for cut in (100, 160, 200):
-        known = Forecast(base, recorded()[:cut], SEASON_MS, 60_000)
-        assert known.floor(recorded()[cut].now_ms) == made.floor(recorded()[cut].now_ms)
-
-
-def test_a_forecast_starts_pods_before_the_load_comes() -> None:
-    slow = 240_000
-    base = candidate(HPA, spec(90))
-    plain = ClosedLoop(base, slow).run(recorded())
-    early = ClosedLoop(Forecast(base, recorded(), SEASON_MS, slow + 15_000), slow).run(recorded())
-    begin = len(recorded()) // 2
-
-    def lacking(moments: list[object]) -> int:
-        return sum(each.need > each.ready for each in moments[begin:])  # type: ignore[attr-defined]
-
-    assert lacking(list(early)) < lacking(list(plain)) / 2

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleethpa.frame.errors import INTERNAL
-from schemas.keys import parse_hpa_id
 from schemas.kubernetes.hpa import hpa_from_manifest
+from streams.analysis.candidate import CandidateError
 from tests.kit import generated_log
 from tests.kit.archive import write_archive
-from tests.kit.broken import break_for
+from tests.kit.broken import BrokenError
 from tests.kit.cli import Cli
 from tests.kit.generated_log import Fleet, GeneratedWorkload
 
@@ -116,13 +116,17 @@ def test_a_refusal_of_one_named_hpa_hides_no_fault_with_another(
     monkeypatch: pytest.MonkeyPatch, run: Cli, archive: Path
 ) -> None:
     faulty, refused = HPAS[0], HPAS[2]
-    place = "fleethpa.questions.backtests.run"
-    break_for(monkeypatch, parse_hpa_id(faulty), place, lambda requests, events, model: requests[0].hpa)
-    emits = ("--forecast", "1d", "--emit-schedule", "--from", str(archive))
-    done = run("backtest", faulty, refused, *emits)
+
+    def tried(events: Any, candidate: Any, model: str) -> Any:
+        if str(candidate.hpa) == faulty:
+            raise BrokenError("here")
+        raise CandidateError(f"{candidate.hpa}: not this one")
+
+    monkeypatch.setattr("fleethpa.questions.backtests.backtest", tried)
+    done = run("backtest", faulty, refused, "--set", "maxReplicas=8", "--from", str(archive))
     assert (done.exit_code, done.stdout) == (INTERNAL, "")
     assert f"Error: {faulty}: internal error: BrokenError: here\n" in done.stderr
-    assert f"Error: {refused}: less than one season was recorded\n" in done.stderr
+    assert f"Error: {refused}: not this one\n" in done.stderr
 
 
 @pytest.mark.slow

@@ -134,21 +134,6 @@ def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     assert all(row in text for row in ("replica-hours", "time above target", "worst overload", "scale events"))
 
 
-def test_a_forecast_is_printed_as_a_schedule_if_a_season_was_recorded(
-    ask: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ("backtest", APP, "--forecast", "1d", *SINCE, "--emit-schedule", "--time-zone", "Europe/Berlin")
-    refused = ask(*asked)
-    assert (refused.exit_code, "less than one season was recorded" in refused.stderr) == (2, True)
-
-    monkeypatch.setattr("fleethpa.questions.backtests._WHOLE", 0.0)
-    made = ask(*asked)
-    assert made.exit_code == 0, made.output
-    [line] = made.stdout.splitlines()
-    assert line.startswith((f"fleethpa schedule create {APP} --time-zone Europe/Berlin --rule 'daily ", f"# {APP}: "))
-    assert "model: closed loop" in made.stderr
-
-
 def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "-o", "json")
     at_once = ask(*arguments).stdout

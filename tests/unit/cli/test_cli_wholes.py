@@ -106,7 +106,6 @@ def test_backtest_of_a_deployed_whole_tries_a_changed_spec(ask: Any) -> None:
     [
         ((WHOLE, "--model", "closed"), 2, "in the open loop only"),
         ((WHOLE, "east/shop/checkout"), 2, "a FleetHPA is tried by itself"),
-        ((WHOLE, "--forecast", "1d"), 2, "a FleetHPA is tried by itself"),
         (("@fleet/shop/nothing",), 4, "@fleet/shop/nothing"),
         ((WHOLE, "--set", "maxReplicas=3"), 2, "invalid"),
     ],
