@@ -343,7 +343,7 @@ def millis(column: tuple[str, str, int, list[int]]) -> list[int]:
 def shared(pod: Pod) -> Pod:
     """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
     try:
-        containers, init_containers, pod_requests, overhead = shared_shape(shape_of(pod))
+        containers, init_containers, pod_requests, overhead = _shared_shape(shape_of(pod))
         labels = _shared_labels(_ENCODER.encode(pod.labels))
     except msgspec.ValidationError:
         return pod  # not as an API server has it: ingest will say what is wrong
@@ -377,11 +377,14 @@ def _shared_labels(labels: bytes) -> dict[str, str]:
     return _LABELS.decode(labels)
 
 
-@lru_cache(maxsize=8192)
-def shared_shape(shape: bytes) -> PodShape:
-    """Give containers, init containers, pod-level requests and overhead of a shape, the same objects each time."""
+def decode_shape(shape: bytes) -> PodShape:
+    """Return what the key of a shape says."""
     known: PodShape = _SHAPE.decode(shape)
     return known
+
+
+_shared_shape = lru_cache(maxsize=8192)(decode_shape)
+"""Gives the same objects for pods of one shape."""
 
 
 _same = lru_cache(maxsize=8192)(str)

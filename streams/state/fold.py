@@ -134,7 +134,7 @@ class EntryFold(Folding):
                 self.state.notify(namespace, known, settings)
                 continue
             head, row = read_answer(item, time_ms, position, f"partition {self.state.row.number} entry {self.place()}")
-            query = self.state.known_query(namespace, query_key(head))
+            query = query_key(head)
             namespace.put_answer(query, row)
             if question:
                 namespace.note_question(question, query)
@@ -195,7 +195,7 @@ class EntryFold(Folding):
     def scale_set(self, body: ScaleSet) -> None:
         if not self.follows("scales", body.session):
             return
-        target = self.namespace.known_target(target_key(body.target))
+        target = target_key(body.target)
         old = self.namespace.scales.get(target, ScaleRow())
         stated_ms = 0 if self.source is None or not body.session else self.source.time
         if old.session == body.session and stated_ms < old.stated_ms:

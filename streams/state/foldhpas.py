@@ -128,8 +128,6 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     else:
         _take_row(fold, hpa, body)
     namespace.enter_hpa(key, entry)
-    if hpa.target == entry.target:
-        hpa.target = entry.target  # one object
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
 
@@ -344,6 +342,4 @@ def _target(body: AutoscalerSet) -> TargetName:
     reference = body.hpa["spec"]["scaleTargetRef"]
     version = reference.get("apiVersion", "")
     group = version.split("/")[0] if version.count("/") == 1 else ""
-    # Most targets have the name of their HPA: one object.
-    name = body.hpa["metadata"]["name"]
-    return intern(group), intern(str(reference["kind"])), name if reference["name"] == name else str(reference["name"])
+    return intern(group), intern(str(reference["kind"])), str(reference["name"])

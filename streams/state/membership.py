@@ -6,7 +6,7 @@ from sys import intern
 
 from msgspec import Struct, structs
 
-from schemas.answers import PodShape, shape_of, shared_shape
+from schemas.answers import PodShape, decode_shape, shape_of
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import Selector, is_selector, parse_selector
@@ -58,10 +58,10 @@ class PodKind(Struct, gc=False):
     selectors: tuple[str, ...]
     """Those in use that match it."""
 
-    def is_of(self, pod: Pod, shape: PodShape) -> bool:
+    def is_of(self, pod: Pod) -> bool:
         """Whether it gives what the pod has, in the same order of labels."""
         known, labels = self.labels, pod.labels
-        return self.shape is shape and self.owner == pod.owner and known == labels and list(known) == list(labels)
+        return self.shape == _shape(pod) and self.owner == pod.owner and known == labels and list(known) == list(labels)
 
 
 class TrackedPod(PodRow, frozen=True, gc=False, kw_only=True):
@@ -114,8 +114,7 @@ class Membership:
         known = self.pods.get(pod.name)
         # Of a known pod its own texts, which are the keys of tables.
         name = pod.name if known is None else known.name
-        shape = shape_of(pod)
-        kind = self._kind(pod, known, shared_shape(shape))
+        kind = self._kind(pod, known)
         if known is None or known.kind.labels != pod.labels:
             self._unlabel(known)
             for label in kind.labels.items():
@@ -124,23 +123,23 @@ class Membership:
                 if selector not in kind.selectors:
                     self._members[selector].drop(name)
             self._version += 1
-        self.pods[name] = _tracked(name, pod, kind, _template(shape), mark, known)
+        self.pods[name] = _tracked(name, pod, kind, mark, known)
         self.changes += 1
         for selector in kind.selectors:
             self._members[selector].put(name)
 
-    def _kind(self, pod: Pod, known: TrackedPod | None, shape: PodShape) -> PodKind:
+    def _kind(self, pod: Pod, known: TrackedPod | None) -> PodKind:
         """Give the kind of a pod: the one that it had, that of the newest pod with the rarest of its labels, or a
         new one.
         """
-        if known is not None and known.kind.is_of(pod, shape):
+        if known is not None and known.kind.is_of(pod):
             return known.kind
         alike = min([self._labelled.get(label, ()) for label in pod.labels.items()], key=len, default=())
         newest = self.pods[next(reversed(alike))].kind if alike else None
-        if newest is not None and newest.is_of(pod, shape):
+        if newest is not None and newest.is_of(pod):
             return newest
         selectors = [text for text, members in self._members.items() if members.selector.matches(pod.labels)]
-        return PodKind(pod.labels, shape, pod.owner, tuple(selectors))
+        return PodKind(pod.labels, _shape(pod), pod.owner, tuple(selectors))
 
     def _unlabel(self, known: TrackedPod | None) -> None:
         if known is None:
@@ -227,14 +226,14 @@ class Membership:
 
 def pod_row(pod: Pod) -> PodRow:
     """Compile a pod into the form that calculations use."""
-    shape = shape_of(pod)
-    kind = PodKind(pod.labels, shared_shape(shape), pod.owner, ())
-    return _tracked(pod.name, pod, kind, _template(shape), "", None)
+    return _tracked(pod.name, pod, PodKind(pod.labels, _shape(pod), pod.owner, ()), "", None)
 
 
-def _tracked(
-    name: str, pod: Pod, kind: PodKind, template: PodTemplate, mark: str, known: TrackedPod | None
-) -> TrackedPod:
+def _shape(pod: Pod) -> PodShape:
+    return pod.containers, pod.init_containers, pod.pod_requests, pod.overhead
+
+
+def _tracked(name: str, pod: Pod, kind: PodKind, mark: str, known: TrackedPod | None) -> TrackedPod:
     """Compile a pod with the objects of the one before where they are equal."""
     uid, start_ms = pod.uid, pod.start
     ready_at_ms = ZERO_TIME_MS if pod.ready_at is None else pod.ready_at
@@ -244,7 +243,7 @@ def _tracked(
         ready_at_ms = known.ready_at_ms if known.ready_at_ms == ready_at_ms else ready_at_ms
     return TrackedPod(
         name,
-        template,
+        _template(shape_of(pod)),
         intern(pod.phase),
         start_ms,
         None if pod.ready is None else intern(pod.ready),
@@ -259,7 +258,7 @@ def _tracked(
 @lru_cache(maxsize=8192)
 def _template(shape: bytes) -> PodTemplate:
     """Share one template among the pods of one shape."""
-    containers, init_containers, pod_requests, overhead = shared_shape(shape)
+    containers, init_containers, pod_requests, overhead = decode_shape(shape)
     return PodTemplate(
         [_container(each) for each in containers],
         [_container(each) for each in init_containers],

@@ -361,12 +361,6 @@ class Namespace:
         """Note that an HPA of the directory has this target."""
         self.by_target[target] = with_name(self.by_target.get(target, ()), key)
 
-    def known_target(self, target: TargetName) -> TargetName:
-        """Give the object that an HPA has for an equal target, if one does: memory."""
-        for key in self.by_target.get(target, ()):
-            return self.directory[key].target
-        return target
-
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         at = row_of_question(target)
         old = self.scales.get(target)

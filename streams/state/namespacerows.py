@@ -124,8 +124,7 @@ def _canonical(selector: str) -> str:
     if not selector:
         return ""
     canonical = canonical_selector(selector)
-    # The same object where it is equal: what is kept of an HPA shares it.
-    return selector if canonical is None or canonical == selector else canonical
+    return selector if canonical is None else canonical
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

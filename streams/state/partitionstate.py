@@ -20,7 +20,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
-from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, Pause, QueryKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, Pause, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -308,14 +308,6 @@ class State:
         if watched != hpa.watched:
             namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
-
-    def known_query(self, namespace: Namespace, query: QueryKey) -> QueryKey:
-        """Give the object that an HPA has for an equal question, if one does: memory."""
-        for name in namespace.watchers.get(query, ()):
-            for each in self.hpas[name].queries:
-                if each.query == query:
-                    return each.query
-        return query
 
     def notify(self, namespace: Namespace, key: MetricKey, settings: Effective) -> None:
         """An answer or sample arrived: visit the HPAs that wait for it."""
