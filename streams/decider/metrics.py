@@ -37,7 +37,7 @@ from streams.state.moves import FIGHT_TURNS, fight_now
 from streams.state.namespace import Namespace
 from streams.state.needs import flapping, is_disabled, is_saturated, wants_of
 from streams.state.partition import Partition
-from streams.state.steps import own_status
+from streams.state.subject import own_status
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -14,48 +14,36 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.limits import OverLimitError
-from streams.across.allotments import FleetRow
 from streams.hpa import reconcile
-from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import (
     Conditions,
     Evaluation,
     History,
     MetricEvaluation,
-    Pending,
     ReconcileResult,
     ScaleApplied,
     new_status,
 )
-from streams.hpa.metrics import JoinedObservation, tolerance_band
+from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
-from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.reconcile import complete
-from streams.state import fleet, records
+from streams.state import records
+from streams.state.accounts import ACCOUNTS
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.inputs import EvaluationInputs, FleetInputs
+from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import Draft, StateError
-from streams.state.limits.table import ACCOUNTS, limited, limits_now
+from streams.state.limits.table import limited, limits_now
 from streams.state.namespace import Namespace
 from streams.state.needs import blocked
+from streams.state.overlap import register
 from streams.state.partitionstate import State
 from streams.state.replacements.fallback import failures_after
 from streams.state.replacements.table import replaced, replacements_now
 from streams.state.replacements.writes import without_write
-from streams.state.rows import NOTHING_SHOWN, HpaRow, PendingWrite, kept_status
-from streams.state.steps import (
-    Decided,
-    Limited,
-    Observed,
-    Subject,
-    decision_id,
-    observe,
-    record,
-    register,
-    subject_of,
-    take_restart,
-)
+from streams.state.rows import NOTHING_SHOWN, PendingWrite, kept_status
+from streams.state.steps import decision_id, observe, record, subject_of, take_restart
+from streams.state.subject import Decided, Limited, Observed, Subject
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
@@ -73,8 +61,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)
-    if hpa.row.fleet is not None:
-        decided, limits_ = _divide(subject, hpa.row.fleet, observed, decided, limits_)
+    decided, limits_ = subject.kind.finish(subject, observed, decided, limits_)
     try:
         draft = record(subject, observed, decided, limits_, name)
     except OverLimitError as error:
@@ -83,10 +70,9 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
         decided = Decided(nothing)
         limits_ = limit(subject, observed, decided)
         draft = record(subject, observed, decided, limits_, name)
-    part = _part(subject, observed)
     for account in ACCOUNTS:
         account.after(subject, observed, limits_)
-    _tell(subject, observed, limits_, name, part)
+    subject.kind.tell(subject, name)
     remember(subject, observed, decided, limits_, name)
     return draft
 
@@ -104,7 +90,7 @@ def decide(subject: Subject, observed: Observed) -> Decided:
     """Decide as upstream does, and let what replaces the metrics take their place."""
     if subject.ignores:
         return Decided(_ignored(observed, observed.history, subject.hpa.row.generation))
-    autoscaler = _bounded(subject, observed)
+    autoscaler = subject.kind.decided_by(subject, observed)
     evaluation = reconcile.decide(
         autoscaler,
         observed.status,
@@ -115,14 +101,6 @@ def decide(subject: Subject, observed: Observed) -> Decided:
     )
     made = replaced(lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
     return Decided(made.evaluation, made.name, made.step)
-
-
-def _bounded(subject: Subject, observed: Observed) -> Autoscaler:
-    """Return the spec that is decided by: that of a FleetHPA within what its clusters' own metrics let it be."""
-    if subject.bounds is None or observed.replicas is None:
-        return subject.autoscaler
-    rules, now_ms = subject.settings.controller.rules, subject.evaluated_ms
-    return fleet.with_bounds(subject.autoscaler, subject.bounds, observed.replicas, observed.history, now_ms, rules)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
@@ -199,85 +177,6 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
     return structs.replace(result, status=status, events=(*result.events, ("Warning", reason, text)))
 
 
-# --- FleetHPAs --------------------------------------------------------------------------------------------------------
-
-
-def _divide(
-    subject: Subject, known: FleetRow, observed: Observed, decided: Decided, limits_: Limited
-) -> tuple[Decided, Limited]:
-    """Divide what a FleetHPA decided among its clusters. It writes nothing itself: what it wants counts as written.
-
-    Its own limits hold or cut the total, and those of each cluster the share.
-    """
-    evaluation, wanted, now_ms = decided.evaluation, limits_.wanted, subject.state.now_ms
-    if wanted is not None:
-        evaluation = structs.replace(
-            evaluation, desired_replicas=wanted.desired_replicas, history=limits_.result.history, pending=None
-        )
-    total = evaluation.current_replicas if limits_.held else evaluation.desired_replicas
-    is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
-    most = subject.hpa.compiled.max_replicas
-    if observed.replicas is not None:
-        begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
-        known = structs.replace(known, begun=begun)
-        known = structs.replace(known, recommended_for=fleet.recommended_for(known, now_ms, period_ms))
-    bounds = subject.bounds
-    after = fleet.divided(known, total, most, is_enforced, now_ms, period_ms, {} if bounds is None else bounds.keeps)
-    bounded = fleet.bounds_steps(subject.autoscaler, bounds, decided.evaluation)
-    after = fleet.with_over(after, bounds, bounded)
-    subject.hpa.row.fleet = after
-    missing = fleet.shares_steps(after, now_ms, period_ms)
-    constraints = [*limits_.constraints, *([fleet.CONSTRAINT] if bounded else [])]
-    result = limits_.result
-    if missing and evaluation.current_replicas is not None:
-        # What is not reached for long is not there: else the whole would seem to have it.
-        has = fleet.there_is(after, now_ms, period_ms)
-        evaluation = structs.replace(evaluation, current_replicas=has)
-        result = structs.replace(result, status={**result.status, "currentReplicas": has})
-    decided = structs.replace(decided, evaluation=evaluation, of_clusters=(*bounded, *missing))
-    return decided, structs.replace(limits_, wanted=None, result=result, constraints=constraints)
-
-
-def _part(subject: Subject, observed: Observed) -> PartObservation | None:
-    """Sum up what an HPA in a cluster of a FleetHPA has seen and, before it has a share, done; None: it is of none."""
-    seen, share = observed.observation, subject.hpa.row.share
-    if share is None or not isinstance(seen, Observation):
-        return None
-    part = summed(subject.autoscaler, seen, subject.settings.controller, subject.evaluated_ms)
-    return part if share.is_allotted else with_past(part, observed.history)
-
-
-def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, part: PartObservation | None) -> None:
-    """Report to the FleetHPA of this HPA, or allot to the clusters of this FleetHPA."""
-    state, row = subject.state, subject.hpa.row
-    if row.fleet is not None:
-        is_enforced = subject.standing.mode == "enforce"
-        state.messages += fleet.allotments(row, row.fleet, name, state.now_ms, is_enforced)
-    if row.share is not None:
-        row.share = fleet.share_now(row.share, state.now_ms, subject.settings.sync_period_ms)
-    if part is not None:
-        _report(state, subject.namespace, row, part, limits_.wanted)
-
-
-def _report(
-    state: State, namespace: Namespace, row: HpaRow, part: PartObservation, wanted: Pending | None = None
-) -> None:
-    """Report to the FleetHPA what this cluster has. Only what is evaluated at its own time reports, so that an
-    allotment brings no further evaluation of the whole.
-    """
-    share = row.share
-    if share is not None and share.is_new:
-        row.share = structs.replace(share, is_new=False)
-    elif share is not None and fleet.is_seen(namespace, state.now_ms):
-        item = fleet.report(row, share, part, wanted)
-        if item is not None and len(item.part) > limits.FLEET_PART.most:
-            namespace.touch()
-            namespace.held.refuse(limits.FLEET_PART, 0, row.name, state.now_ms)
-        elif item is not None:
-            row.share = structs.replace(share, reported_ms=state.now_ms)
-            state.report(row.cluster, row.namespace, item)
-
-
 # --- remember ---------------------------------------------------------------------------------------------------------
 
 
@@ -326,11 +225,7 @@ def _note(
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
     """Give what an evaluation reads, for a probe."""
-    seen, whole = observed.observation, None
-    if isinstance(seen, JoinedObservation) and subject.hpa.row.fleet is not None:
-        whole = FleetInputs(seen, subject.hpa.row.fleet, subject.state.now_ms)
-    if isinstance(seen, JoinedObservation):
-        seen = Observation(seen.scale, answers=(None,) * len(subject.autoscaler.metrics))
+    seen, whole = subject.kind.replayed(subject, observed)
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
     return EvaluationInputs(
         decision=decision_id(state, hpa),
@@ -342,7 +237,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         origin=row.origin,
         generation=row.generation,
         spec=hpa.spec,
-        autoscaler=_bounded(subject, observed),
+        autoscaler=subject.kind.decided_by(subject, observed),
         status=observed.status,
         observation=seen,
         history=observed.history,

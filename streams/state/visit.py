@@ -5,7 +5,6 @@ a visit because of pushed samples.
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from schemas.decisions import NO_OUTCOME, Decision
 from schemas.entries import Outcome
@@ -16,33 +15,23 @@ from streams.hpa.observation import Scale
 from streams.hpa.reconcile import complete
 from streams.hpa.rules import CURRENT_TEXT, rules_named
 from streams.state import records as decisionrecords
+from streams.state.accounts import ACCOUNTS
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
-from streams.state.fleet import fleet_turn
 from streams.state.folding import SILENCE_MS
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.inputs import WriteEnded
+from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
-from streams.state.limits import capacity
-from streams.state.limits.table import ACCOUNTS
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
-from streams.state.steps import own_status, take_restart
-from streams.state.timing import (
-    ANSWER_WAIT_MS,
-    Turn,
-    due_after_early,
-    held_ms,
-    is_in_time,
-    recent,
-    turn,
-    without_early_turn,
-)
+from streams.state.steps import take_restart
+from streams.state.subject import own_status
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -161,13 +150,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         else:
             state.schedule.plan(hpa)
         return []
-    if row.fleet is not None:
-        its = fleet_turn(row.fleet, row.evaluated_ms, state.now_ms, settings.sync_period_ms)
-    else:
-        its = next_turn(state, namespace, hpa, settings)
-        if state.row.every > 1 and not _is_waited_for(state, hpa):
-            its = without_early_turn(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
-        its = _or_early(its, hpa, state.now_ms, settings)
+    its = kind_of(row).turn(state, namespace, hpa, settings)
     drafts = []
     if its.evaluate:
         drafts.append(evaluate(state, namespace, hpa, settings))
@@ -181,14 +164,6 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     return drafts
 
 
-def _is_waited_for(state: State, hpa: Hpa) -> bool:
-    """Say whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind: a
-    FleetHPA or CapacityGroup, whose members report with each, and an agent, whose stand-in takes over without any.
-    """
-    agent = state.row.agents.get(hpa.id.cluster)
-    return hpa.row.share is not None or bool(hpa.row.claims) or (agent is not None and not agent.left)
-
-
 def _leave(state: State, hpa: Hpa) -> None:
     """End the evaluations of an HPA that is deleted, or off until its spec, a command or the settings change; nothing
     bounds others for it any more.
@@ -199,37 +174,6 @@ def _leave(state: State, hpa: Hpa) -> None:
         hpa.forget(state.now_ms)
         hpa.dirty = True
         state.refresh(hpa)
-
-
-def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
-    """Evaluate now, too, if a sample has moved a metric or a share has come; an evaluation at its own time takes the
-    place of that one.
-    """
-    row = hpa.row
-    if its.evaluate and not row.early_ms and row.share is None:
-        return its
-    if row.early_ms and settings.sample_floor_ms is None:
-        row.early_ms, hpa.dirty = 0, True
-    has_share = (row.share is not None and row.share.is_new) or capacity.is_awaited(hpa)
-    if its.evaluate or not (has_share or 0 < row.early_ms <= now_ms):
-        if row.share is not None and row.share.is_new and its.evaluate:
-            row.share = structs.replace(row.share, is_new=False)
-        return its
-    return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
-
-
-def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
-    """Say whether the HPA is evaluated with this record."""
-    row, now_ms, period_ms = hpa.row, state.now_ms, settings.sync_period_ms
-    came = namespace.arrivals.get(hpa.awaits[0]) if len(hpa.awaits) == 1 else None
-    if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms):
-        return Turn(True, now_ms + period_ms, now_ms)
-    arrivals = [recent(namespace.arrivals.get(key), now_ms) for key in hpa.awaits]
-    polled, first_wait_ms = hpa.polled, ANSWER_WAIT_MS
-    # An observer asks a new question within a period, once the scale has named the pods.
-    if not row.evaluated_ms and polled and hpa.target in namespace.scales:
-        first_wait_ms = max(ANSWER_WAIT_MS, held_ms(period_ms))
-    return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
 
 
 # --- evaluations by pushed samples ------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ import pytest
 from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa import observation as metricsclient
 from streams.hpa.observation import MetricFailure
-from streams.state import gather, visit
+from streams.state import gather
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
+from streams.state.kinds import clusterhpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.timing import Turn
@@ -38,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             return Turn(True, state.now_ms + settings.sync_period_ms, state.now_ms)
         return Turn(False, due_ms, due_ms)
 
-    monkeypatch.setattr(visit, "next_turn", asked_for)
+    monkeypatch.setattr(clusterhpa, "next_turn", asked_for)
     for module in (gather, metricsclient):
         monkeypatch.setattr(module, "fetch_failure", lambda api, message: MetricFailure(message))
     return names

@@ -8,10 +8,10 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import SeenPods
 from streams.state.budget import CONSTRAINT, Left, Way
 from streams.state.hpastate import Hpa
-from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
 from streams.state.rows import BudgetEntry, Pause, PendingWrite
-from streams.state.steps import Limited, Observed, Subject
+from streams.state.subject import HpaAccount, Limited, Observed, Subject
 
 EXEMPT_ANNOTATION: Final = "fleethpa.io/budget"
 EXEMPT: Final = "exempt"
@@ -86,7 +86,7 @@ def _is_bounded(subject: Subject) -> bool:
     return subject.settings.budgets.is_set and subject.hpa.annotation(EXEMPT_ANNOTATION) != EXEMPT
 
 
-class BudgetAccount(LimitAccount):
+class BudgetAccount(HpaAccount):
     """What each HPA has, removed, added and asked for, as its row keeps it for both budgets."""
 
     def before(self, subject: Subject, observed: Observed) -> None:

@@ -4,9 +4,9 @@ from streams.across.allotments import CONSTRAINT, STEP, CapacityLeft
 from streams.hpa.observation import SeenPods
 from streams.state.hpastate import Hpa
 from streams.state.limits import capacity
-from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
-from streams.state.steps import Limited, Observed, Subject
+from streams.state.subject import HpaAccount, Limited, Observed, Subject
 
 
 class CapacityGroups(WriteLimit):
@@ -25,7 +25,7 @@ class CapacityGroups(WriteLimit):
         return write.cut(self.name, room, inputs.text, step)
 
 
-class CapacityAccount(LimitAccount):
+class CapacityAccount(HpaAccount):
     """What an HPA reports to its groups after each evaluation."""
 
     def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class Frozen(WriteLimit):

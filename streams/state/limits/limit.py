@@ -7,10 +7,7 @@ from msgspec import structs
 from schemas.decisions import Step
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
-from streams.state.hpastate import Hpa
-from streams.state.partitionstate import State
-from streams.state.rows import PendingWrite
-from streams.state.steps import Limited, Observed, Subject
+from streams.state.subject import Subject
 
 
 class LimitedWrite(NamedTuple):
@@ -77,19 +74,3 @@ class WriteLimit:
         """Say what is not written as long as this stands, whatever the metrics ask for; empty: that depends on them."""
         del inputs
         return ""
-
-
-class LimitAccount:
-    """What a limit keeps in the rows about the HPAs that it bounds, and reports to other partitions."""
-
-    def before(self, subject: Subject, observed: Observed) -> None:
-        """Note what an HPA has, before it is decided."""
-
-    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
-        """Note what was decided."""
-
-    def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
-        """Take back what a write that failed had reserved."""
-
-    def left(self, state: State, hpa: Hpa) -> None:
-        """Forget an HPA that is evaluated no longer."""

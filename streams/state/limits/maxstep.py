@@ -2,7 +2,7 @@
 
 from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class MaxStep(WriteLimit):

@@ -6,7 +6,7 @@ from streams.hpa.evaluation import Evaluation
 from streams.hpa.observation import SeenPods
 from streams.state.guards import left_its_type
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class Overflow(WriteLimit):

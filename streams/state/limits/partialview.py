@@ -7,7 +7,7 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class ViewNow(NamedTuple):

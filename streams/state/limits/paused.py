@@ -5,7 +5,7 @@ from typing import NamedTuple
 from streams.hpa.observation import SeenPods
 from streams.state.guards import pause_in_force
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class PausesInForce(NamedTuple):

@@ -7,15 +7,15 @@ from schemas.constraints import cuts
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.inputs import NamedInputs
-from streams.state.limits.budgets import BudgetAccount, BudgetLimit
-from streams.state.limits.capacitygroups import CapacityAccount, CapacityGroups
+from streams.state.limits.budgets import BudgetLimit
+from streams.state.limits.capacitygroups import CapacityGroups
 from streams.state.limits.frozen import Frozen
-from streams.state.limits.limit import LimitAccount, LimitedWrite, WriteLimit
+from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.limits.maxstep import MaxStep
 from streams.state.limits.overflow import Overflow
 from streams.state.limits.partialview import PartialView
 from streams.state.limits.paused import Paused
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 LIMITS: tuple[WriteLimit, ...] = (
     Frozen(),
@@ -30,8 +30,6 @@ LIMITS: tuple[WriteLimit, ...] = (
 """Those that block a whole write come first: each that does is named. Those that cut one (`schemas.constraints.cuts`)
 are asked while something is left to write, each about what the one before has left.
 """
-ACCOUNTS: tuple[LimitAccount, ...] = (BudgetAccount(), CapacityAccount())
-"""What limits keep in the rows, and tell other partitions."""
 
 
 def limited(given: Callable[[WriteLimit], Any], evaluation: Evaluation, pending: Pending) -> LimitedWrite:

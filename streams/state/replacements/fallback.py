@@ -11,7 +11,7 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import write_to
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 FALLBACK_ANNOTATION: Final = "fleethpa.io/fallback"
 _FORM: Final = re.compile(r"failureThreshold=([1-9][0-9]{0,5}),\s*replicas=([0-9]{1,9})", re.ASCII)

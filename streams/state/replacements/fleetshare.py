@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from msgspec import structs
+
+from schemas import limits
 from schemas.decisions import Step
 from streams.across.allotments import ShareRow
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation
+from streams.hpa.observation import Observation
+from streams.hpa.parts import PartObservation, summed, with_past
 from streams.state import fleet
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
-from streams.state.steps import Subject
+from streams.state.subject import HpaAccount, Limited, Observed, Subject
 
 
 class FleetShare(Replacement):
@@ -37,3 +42,38 @@ class FleetShare(Replacement):
         step = Step(step="allotment", in_=asked, out=wanted, detail=detail)
         reason = f"share {wanted} of the FleetHPA" if has_share else "the FleetHPA has allotted no share yet"
         return replaced_by(wanted, reason, evaluation, autoscaler, status), step
+
+
+class FleetShareAccount(HpaAccount):
+    """What an HPA in a cluster of a FleetHPA reports to it."""
+
+    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+        """Report what this cluster has. Only what is evaluated at its own time reports, so that an allotment brings no
+        further evaluation of the whole.
+        """
+        state, row, namespace = subject.state, subject.hpa.row, subject.namespace
+        if row.share is None:
+            return
+        part = _part(subject, observed, row.share)
+        share = row.share = fleet.share_now(row.share, state.now_ms, subject.settings.sync_period_ms)
+        if part is None:
+            return
+        if share.is_new:
+            row.share = structs.replace(share, is_new=False)
+        elif fleet.is_seen(namespace, state.now_ms):
+            item = fleet.report(row, share, part, limited.wanted)
+            if item is not None and len(item.part) > limits.FLEET_PART.most:
+                namespace.touch()
+                namespace.held.refuse(limits.FLEET_PART, 0, row.name, state.now_ms)
+            elif item is not None:
+                row.share = structs.replace(share, reported_ms=state.now_ms)
+                state.report(row.cluster, row.namespace, item)
+
+
+def _part(subject: Subject, observed: Observed, share: ShareRow) -> PartObservation | None:
+    """Sum up what an HPA has seen and, before it has a share, done."""
+    seen = observed.observation
+    if not isinstance(seen, Observation):
+        return None
+    part = summed(subject.autoscaler, seen, subject.settings.controller, subject.evaluated_ms)
+    return part if share.is_allotted else with_past(part, observed.history)

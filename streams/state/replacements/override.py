@@ -18,7 +18,7 @@ from streams.hpa.evaluation import Evaluation
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
 from streams.state.rows import Pause
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class Override(Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from schemas.decisions import Step
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 
 class Replacement:

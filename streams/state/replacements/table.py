@@ -11,7 +11,7 @@ from streams.state.replacements.fallback import FallbackReplicas
 from streams.state.replacements.fleetshare import FleetShare
 from streams.state.replacements.override import Overridden
 from streams.state.replacements.replacement import Replacement
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 
 REPLACEMENTS: tuple[Replacement, ...] = (FallbackReplicas(), Overridden(), FleetShare())
 

@@ -17,7 +17,7 @@ from streams.state.limits import table
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partition import Partition
 from streams.state.replacements.table import REPLACEMENTS
-from streams.state.steps import Subject
+from streams.state.subject import Subject
 from tests.kit.brakes import World, after, whole
 
 

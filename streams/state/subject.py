@@ -1,0 +1,166 @@
+"""One HPA at one log record, and the values that one step of its evaluation gives to the next."""
+
+from typing import Any, Protocol
+
+from msgspec import Struct, structs
+
+from schemas.decisions import Step
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
+from streams.hpa.metrics import JoinedObservation
+from streams.hpa.observation import Observation
+from streams.state.clustersettings import Effective
+from streams.state.guards import Standing, asked_mode, ignored
+from streams.state.hpastate import Hpa
+from streams.state.inputs import FleetInputs
+from streams.state.moves import Stored
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.rows import PendingWrite, ScaleRow
+from streams.state.timing import Turn
+
+
+class Subject(Struct, frozen=True, gc=False):
+    """One HPA at one log record, and what is in force for it."""
+
+    state: State
+    namespace: Namespace
+    hpa: Hpa
+    settings: Effective
+    autoscaler: Autoscaler
+    standing: Standing
+    ignores: bool
+    """Nothing is decided by this HPA, since it or what would be recorded is too large."""
+    scale_row: ScaleRow | None
+    evaluated_ms: int
+    """Time as of which the evaluation decides (`streams.state.timing.as_of`)."""
+    kind: "SubjectKind"
+
+    @property
+    def follows_native(self) -> bool:
+        """Whether the HPA's status is the native controller's: it looks after the HPA, and fleethpa does not write."""
+        return self.hpa.row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The HPA's status before the evaluation."""
+        return self.hpa.row.native_status if self.follows_native else own_status(self.hpa)
+
+    def too_large(self, why: str) -> "Subject":
+        """Give the subject by which nothing is decided after all, since no topic takes the decision that was made."""
+        asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
+        return structs.replace(self, ignores=True, standing=ignored(self.hpa, asked, self.settings, why))
+
+
+class Observed(Struct, frozen=True, gc=False):
+    """What an evaluation reads, beside its subject."""
+
+    observation: Observation | JoinedObservation
+    """Of a FleetHPA, the parts of its clusters, joined."""
+    sources: list[str]
+    """Per metric, the source position of the newest record that it is made of."""
+    status: dict[str, Any]
+    history: History
+    change: dict[str, Any]
+    """What moved the target since the evaluation before; empty: it was not moved."""
+    moves: tuple[Stored, ...]
+    restart: str
+    """A restart of the log since the evaluation before, for which `history` is empty."""
+    replicas: int | None
+    """What the scale shows; None: it could not be read."""
+    promql: tuple[str, ...]
+    """The query of each metric for which a Prometheus was asked; empty: for none."""
+
+    @property
+    def ready(self) -> int:
+        """The ready pods of the HPA's target. Pods that several HPAs would count are left out."""
+        return 0 if self.observation.ambiguous else self.observation.pods.running_ready
+
+
+class Decided(Struct, frozen=True, gc=False):
+    """What the metrics ask for, or what takes their place."""
+
+    evaluation: Evaluation
+    replaced_by: str = ""
+    """What took the place of what the metrics ask for (`streams.state.replacements`); empty: nothing did."""
+    replaced: Step | None = None
+    """The step that says so."""
+    further: tuple[Step, ...] = ()
+    """What the kind of the subject adds at the end of the steps."""
+
+
+class Limited(Struct, frozen=True, gc=False):
+    """What fleethpa's own limits leave of it: the write to want (None: none), and the result as long as it is not known
+    what becomes of the write.
+    """
+
+    wanted: Pending | None
+    result: ReconcileResult
+    constraints: list[str]
+    held: str = ""
+    """Why the write that was asked for is not wanted: `paused` in the record. Empty: nothing holds it."""
+    brake: Step | None = None
+
+
+class SubjectKind(Protocol):
+    """What differs between an HPA of one cluster and a FleetHPA; chosen once per evaluation (`streams.state.kinds`)."""
+
+    def spec(self, state: State, hpa: Hpa, settings: Effective) -> Autoscaler:
+        """Return the spec that is in force now."""
+        ...
+
+    def read(self, subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
+        """Return the scale, the pods and an answer per metric, and per metric where its newest record stands."""
+        ...
+
+    def remembered(self, subject: Subject, history: History) -> History:
+        """Return the memory that is decided by."""
+        ...
+
+    def decided_by(self, subject: Subject, observed: Observed) -> Autoscaler:
+        """Return the spec that the metrics are evaluated with."""
+        ...
+
+    def finish(
+        self, subject: Subject, observed: Observed, decided: Decided, limited: Limited
+    ) -> tuple[Decided, Limited]:
+        """Return what is recorded of what was decided and limited."""
+        ...
+
+    def shown(self, subject: Subject) -> dict[str, Any]:
+        """Return what the record shows beside what was observed."""
+        ...
+
+    def replayed(self, subject: Subject, observed: Observed) -> tuple[Observation, FleetInputs | None]:
+        """Return what was observed, as a replay takes it."""
+        ...
+
+    def tell(self, subject: Subject, decision: str) -> None:
+        """Send what others have to know of a decision."""
+        ...
+
+    def turn(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
+        """Say whether it is evaluated with this record."""
+        ...
+
+
+class HpaAccount:
+    """What a limit or a replacement keeps in the rows of HPAs, and reports to other partitions."""
+
+    def before(self, subject: Subject, observed: Observed) -> None:
+        """Note what an HPA has, before it is decided."""
+
+    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+        """Note what was decided."""
+
+    def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
+        """Take back what a write that failed had reserved."""
+
+    def left(self, state: State, hpa: Hpa) -> None:
+        """Forget an HPA that is evaluated no longer."""
+
+
+def own_status(hpa: Hpa) -> dict[str, Any]:
+    """Give the status from fleethpa's own decisions, else that of the native object."""
+    own = hpa.row.own_status
+    return hpa.row.native_status if own is None else own
