@@ -1,8 +1,8 @@
-"""Evaluate one HPA at one log record: observe, decide as upstream does, fall back, apply fleethpa's own limits, record.
+"""Evaluate one HPA at one log record: observe → decide → replace → limit → record → remember.
 
-Each step gives a value that has all that later steps need. State changes in three places only: `count_size` and
-`remember` change the HPA's row, and `register` the overlap check. A refusal is shown in the HPA's own status and
-Events. Upstream has no such condition.
+Each step gives a value that has all that later steps need. State changes in few places only: accounts
+(`streams.state.accounts`), `finish` and `remember` change the HPA's row, and `register` the overlap check. A refusal is
+shown in the HPA's own status and Events. Upstream has no such condition.
 """
 
 from functools import partial
@@ -118,7 +118,7 @@ def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> N
     """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
     seen = observed.observation
     if not isinstance(seen, Observation) or seen.pods is NO_PODS or not isinstance(seen.scale, Scale):
-        return  # without pods, as a FleetHPA is by itself
+        return  # without pods of its own
     if evaluation.path in ("metrics", "metricsFailed"):
         register(subject.state, subject.namespace, subject.hpa, seen.scale.selector)
 

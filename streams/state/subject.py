@@ -56,7 +56,7 @@ class Observed(Struct, frozen=True, gc=False):
     """What an evaluation reads, beside its subject."""
 
     observation: Observation | JoinedObservation
-    """Of a FleetHPA, the parts of its clusters, joined."""
+    """Joined where it is of several clusters."""
     sources: list[str]
     """Per metric, the source position of the newest record that it is made of."""
     status: dict[str, Any]
@@ -103,7 +103,7 @@ class Limited(Struct, frozen=True, gc=False):
 
 
 class SubjectKind(Protocol):
-    """What differs between an HPA of one cluster and a FleetHPA; chosen once per evaluation (`streams.state.kinds`)."""
+    """What differs between kinds of HPAs; chosen once per evaluation (`streams.state.kinds`)."""
 
     def spec(self, state: State, hpa: Hpa, settings: Effective) -> Autoscaler:
         """Return the spec that is in force now."""
@@ -152,6 +152,19 @@ class HpaAccount:
 
     def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
         """Note what was decided."""
+
+    def reports(self, hpa: Hpa) -> bool:
+        """Say whether the HPA reports to another partition with each evaluation."""
+        del hpa
+        return False
+
+    def calls_early(self, hpa: Hpa) -> bool:
+        """Say whether something has come from another partition for which the HPA is evaluated before its time."""
+        del hpa
+        return False
+
+    def in_time(self, hpa: Hpa) -> None:
+        """Note that the HPA is evaluated at its own time."""
 
     def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
         """Take back what a write that failed had reserved."""

@@ -1,10 +1,8 @@
 """When an HPA of a cluster is evaluated: at its own time, or early."""
 
-from msgspec import structs
-
+from streams.state.accounts import ACCOUNTS
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
-from streams.state.limits import capacity
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
@@ -25,25 +23,24 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
 
 
 def or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
-    """Evaluate now, too, if a sample has moved a metric or a share has come; an evaluation at its own time takes the
-    place of that one.
+    """Evaluate now, too, if a sample has moved a metric or another partition has sent what the HPA waits for; an
+    evaluation at its own time takes the place of that one.
     """
     row = hpa.row
-    if its.evaluate and not row.early_ms and row.share is None:
-        return its
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
-    has_share = (row.share is not None and row.share.is_new) or capacity.is_awaited(hpa)
-    if its.evaluate or not (has_share or 0 < row.early_ms <= now_ms):
-        if row.share is not None and row.share.is_new and its.evaluate:
-            row.share = structs.replace(row.share, is_new=False)
+    if its.evaluate:
+        for account in ACCOUNTS:
+            account.in_time(hpa)
         return its
-    return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
+    if any(account.calls_early(hpa) for account in ACCOUNTS) or 0 < row.early_ms <= now_ms:
+        return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
+    return its
 
 
 def is_waited_for(state: State, hpa: Hpa) -> bool:
-    """Say whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind: a
-    FleetHPA or CapacityGroup, whose members report with each, and an agent, whose stand-in takes over without any.
+    """Say whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind: those
+    to whom it reports with each, and an agent, whose stand-in takes over without any.
     """
     agent = state.row.agents.get(hpa.id.cluster)
-    return hpa.row.share is not None or bool(hpa.row.claims) or (agent is not None and not agent.left)
+    return any(account.reports(hpa) for account in ACCOUNTS) or (agent is not None and not agent.left)

@@ -165,7 +165,7 @@ class LoggedScenario:
         settings = ClusterSettings(
             default_mode="enforce" if self.mode == "enforce" else "shadow",
             native_controller="absent" if self.mode == "enforce" else "present",
-            sync_period_ms=1,
+            sync_period_ms=100,
             hold_on_overflow=False,
             tolerance=repr(float(controller["tolerance"])),
             downscale_stabilization_ms=controller["downscaleStabilizationMs"],

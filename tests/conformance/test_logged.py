@@ -33,10 +33,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The HPAs that a record may evaluate. Errors of metrics are, as in the scenarios, the client's whole text."""
     names: set[str] = set()
 
-    def asked_for(state: State, _namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
+    def asked_for(state: State, _namespace: Namespace, hpa: Hpa, _settings: Effective) -> Turn:
         due_ms = hpa.row.next_due_ms
         if hpa.id.name in names and state.now_ms >= due_ms:
-            return Turn(True, state.now_ms + settings.sync_period_ms, state.now_ms)
+            return Turn(True, state.now_ms + 1, state.now_ms)
         return Turn(False, due_ms, due_ms)
 
     monkeypatch.setattr(clusterhpa, "next_turn", asked_for)

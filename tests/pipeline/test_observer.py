@@ -17,6 +17,7 @@ from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
 from schemas.answers import Answers, MetricAnswer, unpacked
+from schemas.codec import encode
 from schemas.entries import Body
 from schemas.observed import (
     AutoscalerDeleted,
@@ -418,8 +419,10 @@ async def test_settings_that_ingest_rejects_do_not_end_an_observer(tmp_path: Pat
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        body = SettingsSet(cluster="east", settings=ClusterSettings(sync_period_ms=0))
-        await write_public(made, SETTINGS, body)
+        entry = {"type": "settings", "cluster": "east", "settings": {"syncPeriodMs": 0}}
+        async with kafkaclients.running_producer(made.kafka) as producer:
+            record = {"v": 1, "cluster": "east", "namespace": "", "entries": [entry]}
+            await producer.send_and_wait(SETTINGS, encode(record))
         async with observed(made):
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 

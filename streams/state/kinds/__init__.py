@@ -1,1 +1,1 @@
-"""What kinds of HPAs there are: of one cluster, and FleetHPAs; `table` chooses."""
+"""What kinds of HPAs there are, one file each; `table` chooses."""

@@ -43,5 +43,11 @@ class CapacityAccount(HpaAccount):
                 cut,
             )
 
+    def reports(self, hpa: Hpa) -> bool:
+        return bool(hpa.row.claims)
+
+    def calls_early(self, hpa: Hpa) -> bool:
+        return capacity.is_awaited(hpa)
+
     def left(self, state: State, hpa: Hpa) -> None:
         state.messages += capacity.leave(state, hpa)

@@ -12,6 +12,7 @@ from streams.hpa.evaluation import Evaluation
 from streams.hpa.observation import Observation
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.state import fleet
+from streams.state.hpastate import Hpa
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
 from streams.state.subject import HpaAccount, Limited, Observed, Subject
@@ -68,6 +69,18 @@ class FleetShareAccount(HpaAccount):
             elif item is not None:
                 row.share = structs.replace(share, reported_ms=state.now_ms)
                 state.report(row.cluster, row.namespace, item)
+
+    def reports(self, hpa: Hpa) -> bool:
+        return hpa.row.share is not None
+
+    def calls_early(self, hpa: Hpa) -> bool:
+        return hpa.row.share is not None and hpa.row.share.is_new
+
+    def in_time(self, hpa: Hpa) -> None:
+        """The share that has come is taken with this evaluation, which reports as any other."""
+        share = hpa.row.share
+        if share is not None and share.is_new:
+            hpa.row.share = structs.replace(share, is_new=False)
 
 
 def _part(subject: Subject, observed: Observed, share: ShareRow) -> PartObservation | None:

@@ -16,8 +16,8 @@ from tests.tiers import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 KERNEL = "streams.state.partition"
-MOST_MODULES, MOST_LINES = 83, 18_997
-WOVEN = {"FleetHPA": 21, "CapacityGroup": 16}
+MOST_MODULES, MOST_LINES = 90, 19_100
+WOVEN = {"FleetHPA": 18, "CapacityGroup": 15}
 """How many product files name a feature beside those of its own (`OWN`)."""
 OWN = re.compile(r"across|fleet|capacity|ceiling|whole", re.IGNORECASE)
 OF_TUPLES = {"_asdict", "_replace", "_fields", "_make"}
