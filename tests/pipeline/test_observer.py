@@ -419,7 +419,7 @@ async def test_settings_that_ingest_rejects_do_not_end_an_observer(tmp_path: Pat
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        entry = {"type": "settings", "cluster": "east", "settings": {"syncPeriodMs": 0}}
+        entry = {"kind": "settings", "cluster": "east", "settings": {"syncPeriodMs": 0}}
         async with kafkaclients.running_producer(made.kafka) as producer:
             record = {"v": 1, "cluster": "east", "namespace": "", "entries": [entry]}
             await producer.send_and_wait(SETTINGS, encode(record))

@@ -35,8 +35,11 @@ def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() 
     found = InForce()
     change(found, "east", max_step=3, sync_period_ms=30_000)
     for wrong in ({"maxStep": 0}, {"maxStep": -1, "syncPeriodMs": 20_000}, {"syncPeriodMs": 99}):
-        entry = {"type": "settings", "cluster": "east", "settings": wrong}
+        entry = {"kind": "settings", "cluster": "east", "settings": wrong}
         hand_over(orjson.dumps({"v": 1, "cluster": "east", "entries": [entry]}), NOW_MS, found.take)
+    right = {"kind": "settings", "cluster": "west", "settings": {"maxStep": 7}}
+    hand_over(orjson.dumps({"v": 1, "cluster": "west", "entries": [right]}), NOW_MS, found.take)
+    assert found.of("west").max_step == 7
     assert (found.of("east").max_step, found.sync_period_ms("east", 15_000)) == (3, 30_000)
     change(found, "east", sync_period_ms=100)
     assert found.sync_period_ms("east", 15_000) == 1_000
