@@ -17,19 +17,33 @@ from streams.archive.layout import (
     DECISIONS,
     GENESIS,
     LOG,
+    SEGMENT,
+    UNFINISHED,
     ArchivedRecord,
     ArchiveError,
     Lock,
     create,
     frame,
+    frame_positions,
     read_frames,
     read_snapshot,
+    sha256_hex,
     snapshots,
     sync_folder,
     write_atomically,
     write_snapshot,
 )
-from streams.archive.segmentreader import HEAD_FILE, OPEN_FILE, PartitionReader, SegmentManifest, Tally, head_of
+from streams.archive.segmentreader import (
+    HEAD_FILE,
+    PartitionReader,
+    SegmentManifest,
+    Tally,
+    head_of,
+    hpa_frames,
+    hpa_of,
+    open_file,
+    segment_file,
+)
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import CoreError
 from streams.state.partition import Partition
@@ -40,7 +54,7 @@ class PartitionWriter:
     """Appends the records of one topic partition; resumes where a former run stopped, without gap or duplicate.
 
     `manifests`: of the closed segments, oldest first. `pending`: what was appended and is not on disk yet.
-    `open_bytes`: size of the open segment file.
+    `open_bytes`: size of the open segment file; `open_plain_bytes`: of the values in it.
     """
 
     def __init__(self, root: Path, topic: str, partition: int) -> None:
@@ -53,7 +67,8 @@ class PartitionWriter:
         self._adopt_unlisted()
         self.pending: list[ArchivedRecord] = []
         self._tally = Tally(self._closed_head())
-        self.open_bytes = 0
+        self._open_path = self.folder / open_file(topic)
+        self.open_bytes = self.open_plain_bytes = 0
         self._recover_open()
 
     @property
@@ -108,70 +123,102 @@ class PartitionWriter:
         ready = self.pending if upto is None else self.pending[:upto]
         if not ready:
             return
-        data = frame(ready)
+        data = frame(ready, self.topic)
         with self._open_file() as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         self.open_bytes += len(data)
-        self._tally.add(ready)
+        self._count(ready)
         self.pending = self.pending[len(ready) :]
 
     def _open_file(self) -> BinaryIO:
         """The file of the open segment, cut to what it is known to hold: a disk that was full has left part of a frame
         behind it.
         """
-        path = self.folder / OPEN_FILE
-        path.touch()
-        file = path.open("rb+")
+        self._open_path.touch()
+        file = self._open_path.open("rb+")
         file.truncate(self.open_bytes)
         file.seek(self.open_bytes)
         return file
 
     def open_records(self) -> Iterator[ArchivedRecord]:
         """The records of the open segment that are on disk."""
-        path = self.folder / OPEN_FILE
-        if path.exists():
-            for _, records in read_frames(path, torn_end_ok=True):
+        if self._open_path.exists():
+            for _, records in read_frames(self._open_path, torn_end_ok=True):
                 yield from records
 
     def close_segment(self) -> SegmentManifest | None:
         """Close the open segment with all that is on disk; None when it holds nothing."""
         if not self._tally.records:
             return None
-        manifest = self._tally.manifest(self.topic, self.partition, self.manifests[-1] if self.manifests else None)
         with self._open_file() as file:
             os.fsync(file.fileno())
-        (self.folder / OPEN_FILE).replace(self.folder / manifest.file)
+        first = self._tally.first
+        path = self.folder / segment_file(self.topic, first.offset if first else 0)
+        if self.topic == DECISIONS:
+            self._write_by_hpa(path)
+        else:
+            self._open_path.replace(path)
         sync_folder(self.folder)
-        self._list(manifest)
-        self._tally, self.open_bytes = Tally(self._closed_head()), 0
+        manifest = self._list(self._tally, path)
+        self._open_path.unlink(missing_ok=True)
+        self._tally = Tally(self._closed_head())
+        self.open_bytes = self.open_plain_bytes = 0
         return manifest
+
+    def _write_by_hpa(self, path: Path) -> None:
+        """Write the records of the open segment so that those of an HPA are beside each other."""
+        records = sorted(self.open_records(), key=hpa_of)
+        temporary = path.with_name(path.name + UNFINISHED)
+        with temporary.open("wb") as file:
+            for part in _frame_parts(records):
+                file.write(frame(part, self.topic))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
 
     def _closed_head(self) -> bytes:
         return bytes.fromhex(self.manifests[-1].head) if self.manifests else GENESIS
 
-    def _list(self, manifest: SegmentManifest) -> None:
-        write_atomically(self.folder / manifest.file.replace(".seg", ".json"), encode(manifest))
+    def _list(self, tally: Tally, path: Path) -> SegmentManifest:
+        """Write the manifest of a segment that is closed, and name it in HEAD."""
+        hpas = b""
+        if self.topic == DECISIONS:
+            frames = (records for _, records in read_frames(path, torn_end_ok=False))
+            hpas = encode(hpa_frames(zip(frame_positions(path), frames, strict=True)))
+        previous = self.manifests[-1] if self.manifests else None
+        manifest = tally.manifest(self.topic, self.partition, previous, sha256_hex(hpas) if hpas else "")
+        if hpas:
+            write_atomically(self.folder / manifest.hpas_file, hpas)
+        write_atomically(self.folder / manifest.own_file, encode(manifest))
         self.manifests.append(manifest)
         write_atomically(self.folder / HEAD_FILE, encode(head_of(self.manifests)))
+        return manifest
+
+    def _count(self, records: list[ArchivedRecord]) -> None:
+        self._tally.add(records)
+        self.open_plain_bytes += sum(len(record.value) for record in records)
 
     def _adopt_unlisted(self) -> None:
         """Finish a close that a crash cut short: a segment file that HEAD does not name yet."""
         listed = {manifest.file for manifest in self.manifests}
-        for path in sorted(self.folder.glob("[0-9]*.seg")):
+        for path in sorted(self.folder.glob(f"[0-9]*{SEGMENT[self.topic]}")):
             if path.name not in listed:
                 tally = Tally(self._closed_head())
-                for _, records in read_frames(path, torn_end_ok=False):
-                    tally.add(records)
-                self._list(tally.manifest(self.topic, self.partition, self.manifests[-1] if self.manifests else None))
+                records = [record for _, part in read_frames(path, torn_end_ok=False) for record in part]
+                tally.add(sorted(records, key=lambda record: record.offset))
+                self._list(tally, path)
 
     def _recover_open(self) -> None:
-        path = self.folder / OPEN_FILE
+        path, closed = self._open_path, self.manifests[-1].last_offset if self.manifests else -1
         if not path.exists():
             return
         for end, records in read_frames(path, torn_end_ok=True):
-            self._tally.add(records)
+            if records and records[0].offset <= closed:  # a crash came after its close, before it was removed
+                path.unlink()
+                return
+            self._count(records)
             self.open_bytes = end
         with path.open("rb+") as file:
             file.truncate(self.open_bytes)
@@ -181,6 +228,24 @@ class PartitionWriter:
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')
 _SEQ = re.compile(rb'"seq":(\d+)')
+
+
+_FRAME_BYTES = 256 * 1024
+"""A frame of a closed segment of decisions holds so much or more, unpacked, or the last of them."""
+PLAIN_BYTES = 64 * 1024 * 1024
+"""A segment of decisions is closed when it holds so much unpacked, as it is read as a whole."""
+
+
+def _frame_parts(records: list[ArchivedRecord]) -> Iterator[list[ArchivedRecord]]:
+    part, size = list[ArchivedRecord](), 0
+    for record in records:
+        part.append(record)
+        size += len(record.value)
+        if size >= _FRAME_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +396,10 @@ class Archiver:
             pair.decisions.flush(_answerable(pair.decisions.pending, pair.log.durable_offset))
         for pair in self._pairs.values():
             for writer in (pair.log, pair.decisions):
-                if writer.open_bytes >= self.limits.segment_bytes or writer.open_ms >= self.limits.segment_ms:
+                is_full = writer.open_bytes >= self.limits.segment_bytes or (
+                    writer is pair.decisions and writer.open_plain_bytes >= PLAIN_BYTES
+                )
+                if is_full or writer.open_ms >= self.limits.segment_ms:
                     self._close(pair, writer)
 
     def _close(self, pair: _Pair, writer: PartitionWriter) -> None:

@@ -1,10 +1,12 @@
 """The archive: log and decisions as closed, immutable segment files with manifests, plus snapshots of the state rows.
 
     DIR/archive.json                                  what this is: version, partition count
-    DIR/<topic>/<partition>/<first offset>.seg        a closed segment
+    DIR/log/<partition>/<first offset>.seg            a closed segment of the log
+    DIR/decisions/<partition>/<first offset>.jsonl.zst   a closed segment of decisions, one per line
+    DIR/decisions/<partition>/<first offset>.hpas     in which of its frames the decisions of each HPA are
     DIR/<topic>/<partition>/<first offset>.json       its manifest; names the hash of the manifest before it
     DIR/<topic>/<partition>/HEAD.json                 how many segments there are and the hash of the newest manifest
-    DIR/<topic>/<partition>/open.seg                  the segment being written
+    DIR/<topic>/<partition>/open.seg, open.jsonl.zst  the segment being written
     DIR/snapshots/<partition>/<applied offset>.rows   the state rows at the end of a log segment
     DIR/checkpoints/<number>.json                     signed heads of all partitions, once there is a key
 
@@ -13,10 +15,14 @@ file or a closed segment. A file that was renamed but is not named by HEAD yet i
 Small files are written whole or not at all. One process at a time writes an archive; readers can tell whether one does.
 
 A segment is a row of zstd frames; each frame holds whole records, so that a file that is being written can be read,
-and a torn end be cut off, at a frame border. Hashes are over the uncompressed records, so recompressing a file changes
-nothing that is checked.
+and a torn end be cut off, at a frame border. Hashes are over the records, not over their bytes on disk.
+
+Decisions are lines of JSON, which `zstdcat`, `jq` and DuckDB read. Before each of their frames is one of eight bytes,
+which every reader of zstd passes over: how long the frame is, packed and unpacked. When a segment of them is closed,
+its records are put together by HPA, so that those of one are read without the others; within an HPA they stay in order.
 """
 
+import base64
 import fcntl
 import hashlib
 import os
@@ -34,7 +40,7 @@ from msgspec import Struct
 from schemas.codec import WireError, decode, encode
 from schemas.limits import Int64
 from schemas.packing import pack, unpack
-from schemas.topics import MAX_PARTITIONS, Sieve
+from schemas.topics import MAX_PARTITIONS
 
 # --- layout -----------------------------------------------------------------------------------------------------------
 
@@ -164,6 +170,8 @@ def snapshots(root: Path, partition: int) -> list[tuple[int, Path]]:
 VERSION = 1
 LOG = "log"
 DECISIONS = "decisions"
+SEGMENT = {LOG: ".seg", DECISIONS: ".jsonl.zst"}
+"""How the names of a topic's segments end."""
 
 
 class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -206,6 +214,8 @@ def open_archive(root: Path) -> ArchiveInfo:
 # --- segments ---------------------------------------------------------------------------------------------------------
 
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
+_SKIPPED = struct.pack("<II", 0x184D2A51, _FRAME_HEADER.size)
+"""Begin of a frame of eight bytes that readers of zstd pass over. Source: RFC 8878, 3.1.2."""
 _PLACE = struct.Struct(">qq")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
@@ -270,7 +280,6 @@ PlainRecord = tuple[int, int, bytes]
 
 _decode = msgspec.msgpack.Decoder(list[ArchivedRecord]).decode
 _decode_one = msgspec.msgpack.Decoder(ArchivedRecord).decode
-_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _NO_HEADERS = msgspec.Raw(_encode(()))
@@ -314,14 +323,68 @@ def link(head: bytes, digest: bytes) -> bytes:
     return _sha256(head + digest).digest()
 
 
-def frame(records: Iterable[ArchivedRecord]) -> bytes:
-    plain = _encode(list(records))
+def frame(records: Iterable[ArchivedRecord], topic: str = LOG) -> bytes:
+    """A frame of a segment of a topic."""
+    plain = _encode(list(records)) if topic == LOG else b"".join(map(line_of, records))
     packed = pack(plain)
-    return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
+    return (b"" if topic == LOG else _SKIPPED) + _FRAME_HEADER.pack(len(packed), len(plain)) + packed
+
+
+class _Place(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What a line has before the fields of its decision: the place of the record, its key and its headers.
+
+    `record`: in place of the rest, the whole record as the log has it (base64 of MessagePack), where its value is no
+    object in one line of JSON, or key or headers are no text.
+    """
+
+    record_offset: Int64
+    record_time_ms: Int64
+    record_key: str = ""
+    record_headers: dict[str, str] = {}
+    record: str = ""
+
+
+_places = msgspec.json.Decoder(_Place).decode
+_UNFIT = (ValueError, RecursionError)  # msgspec.DecodeError, UnicodeDecodeError and ArchiveError are ValueErrors
+
+
+def line_of(record: ArchivedRecord) -> bytes:
+    """The line of a record; `_record_of` gives back the same record."""
+    try:
+        headers = {name: value.decode() for name, value in record.headers}
+        place = _Place(
+            record_offset=record.offset,
+            record_time_ms=record.timestamp_ms,
+            record_key=record.key.decode(),
+            record_headers=headers,
+        )
+        record.value.decode()
+        line = encode(place)[:-1] + b"," + record.value[1:]
+        if record.value.startswith(b'{"') and b"\n" not in line and _record_of(line) == record:
+            return line + b"\n"
+    except _UNFIT:
+        pass  # kept as it is, below
+    text = base64.b64encode(_encode(record)).decode()
+    return encode(_Place(record_offset=record.offset, record_time_ms=record.timestamp_ms, record=text)) + b"\n"
+
+
+def _record_of(line: bytes) -> ArchivedRecord:
+    """The record of a line without its end. Raises ValueError: it is none."""
+    place = _places(line)
+    head = encode(place)
+    if place.record:
+        if line != head:
+            raise ValueError("a line is not in canonical form")
+        return _decode_one(base64.b64decode(place.record, validate=True))
+    if not line.startswith(head[:-1] + b","):
+        raise ValueError("a line does not begin with the place of its record")
+    headers = [(name, value.encode()) for name, value in place.record_headers.items()]
+    value = b"{" + line[len(head) :]
+    return archived_record(place.record_offset, place.record_time_ms, place.record_key.encode(), headers, value)
 
 
 def read_frames(
-    path: Path, *, torn_end_ok: bool, begin: int = 0, sieve: Sieve | None = None
+    path: Path, *, torn_end_ok: bool, begin: int = 0, holding: bytes = b""
 ) -> Iterator[tuple[int, list[ArchivedRecord]]]:
     """The frames of a segment file: (file position after the frame, its records).
 
@@ -329,48 +392,58 @@ def read_frames(
         path: the segment file.
         torn_end_ok: a last frame that is incomplete ends the reading quietly (a file still being written).
         begin: position of the first frame to read.
-        sieve: only the records that pass it are decoded, and the last one of each frame; None: all are.
+        holding: of decisions only those that hold these bytes.
 
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
     for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok, position=begin):
-        yield end, _unpack(path, position, packed, length, sieve)
+        yield end, _unpack(path, position, packed, length, holding)
+
+
+def has_lines(path: Path) -> bool:
+    """Whether a segment file is one of decisions."""
+    return path.name.endswith(SEGMENT[DECISIONS])
+
+
+def _before_lengths(path: Path) -> bytes:
+    return _SKIPPED if has_lines(path) else b""
 
 
 def frame_positions(path: Path) -> list[int]:
     """Where the whole frames of a segment file begin; only their headers are read."""
     found: list[int] = []
-    size = path.stat().st_size
+    size, before = path.stat().st_size, _before_lengths(path)
     with reading(path), path.open("rb") as file:
-        while len(header := file.read(_FRAME_HEADER.size)) == _FRAME_HEADER.size:
-            begin = file.tell() - _FRAME_HEADER.size
-            if (end := file.tell() + _FRAME_HEADER.unpack(header)[0]) > size:
+        length = len(before) + _FRAME_HEADER.size
+        while len(header := file.read(length)) == length:
+            begin = file.tell() - length
+            if (end := file.tell() + _FRAME_HEADER.unpack(header[len(before) :])[0]) > size:
                 break
             found.append(begin)
             file.seek(end)
     return found
 
 
-def read_frame(path: Path, position: int) -> list[ArchivedRecord]:
+def read_frame(path: Path, position: int, holding: bytes = b"") -> list[ArchivedRecord]:
     """The records of the frame at a position. Raises ArchiveError: it cannot be read."""
     with reading(path), path.open("rb") as file:
         file.seek(position)
-        found = _next_frame(file)
+        found = _next_frame(path, file)
     lengths, packed = found or ((1, 0), b"")
-    return _unpack(path, position, packed, lengths[1])
+    return _unpack(path, position, packed, lengths[1], holding)
 
 
 def _whole_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterator[tuple[int, int, bytes, int]]:
     with reading(path), path.open("rb") as file:
         file.seek(position)
-        while (found := _next_frame(file)) is not None:
+        while (found := _next_frame(path, file)) is not None:
             lengths, packed = found
             if len(packed) < lengths[0]:
                 if torn_end_ok:
                     return
                 raise ArchiveError(f"{path}: the frame at byte {position} is cut off")
-            end = position + _FRAME_HEADER.size + len(packed)
+            end = file.tell()
             yield position, end, packed, lengths[1]
             position = end
 
@@ -381,37 +454,32 @@ def torn_bytes(path: Path) -> int:
     return path.stat().st_size - end
 
 
-def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
+def _next_frame(path: Path, file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
     """The lengths and the packed bytes of the next frame, fewer bytes at a torn end; None at the end."""
-    header = file.read(_FRAME_HEADER.size)
+    position, before = file.tell(), _before_lengths(path)
+    header = file.read(len(before) + _FRAME_HEADER.size)
     if not header:
         return None
-    if len(header) < _FRAME_HEADER.size:
+    if len(header) < len(before) + _FRAME_HEADER.size:
         return (1, 0), b""
-    packed, plain = _FRAME_HEADER.unpack(header)
+    if not header.startswith(before):
+        raise ArchiveError(f"{path}: no frame begins at byte {position}")
+    packed, plain = _FRAME_HEADER.unpack(header[len(before) :])
     return (packed, plain), file.read(packed)
 
 
-def _unpack(path: Path, position: int, packed: bytes, length: int, sieve: Sieve | None = None) -> list[ArchivedRecord]:
+def _unpack(path: Path, position: int, packed: bytes, length: int, holding: bytes = b"") -> list[ArchivedRecord]:
     if length > MAX_FRAME_BYTES:
         raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
     try:
         plain = unpack(packed, length)
-        return _decode(plain) if sieve is None else _sifted(plain, sieve)
-    except (ValueError, RecursionError) as error:  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
+        return _records_of(plain, holding) if has_lines(path) else _decode(plain)
+    except _UNFIT as error:
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error
 
 
-def _sifted(plain: bytes, sieve: Sieve) -> list[ArchivedRecord]:
-    pieces, found = _pieces(plain), list[ArchivedRecord]()
-    if not pieces:
-        return []
-    last = _decode_one(pieces[-1])
-    if sieve.may_pass(plain, last.offset + 1):
-        for piece in pieces[:-1]:
-            if sieve.may_pass(bytes(piece), last.offset):
-                record = _decode_one(piece)
-                if sieve.passes(record.value, record.offset):
-                    found.append(record)
-        sieve.passes(last.value, last.offset)
-    return [*found, last]
+def _records_of(plain: bytes, holding: bytes) -> list[ArchivedRecord]:
+    *lines, rest = plain.split(b"\n")
+    if rest:
+        raise ValueError("its last line has no end")
+    return [_record_of(line) for line in lines if holding in line]

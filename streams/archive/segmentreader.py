@@ -1,19 +1,23 @@
 """Reading one topic partition of an archive, and checking its segments against the manifests that chain them."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode
 from schemas.decisions import links_of
-from schemas.topics import Sieve
+from schemas.keys import HpaId
 from streams.archive.layout import (
     BAD_JSON,
+    DECISIONS,
     GENESIS,
+    SEGMENT,
     ArchivedRecord,
     ArchiveError,
     frame_positions,
@@ -26,15 +30,20 @@ from streams.archive.layout import (
     struct_in,
 )
 
-OPEN_FILE = "open.seg"
 HEAD_FILE = "HEAD.json"
 
 
-class SegmentManifest(Struct, frozen=True, kw_only=True, rename="camel"):
+def open_file(topic: str) -> str:
+    """Return the name of the segment of a topic that is being written."""
+    return f"open{SEGMENT[topic]}"
+
+
+class SegmentManifest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a closed segment holds. `head`: chain head (hex) after its last record; `previous`: SHA-256 of the
     manifest before it, empty for the first.
 
-    `content`: SHA-256 (hex) over the chain of this segment alone, starting at GENESIS.
+    `content`: SHA-256 (hex) over the chain of this segment alone, starting at GENESIS. Of decisions `hpas`: SHA-256 of
+    the file that says in which frames those of each HPA are, and `first_seq`: the number of the first one.
     """
 
     topic: str
@@ -49,15 +58,60 @@ class SegmentManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     head: str
     previous: str
     file: str
+    hpas: str = ""
+    first_seq: int | None = None
 
     def __post_init__(self) -> None:
-        if self.file != segment_file(self.first_offset):
-            raise ValueError(f"`file` must be {segment_file(self.first_offset)}, which begins at its first offset")
+        if self.topic not in SEGMENT:
+            raise ValueError(f"`topic` must be one of {', '.join(SEGMENT)}")
+        if self.file != (named := segment_file(self.topic, self.first_offset)):
+            raise ValueError(f"`file` must be {named}, which begins at its first offset")
+
+    @property
+    def own_file(self) -> str:
+        """The name of its own file."""
+        return f"{self.first_offset:020d}.json"
+
+    @property
+    def hpas_file(self) -> str:
+        """The name of the file that says where the decisions of each HPA are."""
+        return f"{self.first_offset:020d}.hpas"
 
 
-def segment_file(first_offset: int) -> str:
+def segment_file(topic: str, first_offset: int) -> str:
     """Return the name of the file of a closed segment: a manifest can name no other one, here or elsewhere."""
-    return f"{first_offset:020d}.seg"
+    return f"{first_offset:020d}{SEGMENT[topic]}"
+
+
+HpaFrames = Mapping[str, list[int]]
+"""`cluster/namespace/name` of an HPA -> where the frames begin that hold its decisions; empty: what names no HPA."""
+
+
+class _Named(Struct, frozen=True, gc=False):
+    cluster: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+_named_in = msgspec.json.Decoder(_Named).decode
+
+
+def hpa_of(record: ArchivedRecord) -> str:
+    """`cluster/namespace/name` of the HPA that a decision is of; empty: it names none."""
+    try:
+        found = _named_in(record.value)
+    except BAD_JSON:
+        return ""
+    return f"{found.cluster}/{found.namespace}/{found.name}" if found.name else ""
+
+
+def hpa_frames(frames: Iterable[tuple[int, Iterable[ArchivedRecord]]]) -> HpaFrames:
+    """What the file of a segment's HPAs says; the frames are given with where they begin."""
+    found: dict[str, list[int]] = {}
+    for position, records in frames:
+        for hpa in dict.fromkeys(map(hpa_of, records)):
+            found.setdefault(hpa, []).append(position)
+    return dict(sorted(found.items()))
 
 
 class Head(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -93,8 +147,11 @@ class Tally:
             self.last = record
             self.records += 1
 
-    def manifest(self, topic: str, partition: int, previous: SegmentManifest | None) -> SegmentManifest:
-        """The manifest of a segment of these records. Raises ArchiveError: the folder has no manifests."""
+    def manifest(self, topic: str, partition: int, previous: SegmentManifest | None, hpas: str = "") -> SegmentManifest:
+        """The manifest of a segment of these records. Raises ArchiveError: the segment has none.
+
+        `hpas`: as of `SegmentManifest`.
+        """
         if self.first is None or self.last is None:
             raise ArchiveError(f"{topic}-{partition}: a segment without records")
         return SegmentManifest(
@@ -109,7 +166,9 @@ class Tally:
             content=self.content.hex(),
             head=self.head.hex(),
             previous=sha256_hex(encode(previous)) if previous else "",
-            file=segment_file(self.first.offset),
+            file=segment_file(topic, self.first.offset),
+            hpas=hpas,
+            first_seq=_seq_of(self.first) if topic == DECISIONS else None,
         )
 
 
@@ -132,16 +191,18 @@ class PartitionReader:
     """Reads one topic partition of an archive, also while it is being written.
 
     `checked`: a closed segment that was read to its end must be the one that its manifest names. A file that was found
-    to be so is not checked again by this process while its size and time stay the same. `sieve`: of the records of
-    closed segments only those that pass it are decoded, and the last one of each frame.
+    to be so is not checked again by this process while its size and time stay the same. `hpa`: of decisions only those
+    of this HPA are given, and perhaps some others; then closed segments are not checked.
     """
 
     def __init__(
-        self, root: Path, topic: str, partition: int, *, checked: bool = False, sieve: Sieve | None = None
+        self, root: Path, topic: str, partition: int, *, checked: bool = False, hpa: HpaId | None = None
     ) -> None:
         self.folder = root / topic / str(partition)
         self.topic, self.partition = topic, partition
-        self._checked, self._sieve = checked, sieve
+        self._checked, self._hpa = checked and hpa is None, hpa
+        self._holding = b"" if hpa is None else names_of(hpa)
+        self._open_path = self.folder / open_file(topic)
 
     def manifests(self) -> list[SegmentManifest]:
         """The manifests of the closed segments, oldest first.
@@ -222,13 +283,16 @@ class PartitionReader:
         return chain.from_iterable(self._open_frames(listed))
 
     def _open_frames(self, listed: list[SegmentManifest]) -> Iterator[list[ArchivedRecord]]:
+        closed = listed[-1].last_offset if listed else -1
         try:
-            yield from _frames(self.folder / OPEN_FILE, torn_end_ok=True)
+            for found in _frames(self._open_path, torn_end_ok=True, holding=self._holding):
+                # A segment of decisions is removed from here only once it is listed.
+                yield _since(found, closed + 1)
         except FileNotFoundError:
             named = {manifest.file for manifest in listed}
-            for path in sorted(self.folder.glob("[0-9]*.seg")):
+            for path in sorted(self.folder.glob(f"[0-9]*{SEGMENT[self.topic]}")):
                 if path.name not in named:
-                    yield from _frames(path, torn_end_ok=False)
+                    yield from _in_order(_frames(path, torn_end_ok=False, holding=self._holding), self.topic)
 
     def frames(self, manifest: SegmentManifest, from_offset: int = 0) -> Iterator[list[ArchivedRecord]]:
         """The records of a closed segment from an offset on, frame by frame. Raises ArchiveError: it is missing or
@@ -236,12 +300,17 @@ class PartitionReader:
         """
         path = self._path(manifest)
         is_checked = self._checked and not self.is_known(manifest)
+        if self.topic == DECISIONS and self._hpa is not None:
+            found = self._of_hpa(path, manifest, self._hpa)
+            if stretch := _since(found, from_offset):
+                yield stretch
+            return
         begin = 0
-        if from_offset > manifest.first_offset and not is_checked:
+        if self.topic != DECISIONS and from_offset > manifest.first_offset and not is_checked:
             positions = _positions(path)
             at = bisect_right(positions, from_offset, key=lambda place: _begin(path, place)[0])
             begin = positions[max(0, at - 1)]
-        frames = _frames(path, torn_end_ok=False, begin=begin, sieve=self._sieve)
+        frames = _in_order(_frames(path, torn_end_ok=False, begin=begin), self.topic)
         for frame in _as_named(frames, manifest, path) if is_checked else frames:
             if stretch := _since(frame, from_offset):
                 yield stretch
@@ -253,11 +322,13 @@ class PartitionReader:
         return _file_of(self._path(manifest), manifest) in _named
 
     def offset_before(self, manifest: SegmentManifest, time_ms: int) -> int:
-        """An offset of a closed segment at or before its first record of a time: that of a frame.
+        """An offset of a closed segment at or before its first record of a time: that of a frame, or its first one.
 
         Raises ArchiveError: the segment is missing or damaged.
         """
         path = self._path(manifest)
+        if self.topic == DECISIONS:  # their frames are by HPA
+            return manifest.first_offset
         positions = _positions(path)
         at = bisect_left(positions, time_ms, key=lambda place: _begin(path, place)[1])
         return _begin(path, positions[at - 1])[0] if at > 1 else manifest.first_offset
@@ -294,14 +365,26 @@ class PartitionReader:
         return path
 
     def first_seq(self, manifest: SegmentManifest) -> int:
-        """The number of the first decision of a closed segment of decisions; only its first frame is read."""
-        record = next(self.segment(manifest), None)
-        if record is None:
-            raise ArchiveError(f"{self.folder / manifest.file} has no records")
-        try:
-            return links_of(record.value).seq
-        except BAD_JSON as error:
-            raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is not a decision") from error
+        """The number of the first decision of a closed segment of decisions."""
+        if manifest.first_seq is None:
+            raise ArchiveError(f"{self.folder / manifest.file}: offset {manifest.first_offset} is not a decision")
+        return manifest.first_seq
+
+    def hpas(self, manifest: SegmentManifest) -> HpaFrames:
+        """In which frames of a closed segment of decisions those of each HPA are.
+
+        Raises ArchiveError: the file that says so is missing, or another one than the manifest names.
+        """
+        path = self.folder / manifest.hpas_file
+        data = read_small(path)
+        if sha256_hex(data) != manifest.hpas:
+            raise ArchiveError(f"{path}: is not the one that {manifest.own_file} names")
+        return struct_in(path, data, dict[str, list[int]])
+
+    def _of_hpa(self, path: Path, manifest: SegmentManifest, hpa: HpaId) -> list[ArchivedRecord]:
+        positions = self.hpas(manifest).get(str(hpa), [])
+        found = [read_frame(path, position, self._holding) for position in positions]
+        return sorted(chain.from_iterable(found), key=_offset)
 
     def verify_segment(self, manifest: SegmentManifest, head: bytes) -> bytes:
         """Check one closed segment against its manifest: the chain head after it.
@@ -316,19 +399,54 @@ class PartitionReader:
         path = self.folder / manifest.file
         tally = Tally(head)
         tally.add(_without_gap(self.segment(manifest), manifest.first_offset, path))
+        self._check_hpas(manifest, path)
         if not tally.records:
             raise ArchiveError(f"{path} is empty")
         if tally.head.hex() != manifest.head or tally.content.hex() != manifest.content:
             raise ArchiveError(
                 f"{path}: the records (offsets {manifest.first_offset} to {manifest.last_offset}) are not those that "
-                f"{path.with_suffix('.json').name} names: their chain ends in {tally.head.hex()[:16]}…, "
+                f"{manifest.own_file} names: their chain ends in {tally.head.hex()[:16]}…, "
                 f"not {manifest.head[:16]}…"
             )
         counted = tally.manifest(self.topic, self.partition, None)
-        for name in ("last_offset", "first_timestamp_ms", "last_timestamp_ms", "records", "file"):
+        for name in ("last_offset", "first_timestamp_ms", "last_timestamp_ms", "records", "file", "first_seq"):
             if getattr(counted, name) != getattr(manifest, name):
-                raise ArchiveError(f"{path.with_suffix('.json')}: {name} is not that of the records")
+                raise ArchiveError(f"{self.folder / manifest.own_file}: {name} is not that of the records")
         return tally.head
+
+    def _check_hpas(self, manifest: SegmentManifest, path: Path) -> None:
+        if self.topic != DECISIONS:
+            return
+        named = self.hpas(manifest)
+        frames = zip(frame_positions(path), _frames(path, torn_end_ok=False), strict=True)
+        if named != hpa_frames(frames):
+            raise ArchiveError(f"{self.folder / manifest.hpas_file}: does not say where the decisions of each HPA are")
+
+
+def names_of(hpa: HpaId) -> bytes:
+    """What every decision of an HPA holds."""
+    return f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
+
+
+def _seq_of(record: ArchivedRecord) -> int | None:
+    try:
+        return links_of(record.value).seq
+    except BAD_JSON:
+        return None
+
+
+_offset = attrgetter("offset")
+_STRETCH = 1_000
+
+
+def _in_order(frames: Iterable[list[ArchivedRecord]], topic: str) -> Iterator[list[ArchivedRecord]]:
+    """The same records in the order of their offsets: those of decisions are by HPA."""
+    if topic != DECISIONS:
+        yield from frames
+        return
+    records = sorted(chain.from_iterable(frames), key=_offset)
+    for at in range(0, len(records), _STRETCH):
+        yield records[at : at + _STRETCH]
 
 
 def _file_of(path: Path, manifest: SegmentManifest) -> tuple[Path, int, int, str]:
@@ -355,10 +473,8 @@ def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Pat
         yield record
 
 
-def _frames(
-    path: Path, *, torn_end_ok: bool, begin: int = 0, sieve: Sieve | None = None
-) -> Iterator[list[ArchivedRecord]]:
-    return (records for _, records in read_frames(path, torn_end_ok=torn_end_ok, begin=begin, sieve=sieve))
+def _frames(path: Path, *, torn_end_ok: bool, begin: int = 0, holding: bytes = b"") -> Iterator[list[ArchivedRecord]]:
+    return (records for _, records in read_frames(path, torn_end_ok=torn_end_ok, begin=begin, holding=holding))
 
 
 def _since(frame: list[ArchivedRecord], offset: int) -> list[ArchivedRecord]:

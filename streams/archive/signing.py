@@ -36,7 +36,7 @@ from streams.archive.layout import (
     torn_bytes,
     write_atomically,
 )
-from streams.archive.segmentreader import HEAD_FILE, OPEN_FILE, PartitionReader, SegmentManifest
+from streams.archive.segmentreader import HEAD_FILE, PartitionReader, SegmentManifest, open_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -114,15 +114,15 @@ def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since
 
 def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> None:
     """An archive that is not being written holds no file that its HEAD does not name."""
-    wanted = {HEAD_FILE, OPEN_FILE}
+    wanted = {HEAD_FILE, open_file(reader.topic)}
     for manifest in manifests:
-        wanted |= {manifest.file, manifest.file.replace(".seg", ".json")}
+        wanted |= {manifest.file, manifest.own_file, *([manifest.hpas_file] if manifest.hpas else [])}
     if odd := sorted(_names(reader.folder) - wanted):
         raise ArchiveError(
             f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
             "(then `fleethpa archive --to` continues from it)"
         )
-    path = reader.folder / OPEN_FILE
+    path = reader.folder / open_file(reader.topic)
     if path.exists() and (torn := torn_bytes(path)):
         raise ArchiveError(
             f"{path}: its last {torn} bytes are not a whole frame: it was damaged, or the writer was killed just then "
@@ -142,7 +142,7 @@ def _check_open(
     """Check what is not closed yet: offsets without gaps, and the heads that are signed; gives the last offset."""
     for record in records:
         if last >= 0 and record.offset != last + 1:
-            raise ArchiveError(f"{reader.folder / OPEN_FILE}: offset {record.offset} follows {last}")
+            raise ArchiveError(f"{reader.folder / open_file(reader.topic)}: offset {record.offset} follows {last}")
         last = record.offset
         head = next_head(head, record, wanted, f"{reader.topic}-{reader.partition}")
     return last

@@ -93,12 +93,16 @@ class ArchivePast(Past):
     def unchecked(
         self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        return _stretches(PartitionReader(self.root, topic, partition, sieve=sieve), first)
+        hpa = None if sieve is None else sieve.hpa
+        return _stretches(PartitionReader(self.root, topic, partition, hpa=hpa), first)
 
     async def nearby(
         self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        reader, key = PartitionReader(self.root, topic, partition, sieve=sieve), (topic, partition)
+        reader, key = (
+            PartitionReader(self.root, topic, partition, hpa=None if sieve is None else sieve.hpa),
+            (topic, partition),
+        )
         if key not in self._manifests:
             self._manifests[key] = reader.manifests()
         first = within.start
@@ -221,7 +225,8 @@ def _rows_of(partition: int, offset: int, path: Path) -> Mapping[bytes, bytes]:
 
 _FLUSHED_EVERY: Final = 1_000
 _MEMBER: Final = re.compile(
-    r"archive\.json|(log|decisions)/\d+/(HEAD\.json|\d{20}\.(seg|json))|snapshots/\d+/\d{20}\.rows"
+    r"archive\.json|log/\d+/(HEAD\.json|\d{20}\.(seg|json))|decisions/\d+/(HEAD\.json|\d{20}\.(jsonl\.zst|json|hpas))|"
+    r"snapshots/\d+/\d{20}\.rows"
 )
 _WHOLE: Final = SegmentLimits(segment_bytes=BUNDLE.most, segment_ms=1 << 62)
 """A bundle has one segment of each topic."""

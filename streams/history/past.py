@@ -165,7 +165,7 @@ class Past(ABC):
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         """Give the records of `stretches`, those of an archive without checking them (`check`).
 
-        `sieve`: which of them are needed; others may be left out, never the first or the last.
+        `sieve`: which of them are needed; others may be left out.
         """
         return self.stretches(topic, partition, first)
 

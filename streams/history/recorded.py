@@ -11,6 +11,7 @@ from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import ArchivedRecord
+from streams.archive.segmentreader import names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class HpaSieve:
     """
 
     def __init__(self, hpa: HpaId) -> None:
-        self._names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
+        self.hpa, self._names = hpa, names_of(hpa)
         self._is_begun = False
 
     def may_pass(self, data: bytes | bytearray, end: int) -> bool:

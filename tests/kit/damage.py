@@ -14,6 +14,7 @@ from msgspec import structs
 from streams.archive.layout import (
     DECISIONS,
     LOG,
+    SEGMENT,
     ArchivedRecord,
     ArchiveError,
     archived_record,
@@ -114,7 +115,7 @@ def damage_file(root: Path, files: Mapping[Path, bytes], rng: random.Random) -> 
 def meaning(root: Path, path: Path) -> object:
     """What a file says: a change of a bit that compression does not use is no change."""
     try:
-        if path.suffix == ".seg":
+        if path.name.endswith(tuple(SEGMENT.values())):
             return [record for _, records in read_frames(path, torn_end_ok=False) for record in records]
         if path.suffix == ".rows":
             return read_snapshot(path)

@@ -223,6 +223,6 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
     assert process.returncode == 0, reported.decode()
     assert "archived" in reported.decode()
     assert archived(root) == made
-    assert not list(root.rglob("open.seg"))
+    assert not list(root.rglob("open.*"))
     verified = await asyncio.to_thread(run, "audit", "verify", "--from", str(root), "--jobs", "1")
     assert (verified.exit_code, verified.stdout.splitlines()[-1]) == (0, "OK"), verified.output

@@ -347,7 +347,7 @@ VERBS = [
     ("shadow-report", "-A", *WINDOW),
     ("export", "decisions", "-o", "csv"),
 ]
-NAMED = r"((decision( at)?|log partition|log) \d|\.seg: the (frame at byte \d|records are not))"
+NAMED = r"((decision( at)?|log partition|log) \d|\.(seg|zst): (no frame begins|the (frame at byte \d|records are not)))"
 """How a record that cannot be read is named."""
 TYPICAL = (0, 1, 4, 9, 16)
 """Of the verbs: those that the fast tier tries, too."""
@@ -384,7 +384,7 @@ def corrupt(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive, a bit of every segment flipped."""
     root = tmp_path_factory.mktemp("corrupt") / "a"
     shutil.copytree(archive, root)
-    for segment in root.glob("*/*/*.seg"):
+    for segment in (*root.glob("log/*/*.seg"), *root.glob("decisions/*/*.zst")):
         data = bytearray(segment.read_bytes())
         data[len(data) // 2] ^= 0x10
         segment.write_bytes(bytes(data))

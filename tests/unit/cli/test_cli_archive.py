@@ -385,7 +385,7 @@ def test_a_second_key_is_never_made_over_the_first(run: Cli) -> None:
 def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_path: Path) -> None:
     broken, out = tmp_path / "archive", tmp_path / "out.jsonl"
     shutil.copytree(root, broken)
-    last = max((broken / "decisions" / "1").glob("*.seg"))
+    last = max((broken / "decisions" / "1").glob("*.zst"))
     last.write_bytes(last.read_bytes()[:-3])
     out.write_text("of last week")
     assert run("export", "decisions", "--out", str(out), "--from", str(broken)).exit_code == 2

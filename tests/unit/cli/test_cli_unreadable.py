@@ -30,7 +30,7 @@ VERBS = [
     ("history", APP),
     ("export", "decisions", "-o", "jsonl"),
 ]
-PLACES = ["archive.json", "decisions/0/HEAD.json", "decisions/0/*.seg", "log/0/*.seg", "log/0/0*.json", "snapshots/0/*"]
+PLACES = ["archive.json", "decisions/0/HEAD.json", "decisions/0/*.zst", "log/0/*.seg", "log/0/0*.json", "snapshots/0/*"]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_an_archive_has_a_possible_number_of_partitions(run: Cli, root: Path, pa
 
 
 def test_a_segment_that_was_emptied_is_named(run: Cli, root: Path) -> None:
-    for segment in (root / "decisions/0").glob("0*.seg"):
+    for segment in (root / "decisions/0").glob("0*.zst"):
         segment.write_bytes(b"")
     result = run("replay", "--jobs", "1", "--from", str(root))
     assert result.exit_code == 1

@@ -23,7 +23,7 @@ from fleethpa.page.hpapast import (
 )
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError, frame, read_frames
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
@@ -208,15 +208,6 @@ def test_the_first_record_passes_and_then_those_of_the_hpa(other: HpaId) -> None
     assert not sieve.may_pass(others, 15)
 
 
-def test_the_last_record_of_a_frame_passes(tmp_path: Path) -> None:
-    own, others = record_of(1, HPA), record_of(2, HpaId("c0", "ns1", "app2"))
-    made = [archived_record(at, 0, b"", (), value) for at, value in enumerate([others, others, own, others, others])]
-    file = tmp_path / "one.seg"
-    file.write_bytes(frame(made[:2]) + frame(made[2:]))
-    found = [records for _, records in read_frames(file, torn_end_ok=False, sieve=HpaSieve(HPA))]
-    assert found == [made[:2], [made[2], made[4]]]
-
-
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
     archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
     kept, past = KeptPasts(), ArchivePast(archive, checked=True)
@@ -230,13 +221,15 @@ async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topic
 
 def change_newest_segment(archive: Path) -> None:
     """Give the decisions of the newest closed segment another key."""
-    change_segment(max((archive / DECISIONS / "0").glob("[0-9]*.seg")))
+    change_segment(max((archive / DECISIONS / "0").glob("[0-9]*.zst")))
 
 
 def change_segment(segment: Path) -> None:
     """Give the decisions of a closed segment another key."""
     frames = [found for _, found in read_frames(segment, torn_end_ok=False)]
-    segment.write_bytes(b"".join(frame([structs.replace(each, key=b"x") for each in found]) for found in frames))
+    segment.write_bytes(
+        b"".join(frame([structs.replace(each, key=b"x") for each in found], DECISIONS) for found in frames)
+    )
 
 
 async def test_a_view_of_an_archive_has_more_until_it_is_checked(topics: Topics, tmp_path: Path) -> None:
@@ -265,8 +258,8 @@ async def test_a_moment_of_an_archive_is_not_verified_until_the_files_of_its_spa
     change_newest_segment(archive)  # it is later than the span
     assert await read(WHOLE) == (True, False)
     assert await read(quick) == (True, False)
-    change_segment(min((archive / DECISIONS / "0").glob("[0-9]*.seg")))
-    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+    change_segment(min((archive / DECISIONS / "0").glob("[0-9]*.zst")))
+    with pytest.raises(ArchiveError, match=r"no frame begins at byte|not those that its manifest names"):
         await read(WHOLE)
 
 
