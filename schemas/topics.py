@@ -2,20 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 Headers = Sequence[tuple[str, bytes]]
 """The headers of a Kafka record, in order."""
-
-
-class Sieve(Protocol):
-    """Says which records of a partition are decoded. One that holds nothing of what is looked for may be, too."""
-
-    def may_pass(self, data: bytes | bytearray, end: int) -> bool:
-        """Whether some record may pass among those whose unpacked bytes these are; `end`: the offset after them."""
-
-    def passes(self, value: bytes, offset: int) -> bool:
-        """Whether a record passes. They are asked for in order."""
 
 
 PREFIX = "fleethpa."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -24,8 +24,7 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, HpaSieve, Recorded, recorded_at
-from streams.history.sampled import Sampler
+from streams.history.recorded import DecisionWindow, Recorded
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,29 +45,22 @@ DECISIONS_KEPT: Final = 20_000
 class Depth:
     """How much is read for one view of an HPA.
 
-    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
-    read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
-    equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
-    records of the log that are read for its changes; None: all. `most_again`: those that are folded to explain a
-    decision, and decisions that have to be repeated for it.
+    `most_folded`: records of the log that are read for its changes; None: all. `most_again`: those that are folded to
+    explain a decision, and decisions that have to be repeated for it.
     """
 
-    most_read: int
-    least_ms: int
-    samples: int
-    further: int
     most_folded: int | None = None
     most_again: int = 25_000
 
 
-WHOLE: Final = Depth(most_read=125_000, least_ms=900_000, samples=120, further=120)
-QUICK: Final = Depth(most_read=125_000, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=500)
+WHOLE: Final = Depth()
+QUICK: Final = Depth(most_folded=3_000, most_again=500)
 """What is read before the view is shown first. The rest follows, where there is more."""
+HOUR_MS: Final = 3_600_000
+MOST_READ: Final = 125_000
+"""Decisions of an HPA's partition, of all its HPAs, that are read of more than an hour: what 500 HPAs make in one."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
-CHARTS_KEPT: Final = 32
-WIDEST_PX: Final = 2_000
-"""Pixels that a chart is taken to be wide at most."""
 
 
 @dataclass(frozen=True)
@@ -130,19 +122,6 @@ class KeptEvaluations:
         """Whether a decision was evaluated again."""
         again = self._kept.get(found.decision.id)
         return again is not None and again.recorded.value == found.value
-
-
-class KeptCharts(LastUsed[Hashable, tuple[int, str]]):
-    """The charts that were drawn last: when, and the JSON that was sent.
-
-    A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
-    would not be seen. A narrower span is read anew, and is exact.
-    """
-
-    def fitting(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
-        """What was sent for this chart, unless the end of the span has moved on by a pixel."""
-        made_ms, text = self.get(asked, (0, ""))
-        return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
 
 
 @dataclass
@@ -223,7 +202,7 @@ async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None =
     number = await number_of(past, hpa)
     found = await past.windows(number, since_ms, until_ms, hpa.__eq__)
     for window in found:
-        window.sieve = HpaSieve(hpa)
+        window.hpa = hpa
     return found
 
 
@@ -247,7 +226,7 @@ async def read_hpa(
     Raises CommandError: there is no such HPA; the source cannot be read.
     """
     is_now = at_ms is None
-    decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None, depth)
+    decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None)
     revisions: list[Revision] = []
     changed_ms = now_ms
     is_far = await _is_far(past, hpa, now_ms, span_ms, depth.most_folded)
@@ -262,7 +241,7 @@ async def read_hpa(
         "revisions": revisions,
         "is_whole": changed_ms <= max(0, now_ms - span_ms),
         "since_ms": since_ms,
-        "has_more": depth != WHOLE and (since_ms > 0 or changed_ms == now_ms),
+        "has_more": depth != WHOLE and changed_ms == now_ms,
     }
     if depth == WHOLE:
         await (kept.check(past, hpa) if is_now else past.check(*await _place(past, hpa, now_ms, span_ms)))
@@ -300,7 +279,7 @@ async def _place(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> tuple[str,
 
 
 async def read_timeline(
-    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None, depth: Depth = WHOLE
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
 ) -> tuple[list[Recorded], int]:
     """The newest decisions of an HPA in the span that ends at a moment, oldest first: at least what the timeline shows.
 
@@ -312,7 +291,7 @@ async def read_timeline(
     Raises:
         CommandError: there are none, and there is no such HPA.
     """
-    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
+    since_ms, whole_ms = max(0, at_ms - span_ms), await read_from(past, hpa, at_ms, span_ms)
     part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
     found = await _newest(past, hpa, part_ms, at_ms, kept)
     while part_ms > whole_ms and not is_enough(found):
@@ -345,36 +324,35 @@ def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None]
 
 
 async def read_decisions(
-    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None, depth: Depth = WHOLE
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
 ) -> tuple[list[Recorded], int]:
-    """The decisions of an HPA in the span that ends at a moment, oldest first, and from when on there are all.
+    """The decisions of an HPA in the span that ends at a moment, oldest first, and from when on they are read.
 
-    Before that, they are samples; 0: there are all. `kept` and errors: as of `read_timeline`.
+    0: since the span begins. `kept` and errors: as of `read_timeline`.
     """
-    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
-    found = await _newest(past, hpa, whole_ms, at_ms, kept)
-    if whole_ms <= since_ms:
-        return found or await _none_of(past, hpa), 0
-    number = await number_of(past, hpa)
-    first = await past.offset_at(DECISIONS, number, since_ms)
-    end = found[0].offset if found else await past.offset_at(DECISIONS, number, whole_ms)
-    sampled = await Sampler(past, number, hpa, found, range(first, end)).samples(depth.samples, depth.further)
-    earlier = [each for each in sampled if since_ms <= each.time_ms < whole_ms]
-    return [*earlier, *found] or await _none_of(past, hpa), whole_ms
+    begin_ms = await read_from(past, hpa, at_ms, span_ms)
+    found = await _newest(past, hpa, begin_ms, at_ms, kept)
+    return found or await _none_of(past, hpa), 0 if begin_ms <= max(0, at_ms - span_ms) else begin_ms
 
 
-async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, depth: Depth) -> int:
-    """From when on all decisions of the HPA's partition are read: since the span begins, unless those are too many."""
+async def read_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> int:
+    """From when on the decisions of a span are read: since it begins, unless all those of the partition have to be read
+    for them and are too many; then of as many whole hours, doubled each time, as are not.
+    """
     number, since_ms = await number_of(past, hpa), max(0, at_ms - span_ms)
-    end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
-    if end - await past.offset_at(DECISIONS, number, since_ms) <= depth.most_read:
+    if past.finds_hpas:
         return since_ms
-    read_ms = at_ms
-    async with aclosing(past.nearby(DECISIONS, number, range(end - depth.most_read, end))) as stretches:
-        async for stretch in stretches:
-            read_ms = recorded_at(number, stretch[0].offset, stretch[0].value).time_ms
-            break
-    return max(since_ms, min(read_ms, at_ms - depth.least_ms))
+    end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
+
+    async def are_too_many(from_ms: int) -> bool:
+        return end - await past.offset_at(DECISIONS, number, from_ms) > MOST_READ
+
+    if not await are_too_many(since_ms):
+        return since_ms
+    begin_ms = at_ms - HOUR_MS
+    while (earlier_ms := 2 * begin_ms - at_ms) > since_ms and not await are_too_many(earlier_ms):
+        begin_ms = earlier_ms
+    return max(since_ms, begin_ms)
 
 
 async def _is_far(past: Past, hpa: HpaId, at_ms: int, span_ms: int, most: int | None) -> bool:

@@ -26,7 +26,6 @@ from schemas.decisions import Decision, MetricDecision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
 from streams.history.recorded import Recorded
-from streams.history.sampled import bounds_of
 from streams.state.moves import FLEETHPA, moved
 
 SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
@@ -198,13 +197,19 @@ class ChartSeries(Struct, kw_only=True, rename="camel"):
     most: list[Number]
     metrics: list[MetricLine]
     marks: list[Mark]
-    whole: float = 0
-    """From when on every evaluation was read, and not only samples; 0: all were."""
+    since: float = 0
+    """From when on evaluations were read; 0: since the span begins."""
 
 
 def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
     """The decisions that are evaluations."""
     return [each for each in decisions if each.decision.kind == "evaluation"]
+
+
+def bounds_of(recorded: Recorded) -> tuple[int, ...]:
+    """What a chart shows every change of: replicas and the bounds of them."""
+    decision = recorded.decision
+    return (decision.final_desired_replicas, decision.current_replicas, decision.min_replicas, decision.max_replicas)
 
 
 def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
@@ -337,15 +342,15 @@ def _in(unit: str, milli: int) -> float:
     return milli / 1000 / _SIZES.get(unit, 1)
 
 
-def charts(decisions: Sequence[Recorded], whole_ms: int = 0) -> ChartSeries:
+def charts(decisions: Sequence[Recorded], since_ms: int = 0) -> ChartSeries:
     """The lines of an HPA's charts, with marks for other specs, pauses in force, restarts, and for who wrote.
 
-    `whole_ms`: from when on these are all decisions, and not only samples; 0: all are.
+    `since_ms`: from when on decisions were read; 0: since the span begins.
     """
     found = series(
         decisions, [*spec_marks(decisions), *restart_marks(decisions), *scale_marks(decisions), *hand_marks(decisions)]
     )
-    found.whole = whole_ms / 1000
+    found.since = since_ms / 1000
     return found
 
 

@@ -56,19 +56,7 @@ from fleethpa.page.fleetview import (
     rollouts_view,
 )
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import (
-    CHARTS_KEPT,
-    HPAS_KEPT,
-    QUICK,
-    WHOLE,
-    Depth,
-    HpaPast,
-    KeptCharts,
-    KeptPasts,
-    LastUsed,
-    read_decisions,
-    read_hpa,
-)
+from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.stripview import group_view, replay, strip_view
@@ -107,7 +95,7 @@ class PageServer:
         self._templates = environment()
         self._try_views = TryViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
-        self._charts, self._pasts = KeptCharts(CHARTS_KEPT), KeptPasts()
+        self._pasts = KeptPasts()
         self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
         """What was shown last of an HPA, for when the source cannot be read."""
         self._drawn: tuple[FleetState, tuple[float | None, int], dict[str, Any]] | None = None
@@ -238,15 +226,9 @@ class PageServer:
         at_ms, hpa = self._at(request), hpa_of(request)
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", "").strip())
-        depth = self._depth(request, hpa, span_ms)
-        asked, clock_ms = (hpa, span_ms, at_ms, depth), self.reader.now_ms()
-        if (text := self._charts.fitting(asked, clock_ms, span_ms)) is None:
-            async with self.reader.past(at_ms) as past:
-                kept = self._pasts if at_ms is None else None
-                decisions, whole_ms = await read_decisions(past, hpa, now_ms, span_ms, kept, depth)
-            text = msgspec.json.encode(charts(decisions, whole_ms)).decode()
-            self._charts.keep(asked, (clock_ms, text))
-        return web.json_response(text=text)
+        async with self.reader.past(at_ms) as past:
+            found = await read_decisions(past, hpa, now_ms, span_ms, self._pasts if at_ms is None else None)
+        return web.json_response(text=msgspec.json.encode(charts(*found)).decode())
 
     async def capacity(self, request: web.Request) -> web.Response:
         """One CapacityGroup and its members."""

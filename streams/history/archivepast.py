@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from schemas.decisions import links_of
+from schemas.keys import HpaId
 from schemas.limits import BUNDLE, OverLimitError, check
 from schemas.topics import QuietProcess
 from streams.archive.archiver import Archiver, SegmentLimits
@@ -33,7 +34,6 @@ from streams.archive.layout import (
 )
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.history.past import LogGoneError, Past
-from streams.history.recorded import HpaSieve
 from streams.history.replay import RecordedDecisions
 from streams.state.partition import Partition, stored_row
 
@@ -53,7 +53,6 @@ class ArchivePast(Past):
     def __init__(self, root: Path, checked: bool = False, at_ms: int | None = None) -> None:
         super().__init__(str(root), at_ms)
         self.root, self.checked = root, checked
-        self._manifests: dict[tuple[str, int], list[SegmentManifest]] = {}
         """As they were when they were read first: what was closed then does not change."""
 
     def check_folder(self) -> None:
@@ -90,32 +89,12 @@ class ArchivePast(Past):
     def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         return _stretches(self._topic(topic, partition), first)
 
-    def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
-    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        hpa = None if sieve is None else sieve.hpa
-        return _stretches(PartitionReader(self.root, topic, partition, hpa=hpa), first)
+    finds_hpas = True
 
-    async def nearby(
-        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
+    def unchecked(
+        self, topic: str, partition: int, first: int = 0, hpa: HpaId | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        reader, key = (
-            PartitionReader(self.root, topic, partition, hpa=None if sieve is None else sieve.hpa),
-            (topic, partition),
-        )
-        if key not in self._manifests:
-            self._manifests[key] = reader.manifests()
-        first = within.start
-        for manifest in self._manifests[key]:
-            if first <= manifest.last_offset:
-                for stretch in reader.frames(manifest, first):
-                    yield stretch
-                    await asyncio.sleep(0)  # as above
-                    first = stretch[-1].offset + 1
-                    if first >= within.stop:
-                        return
-        for stretch in reader.stretches(first):  # what has come since
-            yield stretch
+        return _stretches(PartitionReader(self.root, topic, partition, hpa=hpa), first)
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None

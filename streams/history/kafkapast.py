@@ -10,23 +10,20 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
 from runtime.groups import SIGN_EVERY_S, last_signs
-from runtime.kafkaclients import FETCHED_BYTES, OffsetBounds
+from runtime.kafkaclients import OffsetBounds
 from runtime.log import wall_clock_ms
-from runtime.sifting import read_sifted
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.decisions import links_of
 from streams.archive.layout import BAD_JSON, DECISIONS, LOG, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
-from streams.history.recorded import HpaSieve
 from streams.state.rowcodec import applied_offset
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
@@ -38,10 +35,6 @@ ROWS = 256
 
 MOST_LOOKUPS = 16
 """Places of the changelog in which rows are looked up, unlike all of it; each takes some twenty fetches."""
-NEARBY: Final = 64
-"""Records that are decoded at a time by a search for one."""
-NEARBY_BYTES: Final = 131_072
-"""What a search for one of an HPA's records fetches at once."""
 
 
 class KafkaPast(Past):
@@ -54,7 +47,6 @@ class KafkaPast(Past):
         super().__init__(settings.bootstrap_servers, at_ms)
         self.settings = settings
         self._shared: AIOKafkaConsumer | None = None
-        self._in_turn = asyncio.Lock()
         self._counts: dict[str, int] = {}
         self._asked: set[TopicPartition] = set()
         self._asking: asyncio.Task[dict[TopicPartition, OffsetBounds]] | None = None
@@ -131,21 +123,12 @@ class KafkaPast(Past):
             raise MissingTopicError(topics.LOG)
         return self._counts[topics.LOG]
 
-    def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        return self.unchecked(topic, partition, first)
-
-    async def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
+    async def stretches(
+        self, topic: str, partition: int, first: int = 0
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
-            begin = max(span.first, first)
-            if sieve is None:
-                batches = kafkaclients.read_batches(consumer, part, begin, span.end)
-            else:
-                batches = read_sifted(
-                    consumer, part, begin, span.end, sieve, in_turn=self._in_turn, fetch_bytes=FETCHED_BYTES
-                )
-            async with aclosing(batches):
+            found = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+            async with aclosing(found) as batches:
                 async for batch in batches:
                     yield list(map(archived, batch))
 
@@ -180,19 +163,6 @@ class KafkaPast(Past):
     async def offsets(self, topic: str, partition: int) -> range:
         async with self._reading(TOPICS[topic], partition) as (_, _, span):
             return range(span.first, span.end)
-
-    async def nearby(
-        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
-    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        part, span = TopicPartition(TOPICS[topic], partition), OffsetBounds(within.start, within.stop)
-        async with self._consumer(part) as consumer:
-            if sieve is None:
-                found = kafkaclients.read_batches(consumer, part, *span, NEARBY)
-            else:
-                found = read_sifted(consumer, part, *span, sieve, in_turn=self._in_turn, fetch_bytes=NEARBY_BYTES)
-            async with aclosing(found) as batches:
-                async for batch in batches:
-                    yield list(map(archived, batch))
 
     def now_ms(self) -> int:
         return wall_clock_ms()

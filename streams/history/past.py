@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
-from streams.history.recorded import (
-    DecisionSequence,
-    DecisionWindow,
-    HpaSieve,
-    NewestEvaluations,
-    Recorded,
-    in_sequence,
-)
+from streams.history.recorded import DecisionSequence, DecisionWindow, NewestEvaluations, Recorded, in_sequence
 from streams.state.partition import Partition
 from streams.state.records import print_time
 from streams.state.rowcodec import merge_rows, partition_key
@@ -146,26 +139,15 @@ class Past(ABC):
     async def offsets(self, topic: str, partition: int) -> range:
         """Return the offsets of the records that are kept now."""
 
-    async def nearby(
-        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
-    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records of a range that is kept, and perhaps some after it, to search for one near its begin: in
-        short stretches, of which each costs no more than it holds.
-
-        `sieve`: as of `unchecked`; with it, several searches may go on at once.
-        """
-        async with aclosing(self.stretches(topic, partition, within.start)) as stretches:
-            async for stretch in stretches:
-                yield stretch
-                if stretch[-1].offset + 1 >= within.stop:
-                    return
+    finds_hpas = False
+    """Whether the decisions of one HPA are found without reading those of all others."""
 
     def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
+        self, topic: str, partition: int, first: int = 0, hpa: HpaId | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         """Give the records of `stretches`, those of an archive without checking them (`check`).
 
-        `sieve`: which of them are needed; others may be left out.
+        `hpa`: of which decisions are needed; others may be left out. None: of all.
         """
         return self.stretches(topic, partition, first)
 
@@ -400,11 +382,10 @@ class Past(ABC):
     async def newer(self, window: DecisionWindow, *, checked: bool = True) -> AsyncGenerator[list[Recorded], None]:
         """Return those of the records that the window has not seen yet and takes.
 
-        `checked`: what an archive has closed is checked as it is read; else the caller does so later (`check`), and
-        only what passes the sieve of the window is decoded.
+        `checked`: what an archive has closed is checked as it is read; else the caller does so later (`check`).
         """
         place = DECISIONS, window.number, window.position
-        async with aclosing(self.stretches(*place) if checked else self.unchecked(*place, window.sieve)) as stretches:
+        async with aclosing(self.stretches(*place) if checked else self.unchecked(*place, window.hpa)) as stretches:
             async for stretch in stretches:
                 yield window.take(stretch)
                 if window.is_over or window.begins_late:

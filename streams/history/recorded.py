@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,27 +98,6 @@ def in_sequence(partition: int, records: Iterable[tuple[int, bytes]]) -> list[Re
     return [recorded for recorded in taken if recorded is not None]
 
 
-class HpaSieve:
-    """Lets the records of one HPA pass, known by bytes that they hold before anything of them is decoded: a record has
-    cluster, namespace and name side by side.
-
-    Others pass that hold the same bytes, and the first of all, so that whoever takes them knows where they begin.
-    """
-
-    def __init__(self, hpa: HpaId) -> None:
-        self.hpa, self._names = hpa, names_of(hpa)
-        self._is_begun = False
-
-    def may_pass(self, data: bytes | bytearray, end: int) -> bool:
-        """Whether some record may pass among those whose bytes these are; `end`: the offset after them."""
-        return not self._is_begun or self._names in data
-
-    def passes(self, value: bytes, offset: int) -> bool:
-        """Whether a record passes. They are asked for in order."""
-        is_first, self._is_begun = not self._is_begun, True
-        return is_first or self._names in value
-
-
 class DecisionWindow:
     """Decisions of a log partition from log time `since_ms` to before `until_ms`, read from an offset on, in order."""
 
@@ -131,8 +110,8 @@ class DecisionWindow:
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> None:
         self._sequence = DecisionSequence(wanted)
-        self.sieve: HpaSieve | None = None
-        """Of the records that are not checked, those that do not pass it may be left out; None: all are needed."""
+        self.hpa: HpaId | None = None
+        """Of which HPA all decisions are that are asked for: few others are decoded. None: of more than one."""
         self.is_over = False
         """Whether the rest is too late to be asked for."""
         self.begins_late = False
@@ -146,10 +125,15 @@ class DecisionWindow:
         """Whether nothing that is asked for can be before offset `first`."""
         return not self.first or (not self.begins_late and self._sequence.position > 0)
 
-    def take(self, stretch: Iterable[ArchivedRecord]) -> list[Recorded]:
+    def take(self, stretch: Sequence[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
+        names = b"" if self.hpa is None else names_of(self.hpa)
         for record in stretch:
+            # The first one says where the records begin, the last of a stretch whether the rest is too late.
+            if names not in record.value and self._sequence.position and record is not stretch[-1]:
+                self.position = record.offset + 1
+                continue
             recorded = recorded_at(self.number, record.offset, record.value)
             if self._until_ms is not None and recorded.time_ms >= self._until_ms:
                 self.is_over = True

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
-from aiokafka.errors import NotLeaderForPartitionError
 
 from fleethpa.page.hpapast import KeptPasts, number_of
 from fleethpa.simulator.broker import EmbeddedBroker
-from runtime import sifting
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import HpaId, partition_for
 from schemas.observed import Command
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.archive.layout import DECISIONS
-from streams.history import kafkapast, sampled
+from streams.history import kafkapast
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
-from streams.history.recorded import HpaSieve
-from streams.history.sampled import Sampler
 from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
 from tests.kit.archive import ENFORCING, decided
@@ -131,25 +126,7 @@ def decisions() -> Iterator[KafkaSettings]:
         yield settings
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, failing: int) -> Iterator[int]:
-    """Let the leader answer so many fetches, of little each, and no more (0: all); gives how many were asked for."""
-    fetched, asked = sifting._fetched, count()
-
-    async def answer(*arguments: Any) -> bytes:
-        if next(asked) >= failing > 0:
-            raise NotLeaderForPartitionError
-        return await fetched(*arguments)
-
-    monkeypatch.setattr(sifting, "_fetched", answer)
-    monkeypatch.setattr(kafkapast, "FETCHED_BYTES", 20_000)
-    return asked
-
-
-@pytest.mark.parametrize("failing", [0, 1], ids=["from the leader", "another leader after the first answer"])
-async def test_of_the_decisions_on_topics_those_of_one_hpa_are_decoded(
-    decisions: KafkaSettings, failing: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = counted(monkeypatch, failing)
+async def test_of_the_decisions_on_topics_those_of_one_hpa_are_decoded(decisions: KafkaSettings) -> None:
     async with KafkaPast(decisions).opened() as past:
         number = await number_of(past, HPA)
         everything = [each async for each in past.decisions(number, None, None, HPA.__eq__)]
@@ -157,24 +134,6 @@ async def test_of_the_decisions_on_topics_those_of_one_hpa_are_decoded(
             found = await KeptPasts().decisions(past, HPA, since_ms)
             assert found == [each for each in everything if each.time_ms >= since_ms]
             assert found
-    assert next(answers) > 1
-
-
-@pytest.mark.parametrize("failing", [0, 2], ids=["from the leader", "another leader after two answers"])
-async def test_samples_that_are_read_at_once_are_those_that_are_found_one_after_the_other(
-    decisions: KafkaSettings, failing: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with KafkaPast(decisions).opened() as past:
-        number = await number_of(past, HPA)
-        everything = [each async for each in past.decisions(number, None, None, HPA.__eq__)]
-        known = everything[-5:]
-        apart = [Sampler(past, number, HPA, known, range(known[0].offset)) for _ in range(2)]
-        monkeypatch.setattr(sampled, "AT_ONCE", 1)
-        wanted = await apart[0].samples(8, 4)
-        monkeypatch.setattr(sampled, "AT_ONCE", 8)
-        counted(monkeypatch, failing)
-        assert [each.value for each in await apart[1].samples(8, 4)] == [each.value for each in wanted]
-        assert len(wanted) >= 8
 
 
 async def test_where_nothing_is_wanted_reading_goes_on_from_the_end(decisions: KafkaSettings) -> None:
@@ -183,7 +142,7 @@ async def test_where_nothing_is_wanted_reading_goes_on_from_the_end(decisions: K
         number = await number_of(past, HPA)
         window, *_ = await past.windows(number, None, None, none.__eq__)
         end = (await past.offsets(DECISIONS, number)).stop
-        window.sieve = HpaSieve(none)
+        window.hpa = none
         read = [each async for each in past.newer(window, checked=False)]
         assert not any(read)
         assert window.position == end

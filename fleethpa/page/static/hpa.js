@@ -83,21 +83,25 @@
     plugins: [cursorAt(at)],
   }, [series.times, each.values, each.targets], document.getElementById("plots"));
 
+  let read = null;
   async function draw() {
     const place = root();
     if (!place || typeof uPlot === "undefined") return;
     const address = new URL(place.dataset.series, location.href);
     if (place.dataset.at) address.searchParams.set("at", place.dataset.at);
     address.searchParams.set("span", place.dataset.span);
-    const isQuick = document.getElementById("late")?.hidden === false; // a part first, and everything once that is drawn
-    if (!isQuick) address.searchParams.set("whole", "1");
     const answer = await fetch(address);
     if (!answer.ok) {
       document.getElementById("plots").className = ""; // no charts come, so that no space is kept for them
       document.getElementById("plots").textContent = "The charts cannot be read now; the timeline below is as of the last reading.";
       return;
     }
-    const series = await answer.json();
+    read = await answer.json();
+    paint(place);
+  }
+
+  function paint(place) {
+    const series = { ...read };
     // The view has read every change of spec, mode and pauses; the series knows only what showed in evaluations.
     const known = document.getElementById("past")?.dataset.marks;
     if (known) series.marks = series.marks.filter((mark) => mark.kind !== "spec" && mark.kind !== "command").concat(JSON.parse(known));
@@ -109,9 +113,9 @@
       document.getElementById("plots").textContent = "No evaluation in this span.";
       return;
     }
-    const sampled = document.getElementById("sampled");
-    sampled.hidden = !series.whole;
-    sampled.textContent = `Before ${utc(series.whole).slice(0, 19)}Z these are samples, with more of them where replicas changed. A shorter span shows every evaluation.`;
+    const since = document.getElementById("since");
+    since.hidden = !series.since;
+    since.textContent = `From ${utc(series.since).slice(0, 19)}Z on: this HPA shares its partition with many. A moment before that shows the hours before it.`;
     plots.push(replicas(series, place.dataset.at));
     for (const each of series.metrics) plots.push(metric(series, each, place.dataset.at));
   }
@@ -123,7 +127,7 @@
   };
   // After page.js, which prevents requests of a frozen view.
   document.addEventListener("htmx:beforeRequest", (event) => { if (event.detail.elt.hasAttribute("data-live") && !event.defaultPrevented) draw(); });
-  document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.requestConfig?.elt?.id === "late") draw(); });
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.requestConfig?.elt?.id === "late" && read) paint(root()); });
 
   window.fleethpaDraw = draw; // for measurements
 

@@ -22,10 +22,13 @@ from fleethpa.page.hpapast import (
     read_timeline,
 )
 from fleethpa.page.hpaview import charts
+from schemas.codec import encode
+from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
-from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError, frame, read_frames
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
+from streams.history import recorded
 from streams.history.archivepast import ArchivePast
-from streams.history.recorded import HpaSieve
+from streams.history.recorded import DecisionWindow, Recorded, recorded_at
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED
 from tests.kit.archive import Topics, topics_in_closed_loop, write_archive
@@ -108,22 +111,33 @@ async def test_many_decisions_of_one_hpa_are_not_all_kept(topics: Topics, monkey
     assert await kept.decisions(past, HPA, everything[0].time_ms) == everything[-20:]
 
 
-async def test_a_span_with_too_many_decisions_is_sampled_before_its_end(topics: Topics) -> None:
-    depth = Depth(most_read=200, least_ms=60_000, samples=10, further=120)
-    past, span_ms = Growing(topics, END_MS), MINUTES * 60_000
-    everything = [each async for each in past.decisions(0, START_MS, None, HPA.__eq__)]
-    found, whole_ms = await read_decisions(past, HPA, END_MS, span_ms, depth=depth)
-    assert START_MS < whole_ms < END_MS
-    assert [each for each in found if each.time_ms >= whole_ms] == [
-        each for each in everything if each.time_ms >= whole_ms
-    ]
-    earlier = [each for each in found if each.time_ms < whole_ms]
-    assert 5 <= len(earlier) < len(everything) - len(found) + len(earlier)
-    assert all(each in everything for each in earlier)
-    assert charts(found, whole_ms).whole == whole_ms / 1000
-    timeline, read_ms = await read_timeline(past, HPA, END_MS, span_ms, depth=depth)
-    assert read_ms == whole_ms
-    assert timeline == [each for each in everything if each.time_ms >= whole_ms]
+class Timed(Growing):
+    """A past that knows the offset of each time."""
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        records = self.made[topic, partition]
+        return next((each.offset for each in records if each.timestamp_ms >= time_ms), len(records))
+
+
+@pytest.mark.parametrize(
+    ("most", "hours"),
+    [
+        pytest.param(10_000, MINUTES / 60, id="few: the whole span"),
+        pytest.param(300, 1 / 6, id="more: two whole hours, here of five minutes"),
+        pytest.param(1, 1 / 12, id="many: one whole hour"),
+    ],
+)
+async def test_a_span_with_too_many_decisions_is_read_in_whole_hours_before_its_end(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, most: int, hours: float
+) -> None:
+    monkeypatch.setattr(hpapast, "MOST_READ", most)
+    monkeypatch.setattr(hpapast, "HOUR_MS", 300_000)
+    past, span_ms, begin_ms = Timed(topics, END_MS), MINUTES * 60_000, END_MS - int(hours * 3_600_000)
+    wanted = [each async for each in past.decisions(0, begin_ms, None, HPA.__eq__)]
+    shown_ms = begin_ms if begin_ms > START_MS else 0
+    assert await read_decisions(past, HPA, END_MS, span_ms) == (wanted, shown_ms)
+    assert charts(wanted, shown_ms).since == shown_ms / 1000
+    assert await read_timeline(past, HPA, END_MS, span_ms) == (wanted, shown_ms)
 
 
 async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_since_an_older_one_is_too_long(
@@ -152,7 +166,7 @@ async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_si
 
 
 async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_more(topics: Topics) -> None:
-    quick = Depth(most_read=100, least_ms=60_000, samples=10, further=0, most_folded=50, most_again=50)
+    quick = Depth(most_folded=50, most_again=50)
     past, kept, span_ms = Growing(topics, END_MS), KeptPasts(), 20 * 60_000
     past.at_ms = END_MS
     first = await read_hpa(past, HPA, None, END_MS, span_ms, kept, quick)
@@ -164,15 +178,14 @@ async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_mo
     assert not whole.has_more
     assert kept.is_read(HPA, span_ms)
     assert not kept.is_read(HPA, span_ms + 1)
-    assert whole.decisions[-len(first.decisions) :] == list(first.decisions)
-    assert len(first.decisions) < len(whole.decisions)
+    assert first.decisions == whole.decisions
     assert first.again is not None
     assert whole.again is not None
     assert (first.again.is_far, first.again.would, whole.again.is_far) == (True, None, False)
     assert whole.again.would is not None
 
 
-async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, tmp_path: Path) -> None:
+async def test_a_window_takes_all_decisions_of_its_hpa_and_decodes_few_others(topics: Topics, tmp_path: Path) -> None:
     """Records of others are not decoded."""
     archive = write_archive(
         tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9, flush_every=40
@@ -185,27 +198,40 @@ async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, 
         assert bool(found) == (name in names)
 
 
+def test_of_others_only_the_first_and_the_last_of_a_stretch_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [HPA, HpaId("c0", "ns1", "app2"), HpaId("c0", "ns2", "app1"), HpaId("c1", "ns1", "app1")]
+    made = [archived_record(at, 0, b"", (), record_of(at, names[at % 4])) for at in range(1, 12)]
+    decoded: list[int] = []
+
+    def counted(partition: int, offset: int, value: bytes) -> Recorded:
+        decoded.append(offset)
+        return recorded_at(partition, offset, value)
+
+    monkeypatch.setattr(recorded, "recorded_at", counted)
+    window = DecisionWindow(0, 0, 0, None, HPA.__eq__)
+    window.hpa = HPA
+    assert [each.offset for each in (*window.take(made[:6]), *window.take(made[6:]))] == [4, 8]
+    assert decoded == [1, 4, 6, 8, 11]
+    assert window.position == 12
+
+
 def record_of(number: int, hpa: HpaId) -> bytes:
-    """The begin of a decision of an HPA."""
-    names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'
-    return f'{{"id":"0-{number}-u-{number}","seq":{number},"prev":"",{names},"uid":"u-{number}"}}'.encode()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(HpaId("c0", "ns1", "app2"), id="of another name"),
-        pytest.param(HpaId("c0", "ns2", "app1"), id="of its name in another namespace"),
-        pytest.param(HpaId("c1", "ns1", "app1"), id="of its name in another cluster"),
-    ],
-)
-def test_the_first_record_passes_and_then_those_of_the_hpa(other: HpaId) -> None:
-    own, others = record_of(1, HPA), record_of(2, other)
-    sieve = HpaSieve(HPA)
-    assert sieve.may_pass(others, 10)
-    assert [sieve.passes(each, 10) for each in (others, others, own, others)] == [True, False, True, False]
-    assert sieve.may_pass(others + own, 15)
-    assert not sieve.may_pass(others, 15)
+    """A decision of an HPA."""
+    return encode(
+        Decision(
+            id=f"0-{number}-u",
+            seq=number,
+            prev="",
+            cluster=hpa.cluster,
+            namespace=hpa.namespace,
+            name=hpa.name,
+            uid="u",
+            time="2026-11-21T12:00:00.000Z",
+            input=InputPosition(partition=0, offset=number, hash=""),
+            scale_target_ref={},
+            mode="shadow",
+        )
+    )
 
 
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
@@ -286,7 +312,7 @@ async def test_what_would_have_changed_it_is_left_to_a_command_where_that_costs_
 
 
 async def test_what_is_little_is_shown_whole_at_once(topics: Topics) -> None:
-    quick = Depth(most_read=20_000, least_ms=60_000, samples=10, further=0, most_folded=20_000)
+    quick = Depth(most_folded=20_000)
     past, span_ms = Growing(topics, END_MS), 10 * 60_000
     past.at_ms = END_MS
     assert await read_hpa(past, HPA, None, END_MS, span_ms, KeptPasts(), quick) == await read_hpa(

@@ -24,16 +24,7 @@ from fleethpa.page.addresses import MOST_NAMES, clock, environment
 from fleethpa.page.decisionview import shown_value
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
-from fleethpa.page.hpapast import (
-    CHARTS_KEPT,
-    Depth,
-    HpaPast,
-    KeptCharts,
-    KeptEvaluations,
-    newest_of,
-    read_decisions,
-    read_timeline,
-)
+from fleethpa.page.hpapast import Depth, HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline
 from fleethpa.page.hpaview import bundle_command, series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.server import READER, PageServer
@@ -879,20 +870,6 @@ async def test_a_browser_that_goes_at_the_moment_of_a_change_is_let_go(fleet: Fl
     assert waiting.cancelled() != is_done
 
 
-def test_a_chart_is_sent_again_until_its_end_has_moved_by_a_pixel() -> None:
-    kept, asked = KeptCharts(CHARTS_KEPT), ("checkout", 7 * 86_400_000, None)
-    assert kept.fitting(asked, 1_000, 7 * 86_400_000) is None
-    kept.keep(asked, (1_000, "[1]"))
-    assert kept.fitting(asked, 1_000 + 302_000, 7 * 86_400_000) == "[1]"
-    assert kept.fitting(asked, 1_000 + 303_000, 7 * 86_400_000) is None
-    assert kept.fitting(asked, 999, 7 * 86_400_000) is None  # a clock that was set back
-    kept.keep(asked, (1_000, "[1]"))
-    assert kept.fitting(asked, 3_000, 3_600_000) is None  # an hour is read anew every two seconds
-    for number in range(CHARTS_KEPT):
-        kept.keep(number, (1_000, "[]"))
-    assert kept.fitting(asked, 1_000, 7 * 86_400_000) is None
-
-
 @pytest.mark.parametrize("wanted", ["app0", "app1", "nobody"])
 async def test_decisions_of_one_hpa_are_those_among_all(wanted: str) -> None:
     """Records of others are passed over by their heads."""
@@ -973,9 +950,7 @@ async def test_what_is_much_to_read_is_shown_in_part_and_asks_for_the_rest(
         return next(fields for tag, fields in Shown(html).tags if tag == "p" and fields.get("id") == "late")
 
     address = "/hpa/east/shop/checkout"
-    monkeypatch.setattr(
-        "fleethpa.page.server.QUICK", Depth(most_read=1, least_ms=1, samples=1, further=0, most_folded=0, most_again=0)
-    )
+    monkeypatch.setattr("fleethpa.page.server.QUICK", Depth(most_folded=0, most_again=0))
     async with browsing() as client:
         first = late(await (await client.get(f"{address}?span=15m")).text())
         assert first["hx-get"] == f"{address}?span=15m&whole=1"
