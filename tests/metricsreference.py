@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleethpa.processes.scheduler import SchedulerMetrics
+from reconciler.agents.router.copies import RouterMetrics
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.router.copies import RouterMetrics
 from streams.decider.metrics import FAMILIES, HPA, Metrics
 from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.logwriter import IngestMetrics

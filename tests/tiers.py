@@ -61,7 +61,7 @@ ALWAYS: Final = (
     Tier("test-kubernetes-short", 7, tools=("go",)),
 )
 BY_TURNS: Final = (
-    Tier("test-slow", 12, 0, files=("tests/slow/", "compose/", ".github/"), modules=("fleethpa.demo",)),
+    Tier("test-slow", 12, 0, files=("tests/slow/", "compose/", ".github/"), modules=("fleethpa.lab.demo",)),
     Tier(
         "test-page",
         8,
@@ -78,7 +78,7 @@ BY_TURNS: Final = (
         ("tests/prometheus/", "reconciler/clusters/prometheus", "reconciler/core/prom"),
         ("reconciler.observer",),
     ),
-    Tier("test-laws", 10, 2, files=("tests/laws.py",), modules=("streams.state", "reconciler.standin")),
+    Tier("test-laws", 10, 2, files=("tests/laws.py",), modules=("streams.state", "reconciler.agents.standin")),
     Tier("test-kafka", 12, 3, ("java", "mvn"), ("tests/kafka/", "runtime/"), ("streams.ingest", "streams.decider")),
     Tier(
         "test-hostile",
@@ -86,7 +86,7 @@ BY_TURNS: Final = (
         4,
         ("java", "mvn"),
         ("tests/kafka/test_hostile", "schemas/limits.py", "streams/ingest/"),
-        ("streams.ingest", "reconciler.agent"),
+        ("streams.ingest", "reconciler.agents.agent"),
     ),
     Tier("test-pythons-short", 4, 4, files=("tests/pythons.py",), modules=("streams.state",)),
 )

@@ -13,8 +13,15 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
-from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL, bears_own_label, is_canary, spec_manager, target_of
-from reconciler.standin.effective import POLICY as STAND_IN_POLICY
+from reconciler.core.objects import (
+    FIELD_MANAGER,
+    STAND_IN_LABEL,
+    STAND_IN_POLICY,
+    bears_own_label,
+    is_canary,
+    spec_manager,
+    target_of,
+)
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec

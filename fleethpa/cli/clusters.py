@@ -34,7 +34,7 @@ from reconciler.clusters.manifests import (
     review,
     wanted,
 )
-from reconciler.standin.objects import fence_manifests
+from reconciler.core.fence import fence_manifests
 from runtime.topicneeds import acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings

@@ -102,11 +102,11 @@ _GROUPS: Final = {
     },
     "Run": {
         "dev": (
-            "demo.democommand:dev",
+            "lab.demo.democommand:dev",
             "Run everything on this machine: embedded broker, simulated clusters, all processes.",
         ),
         "demo": (
-            "demo.democommand:demo",
+            "lab.demo.democommand:demo",
             "Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.",
         ),
         "run": (

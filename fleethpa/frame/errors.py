@@ -228,11 +228,21 @@ class ImportedGroup(SuggestingGroup):
         if cmd_name not in self.places:
             return None
         module, _, attribute = self.places[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
+        try:
+            command: click.Command = getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
+        except ModuleNotFoundError as error:
+            if error.name != f"{NAME}.{LAB}":
+                raise
+            cause = "It has no simulated clusters and no embedded broker: they are for development."
+            raise usage(
+                f"{cmd_name} is not in this image", cause=cause, next_step="make demo, in a checkout"
+            ) from error
         return command
 
 
 NAME: Final = "fleethpa"
+LAB: Final = "lab"
+"""What images of production leave out."""
 OPTIONS: Final = {
     "source": "--from",
     "brokers": "--brokers",

@@ -301,7 +301,7 @@ def reconciler_part(session: Session, /, **options: Any) -> Part:
 
 def agent_part(session: Session, /, **options: Any) -> Part:
     """Make the agent part."""
-    from reconciler.agent.process import Agent, AgentConfig
+    from reconciler.agents.agent.process import Agent, AgentConfig
 
     members = fixed_members(session, options)
     if len(members) != 1:
@@ -317,7 +317,7 @@ def agent_part(session: Session, /, **options: Any) -> Part:
 
 def router_part(session: Session, /, *, for_agents: bool = False, **options: Any) -> Part:
     """Make the router part. `for_agents`: it waits until a cluster has an agent."""
-    from reconciler.router.process import Router, RouterConfig, has_agents
+    from reconciler.agents.router.process import Router, RouterConfig, has_agents
 
     config = configured(RouterConfig, options, kafka=session.config.kafka())
     part = _part("router", lambda: Router(config))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError
+from reconciler.core.fence import LEASE, fence_manifests
 from reconciler.core.objects import DERIVED_KINDS, target_of
-from reconciler.standin.objects import LEASE, fence_manifests
 from schemas.agents import AgentTopics
 from schemas.kubernetes.shape import Json, JsonView
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from tests.slow.test_region_lost import SETTINGS, WHOLE, Region, ask
 
 LOW, HIGH = (150.0, 150.0), (600.0, 150.0)

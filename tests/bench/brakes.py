@@ -21,9 +21,9 @@ from typing import Final
 import yaml
 from msgspec import structs
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
-from fleethpa.simulator.requests import Ask
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.simulator.requests import Ask
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings
 

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, RampLoad, SimulatedWorkload, SineLoad, SpikeLoad, StepLoad
+from fleethpa.lab.simulator.model import (
+    LoadCurve,
+    PodProfile,
+    RampLoad,
+    SimulatedWorkload,
+    SineLoad,
+    SpikeLoad,
+    StepLoad,
+)
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import Candidate, candidate
 from streams.history.evaluations import Evaluated

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fleethpa.simulator.model import SimulatedWorkload
+from fleethpa.lab.simulator.model import SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.ideal import ideal
 from streams.analysis.measures import Moment, Scores, scores

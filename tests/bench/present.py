@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS

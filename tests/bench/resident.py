@@ -30,7 +30,7 @@ from aiokafka import ConsumerRecord
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from fleethpa.simulator.cluster import local_identity
+from fleethpa.lab.simulator.cluster import local_identity
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.client import ClusterClient, ClusterConfig

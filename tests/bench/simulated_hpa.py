@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate
 from streams.hpa.autoscaler import ControllerSettings

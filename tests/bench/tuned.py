@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedWorkload
+from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.tuning import Objective, RefusedError, Tuning, tune
 from streams.state.inputs import EvaluationInputs

@@ -15,8 +15,8 @@ from aiokafka import ConsumerRecord
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator.cluster import Fleet
-from fleethpa.simulator.model import ConstantLoad, LoadCurve
+from fleethpa.lab.simulator.cluster import Fleet
+from fleethpa.lab.simulator.model import ConstantLoad, LoadCurve
 from runtime import topicneeds
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE

@@ -23,10 +23,10 @@ from msgspec import structs
 
 from fleethpa.cli.clusters import QUOTAS, create_topics, new_agent
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator import resources
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.server import MetricsFault
-from reconciler.agent.process import HOME
+from fleethpa.lab.simulator import resources
+from fleethpa.lab.simulator.cluster import SimulatedCluster
+from fleethpa.lab.simulator.server import MetricsFault
+from reconciler.agents.agent.process import HOME
 from runtime.kafkaclients import reader, running_producer
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import Acl, WantedTopic, agent_acls

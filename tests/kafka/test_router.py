@@ -12,8 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaTimeoutError
 
-from reconciler.router import copies, lateagents
-from reconciler.router.process import Router
+from reconciler.agents.router import copies, lateagents
+from reconciler.agents.router.process import Router
 from runtime.groups import marks
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.topicadmin import TopicAdmin

@@ -12,11 +12,11 @@ from fnmatch import fnmatchcase
 
 from aiohttp import web
 
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.requests import Ask, StatusError, expired, parse
-from fleethpa.simulator.resources import ResourceType, Store
-from fleethpa.simulator.server import METRICS, OPEN, USER, SimulatedApiServer, SimulatedMetricsApi, json, written_by
-from fleethpa.simulator.writes import Writes
+from fleethpa.lab.simulator.cluster import SimulatedCluster
+from fleethpa.lab.simulator.requests import Ask, StatusError, expired, parse
+from fleethpa.lab.simulator.resources import ResourceType, Store
+from fleethpa.lab.simulator.server import METRICS, OPEN, USER, SimulatedApiServer, SimulatedMetricsApi, json, written_by
+from fleethpa.lab.simulator.writes import Writes
 
 
 @dataclass(slots=True)

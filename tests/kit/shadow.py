@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedWorkload, SineLoad
+from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedWorkload, SineLoad
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import orjson
 
-from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.lab.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.cluster import SimulatedCluster, write_kubeconfig
 
 
 async def cluster(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from schemas.topics import TOPICS
 from tests.kafka.fleet import ROOT, Part
 from tests.kubernetes.controlplane import (

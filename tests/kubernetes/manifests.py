@@ -25,7 +25,7 @@ from reconciler.clusters.manifests import (
     observing_rules,
     stand_in_rules,
 )
-from reconciler.standin.objects import fence_manifests
+from reconciler.core.fence import fence_manifests
 from runtime.topicneeds import ACLS, STRIMZI_API, Acl, strimzi, wanted
 from tests.kubernetes import binaries
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from reconciler.standin.objects import LEASE
+from reconciler.core.fence import LEASE
 from tests.kubernetes.binaries import built
 from tests.kubernetes.hub import HOME
 from tests.kubernetes.standin_rig import AGENTS, HUB_PARTS, Rig, standin_rig

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from reconciler.clusters.manifests import AgentPlace, agent_manifests
+from reconciler.core.fence import LEASE
 from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.objects import LEASE
 from schemas.agents import AgentSet, AgentTopics
 from tests.kafka.fleet import Part
 from tests.kubernetes.agents import register

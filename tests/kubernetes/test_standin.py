@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import pytest
 
-from reconciler.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.standin.effective import KeptSpec
+from reconciler.agents.standin.objects import native_body
+from reconciler.agents.standin.protocol import CreateNative, HpaKey
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.credentials import APPLY_PATCH
+from reconciler.core.fence import GENERATION_LABEL, LEASE
 from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.effective import KeptSpec
-from reconciler.standin.objects import GENERATION_LABEL, LEASE, native_body
-from reconciler.standin.protocol import CreateNative, HpaKey
 from tests.kubernetes.hub import HOME
 from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, USER, Rig, at, standin_rig
 from tests.kubernetes.workloads import NAMESPACE

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from reconciler.agent.process import HOME, Agent, AgentConfig
+from reconciler.agents.agent.process import HOME, Agent, AgentConfig
 from reconciler.apply.clusterwriters import WriterLimits
 from runtime.kafkaclients import reader
 from runtime.log import wall_clock_ms

@@ -10,8 +10,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec import structs
 
-from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.cluster import write_kubeconfig
+from fleethpa.lab.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.cluster import write_kubeconfig
 from reconciler.clusters.client import ClusterConfig, clusters_of
 from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings

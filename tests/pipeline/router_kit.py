@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from msgspec import structs
 
+from reconciler.agents.router.process import Router, RouterConfig
 from reconciler.core.knowledge import KnowledgeFold
-from reconciler.router.process import Router, RouterConfig
 from runtime.records import Publisher
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import decode, encode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.simulator.requests import FieldWriter
-from fleethpa.simulator.resources import by_kind
+from fleethpa.lab.simulator.requests import FieldWriter
+from fleethpa.lab.simulator.resources import by_kind
 from runtime.log import wall_clock_ms
 from schemas.agents import CentralHpa
 from schemas.answers import Answers

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
+from fleethpa.lab.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.cluster import write_kubeconfig
+from fleethpa.lab.simulator.model import ConstantLoad
 from fleethpa.processes.parts import Child, Supervisor
-from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.cluster import write_kubeconfig
-from fleethpa.simulator.model import ConstantLoad
-from reconciler.agent.process import HOME
+from reconciler.agents.agent.process import HOME
 from runtime.kafkaclients import reader
 from runtime.records import Publisher
 from schemas.agents import AgentSet

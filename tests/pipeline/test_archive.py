@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-from fleethpa.simulator.cluster import kubeconfig, write_kubeconfig
+from fleethpa.lab.simulator.cluster import kubeconfig, write_kubeconfig
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials
 from reconciler.clusters import credentials as execplugin

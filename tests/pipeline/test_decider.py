@@ -11,7 +11,7 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from runtime.log import wall_clock_ms
 from schemas import topics

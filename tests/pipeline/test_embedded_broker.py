@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.broker import EmbeddedBroker, EmbeddedBrokerError
+from fleethpa.lab.simulator.broker import EmbeddedBroker, EmbeddedBrokerError
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.patience import PATIENCE_S
 

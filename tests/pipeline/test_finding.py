@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleethpa.simulator.cluster import kubeconfig
+from fleethpa.lab.simulator.cluster import kubeconfig
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from runtime.records import Publisher
 from schemas import topics

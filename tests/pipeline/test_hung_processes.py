@@ -19,10 +19,10 @@ import pytest
 import pytest_asyncio
 from confluent_kafka import Producer
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator.cluster import default_fleet
-from reconciler.agent.process import HOME
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator.cluster import default_fleet
+from reconciler.agents.agent.process import HOME
 from schemas.agents import AgentSet
 from schemas.decisions import NO_OUTCOME
 from tests.kafka.broker import free_ports

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for

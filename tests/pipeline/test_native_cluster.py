@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import NATIVE_SETTINGS, Fleet, SimulatedCluster
-from fleethpa.simulator.model import ConstantLoad
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator.cluster import NATIVE_SETTINGS, Fleet, SimulatedCluster
+from fleethpa.lab.simulator.model import ConstantLoad
 from streams.hpa.autoscaler import ControllerSettings
 from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.requests import FieldWriter
-from fleethpa.simulator.resources import by_kind
+from fleethpa.lab.simulator.requests import FieldWriter
+from fleethpa.lab.simulator.resources import by_kind
 from reconciler.core.prometheus import PromConnection, PromConnections
 from reconciler.core.promrules import parse_rules
 from reconciler.observer.scaleobserver import BURST_S

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.requests import FieldWriter
-from fleethpa.simulator.resources import by_kind
+from fleethpa.lab.simulator.requests import FieldWriter
+from fleethpa.lab.simulator.resources import by_kind
 from reconciler.observer import clusterobserver
 from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from fleethpa.page.hpapast import KeptPasts, number_of
-from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import HpaId, partition_for

@@ -29,7 +29,7 @@ from click.testing import Result
 from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.log import wall_clock_ms
 from schemas import topics
 from schemas.connection import KafkaSettings

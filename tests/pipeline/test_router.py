@@ -8,8 +8,8 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer, TopicPartition
 from msgspec import structs
 
-from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.router.process import Router, RouterConfig, has_agents
+from fleethpa.lab.simulator.broker import EmbeddedBroker
+from reconciler.agents.router.process import Router, RouterConfig, has_agents
 from runtime.kafkaclients import reader
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings

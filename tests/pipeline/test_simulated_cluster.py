@@ -17,9 +17,9 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.watch import Watch
 
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster, default_fleet, write_kubeconfig
-from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.server import MetricsFault
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster, default_fleet, write_kubeconfig
+from fleethpa.lab.simulator.model import ConstantLoad
+from fleethpa.lab.simulator.server import MetricsFault
 from tests.kit.clusters import Denial, Fault, ManualCluster
 from tests.patience import PATIENCE_S
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kubernetes.aio.client import Configuration
 
-from fleethpa.simulator.cluster import Identity, _certificate, local_identity
+from fleethpa.lab.simulator.cluster import Identity, _certificate, local_identity
 from reconciler.clusters import client as clusterclient
 from reconciler.clusters import credentials
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError, UnreadableError

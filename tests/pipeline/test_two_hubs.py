@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.hubs import HubTakenError, check_hub, hub_of, signature
 from schemas import topics
 from schemas.connection import MOST_HUB_CHARACTERS, KafkaSettings

@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 import pytest
 
-from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from tests.patience import PATIENCE_S
 from tests.slow.test_region_lost import SETTINGS, WHOLE, Region, ask, until_clusters_are_known, until_shown
 

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from fleethpa.demo.stack import Stack, StackPlan
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.demo.stack import Stack, StackPlan
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
 from streams.hpa.autoscaler import ControllerSettings
 from tests.patience import PATIENCE_S
 from tests.slow.test_region_lost import CART, SETTINGS, WORKLOAD

@@ -18,11 +18,11 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
-from fleethpa.simulator.model import ConstantLoad
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.simulator.model import ConstantLoad
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
 from tests.patience import PATIENCE_S

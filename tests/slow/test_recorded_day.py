@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.demo.day import HOURS, apps
+from fleethpa.lab.demo.day import HOURS, apps
 
 pytestmark = pytest.mark.slow
 HPAS = [str(app.id) for app in apps()]

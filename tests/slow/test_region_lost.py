@@ -14,11 +14,11 @@ import orjson
 import pytest
 from msgspec import structs
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
-from fleethpa.simulator import resources
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
-from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.writes import key_of
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator import resources
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.simulator.model import ConstantLoad
+from fleethpa.lab.simulator.writes import key_of
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

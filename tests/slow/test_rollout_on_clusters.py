@@ -15,10 +15,10 @@ import orjson
 import pytest
 from msgspec import structs
 
-from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

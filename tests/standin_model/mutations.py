@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from reconciler.standin.protocol import CLOSING, Judgement, Request, Seen, SetHolder
+from reconciler.agents.standin.protocol import CLOSING, Judgement, Request, Seen, SetHolder
 from tests.standin_model.world import HUB, Rules, State, first, real_agent, stood_in
 
 

@@ -20,11 +20,9 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from fleethpa.fleet.troubles import ClusterView
-from reconciler.core.lease import SeenLease
-from reconciler.standin.evidence import is_for_want_of_rights
-from reconciler.standin.protocol import (
+from reconciler.agents.standin.evidence import is_for_want_of_rights
+from reconciler.agents.standin.protocol import (
     CLOSING,
-    STAND_IN,
     CloseNative,
     CreateLease,
     CreateNative,
@@ -41,6 +39,8 @@ from reconciler.standin.protocol import (
     hub_refusal,
     is_stand_in,
 )
+from reconciler.core.fence import STAND_IN
+from reconciler.core.lease import SeenLease
 from streams.state.partitionrow import HandsRow, ServedRow
 from tests.kit.exploring import ViolationError
 
@@ -671,7 +671,7 @@ def _arrive(state: State, rules: Rules, sent: Sent) -> State:
 
 
 def _admits(rules: Rules, state: State, sent: Sent) -> bool:
-    """The API server with the admission policy, as `reconciler.standin.objects` writes it."""
+    """The API server with the admission policy, as `reconciler.agents.standin.objects` writes it."""
     fence = state.fence
     if state.failing in ERRORS and (sent.kind == "write" or (state.failing == "everyone" and sent.kind == "create")):
         return False

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from fleethpa.simulator.model import ConstantLoad
+from fleethpa.lab.simulator.model import ConstantLoad
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from streams.decider.tail import Exit

@@ -11,7 +11,7 @@ from typing import Final
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.sources import open_past
-from fleethpa.simulator.model import ConstantLoad, parse_load
+from fleethpa.lab.simulator.model import ConstantLoad, parse_load
 from schemas.keys import FLEET, HpaId
 from tests.kafka.fleet import Rig, World, workload
 

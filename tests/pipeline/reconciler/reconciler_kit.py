@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.resources import by_kind
+from fleethpa.lab.simulator.resources import by_kind
 from reconciler.apply.clusterwriters import WriterLimits
 from reconciler.apply.process import ReconcilerConfig
 from schemas.decisions import Decision

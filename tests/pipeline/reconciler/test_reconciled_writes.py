@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from reconciler.standin.evidence import is_for_want_of_rights
+from reconciler.agents.standin.evidence import is_for_want_of_rights
 from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.entries import Outcome, PublicRecord

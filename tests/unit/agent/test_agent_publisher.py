@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSize
 from aiokafka.structs import RecordMetadata, TopicPartition
 from prometheus_client import CollectorRegistry
 
-from reconciler.agent import agenttopics as module
-from reconciler.agent.agenttopics import AgentPublisher
+from reconciler.agents.agent import agenttopics as module
+from reconciler.agents.agent.agenttopics import AgentPublisher
 from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
 from schemas.codec import decode

@@ -7,7 +7,7 @@ from functools import cache
 
 from msgspec import structs
 
-from fleethpa.simulator.model import SineLoad
+from fleethpa.lab.simulator.model import SineLoad
 from streams.analysis.backtest import condensed
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop, start_up

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, RampLoad, SineLoad, SpikeLoad, StepLoad
+from fleethpa.lab.simulator.model import LoadCurve, PodProfile, RampLoad, SineLoad, SpikeLoad, StepLoad
 from streams.analysis.backtest import backtest, condensed
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.podbase import base_per_pod

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fleethpa.changes.schedules import made, parse_rule, spec_at, spec_under, with_schedule
-from fleethpa.simulator.model import SineLoad
+from fleethpa.lab.simulator.model import SineLoad
 from streams.analysis.candidate import Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.simulator.model import SineLoad, StepLoad
+from fleethpa.lab.simulator.model import SineLoad, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.answer import answer
 from streams.analysis.retracing import by_moved_windows

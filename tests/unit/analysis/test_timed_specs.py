@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.simulator.model import SineLoad
+from fleethpa.lab.simulator.model import SineLoad
 from schemas.codec import Weekly, parse_weekly
 from streams.analysis.candidate import Candidate, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop

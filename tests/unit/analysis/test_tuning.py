@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleethpa.cli.tune import headline, relief_hint
-from fleethpa.simulator.model import ConstantLoad, LoadCurve, PodProfile, SineLoad, StepLoad
+from fleethpa.lab.simulator.model import ConstantLoad, LoadCurve, PodProfile, SineLoad, StepLoad
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.backtest import backtest, condensed
 from streams.analysis.candidate import candidate

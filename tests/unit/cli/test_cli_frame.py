@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import select
+import shutil
 import signal
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import RequestTimedOutError, SaslAuthenticationFailed
 
+import fleethpa
 from fleethpa.cli.main import VERBS, LazyGroup, cli
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, load
@@ -534,6 +536,22 @@ def test_a_closed_stdout_is_nobody_to_tell() -> None:
         ["sh", "-c", '"$0" -m fleethpa version >&-', sys.executable], stderr=subprocess.PIPE, check=False
     )
     assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_a_verb_that_an_image_leaves_out_is_refused_by_name(tmp_path: Path) -> None:
+    package = tmp_path / "fleethpa"
+    shutil.copytree(Path(fleethpa.__file__).parent, package, ignore=shutil.ignore_patterns("lab", "__pycache__"))
+    found = subprocess.run(
+        [sys.executable, "-m", "fleethpa", "demo"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "demo is not in this image" in found.stderr
+    assert "Next: make demo, in a checkout" in found.stderr
 
 
 HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes", "multiprocessing", "yaml"}

@@ -322,6 +322,6 @@ def test_production_code_prints_through_the_functions_that_clean() -> None:
     assert {path for path, _ in found} <= {
         "fleethpa/frame/session.py",  # the function itself
         "fleethpa/processes/parts.py",  # ports of this process, and an exit code
-        "fleethpa/demo/screen.py",
+        "fleethpa/lab/demo/screen.py",
         "streams/decider/app.py",
     }, found

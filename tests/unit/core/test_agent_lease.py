@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.agent.election import Election
-from reconciler.agent.process import Agent, AgentConfig
+from reconciler.agents.agent.election import Election
+from reconciler.agents.agent.process import Agent, AgentConfig
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.clusters.client import ClusterConfig
 from reconciler.core.lease import (
@@ -141,7 +141,7 @@ class LateServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> LateServer:
     made = LateServer()
-    monkeypatch.setattr("reconciler.agent.election.boot_s", lambda: made.now_s)
+    monkeypatch.setattr("reconciler.agents.agent.election.boot_s", lambda: made.now_s)
     return made
 
 

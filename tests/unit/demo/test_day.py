@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.demo.day import HOUR_MS, SHARED_SPEC, START_MS, WAVES_MS, DayLoad, apps, spec, write_day
+from fleethpa.lab.demo.day import HOUR_MS, SHARED_SPEC, START_MS, WAVES_MS, DayLoad, apps, spec, write_day
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.verify import verify, verify_partition

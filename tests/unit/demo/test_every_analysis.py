@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import Result
 
-from fleethpa.demo.day import START_MS, DayLoad, spec
-from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
 from fleethpa.frame.errors import INTERNAL
-from fleethpa.simulator.model import PodProfile
+from fleethpa.lab.demo.day import START_MS, DayLoad, spec
+from fleethpa.lab.demo.dayworld import PERIOD_MS, DayApp, DayWorld
+from fleethpa.lab.simulator.model import PodProfile
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.candidate import CandidateError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.demo.stack import Stack, StackPlan
 from fleethpa.frame.configuration import find
 from fleethpa.frame.errors import USAGE, CommandError
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from streams.archive.layout import Lock
 from tests.patience import PATIENCE_S
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from fleethpa.demo.stack import are_recorded
 from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
+from fleethpa.lab.demo.stack import are_recorded
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.state.partition import Partition

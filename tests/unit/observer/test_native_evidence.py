@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.agent.process import AgentTerm
+from reconciler.agents.agent.process import AgentTerm
 from reconciler.core.knowledge import Learnt
 from reconciler.core.writeplan import WriteGuards
 from reconciler.observer.clusterview import ReadProblem

@@ -8,10 +8,10 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client import CollectorRegistry
 
+from reconciler.agents.router.copies import Copies, RouterMetrics
+from reconciler.agents.router.lateagents import LateAgents
+from reconciler.agents.router.process import SNAPSHOT_EVERY_S, Router, RouterConfig
 from reconciler.core.inbox import OffsetProgress
-from reconciler.router.copies import Copies, RouterMetrics
-from reconciler.router.lateagents import LateAgents
-from reconciler.router.process import SNAPSHOT_EVERY_S, Router, RouterConfig
 from runtime.groups import GroupMember
 from runtime.process import PartHealth
 from schemas.agents import AgentSet
@@ -91,7 +91,7 @@ async def test_a_topic_that_acknowledges_nothing_is_found_also_without_an_error(
     made = copies(producer)
     await copy(made, EAST, OffsetProgress(), 7, [])
     assert made.stuck() == []
-    monkeypatch.setattr("reconciler.router.copies.ANSWER_WITHIN_S", 0.0)
+    monkeypatch.setattr("reconciler.agents.router.copies.ANSWER_WITHIN_S", 0.0)
     assert made.stuck() == [EAST]
     producer.waiting[0].set_result(None)
     await made.all_ended(EAST)
@@ -253,7 +253,7 @@ async def test_an_agent_is_late_until(
     async def answer(*_: Any) -> bool:
         return is_gone
 
-    monkeypatch.setattr("reconciler.router.lateagents.is_gone", answer)
+    monkeypatch.setattr("reconciler.agents.router.lateagents.is_gone", answer)
     source, health = Source(), PartHealth()
     metrics = RouterMetrics(CollectorRegistry())
     late = LateAgents(KafkaSettings(), None, Copies(Producer(), metrics), source, health, metrics)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.server import MetricsFault
+from fleethpa.lab.simulator.cluster import SimulatedCluster
+from fleethpa.lab.simulator.server import MetricsFault
 from streams.hpa.autoscaler import ControllerSettings
 from tests.patience import PATIENCE_S
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.model import parse_simulation
-from fleethpa.simulator.requests import MERGE_PATCH, PATCHES, StatusError, field_matcher, label_matcher, patched
+from fleethpa.lab.simulator.model import parse_simulation
+from fleethpa.lab.simulator.requests import MERGE_PATCH, PATCHES, StatusError, field_matcher, label_matcher, patched
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.resources import Key, Store
+from fleethpa.lab.simulator.kubelet import Kubelet
+from fleethpa.lab.simulator.resources import Key, Store
 from runtime.log import wall_clock_ms
 from tests.patience import PATIENCE_S
 

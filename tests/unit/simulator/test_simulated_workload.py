@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleethpa.simulator.model import ConstantLoad, PodProfile, SimulatedWorkload, parse_load
+from fleethpa.lab.simulator.model import ConstantLoad, PodProfile, SimulatedWorkload, parse_load
 from tests.laws import examples
 
 START_MS = 1_000_000_000_000

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.lease import SeenLease
-from reconciler.standin.evidence import (
+from reconciler.agents.standin.evidence import (
     FAILING,
     FRESH_MS,
     GRACE_MS,
@@ -22,7 +21,9 @@ from reconciler.standin.evidence import (
     next_proof_ms,
     stagger_ms,
 )
-from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement
+from reconciler.agents.standin.protocol import CLOSING, HpaKey, Judgement
+from reconciler.core.fence import STAND_IN
+from reconciler.core.lease import SeenLease
 
 HUB = SeenLease("hub/eu/k1", 1, "v1", "u1")
 

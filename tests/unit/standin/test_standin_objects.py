@@ -7,23 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.core.lease import PROTOCOL
-from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.effective import POLICY, Keeper, KeptSpec, Policy, effective_spec, floor_now, policy_of
-from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
-from reconciler.standin.objects import (
-    GENERATION_LABEL,
+from reconciler.agents.standin.effective import Keeper, KeptSpec, Policy, effective_spec, floor_now, policy_of
+from reconciler.agents.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
+from reconciler.agents.standin.objects import (
     NOTICED_MS,
     PROOF_ANNOTATION,
     REASON_ANNOTATION,
     REASON_CHARACTERS,
     SHARD_BYTES,
-    STORE_NAME,
     UNREPORTED_ANNOTATION,
     UNREPORTED_BYTES,
     acquired_ms,
     closed_body,
-    fence_manifests,
     is_scaled_to_zero,
     lease_body,
     lease_seen,
@@ -38,7 +33,11 @@ from reconciler.standin.objects import (
     unreported_text,
     with_unreported,
 )
-from reconciler.standin.protocol import STAND_IN, HpaKey
+from reconciler.agents.standin.protocol import HpaKey
+from reconciler.core.fence import GENERATION_LABEL, STAND_IN, STORE_NAME, fence_manifests
+from reconciler.core.lease import PROTOCOL
+from reconciler.core.objects import STAND_IN_LABEL
+from reconciler.core.objects import STAND_IN_POLICY as POLICY
 from schemas.agents import KnownPause
 from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.entries import HandsChanged, LeftNative

@@ -3,10 +3,8 @@
 import pytest
 from msgspec import structs
 
-from reconciler.core.lease import PROTOCOL, SeenLease
-from reconciler.standin.protocol import (
+from reconciler.agents.standin.protocol import (
     CLOSING,
-    STAND_IN,
     CloseNative,
     CreateLease,
     CreateNative,
@@ -23,6 +21,8 @@ from reconciler.standin.protocol import (
     hub_refusal,
     is_stand_in,
 )
+from reconciler.core.fence import STAND_IN
+from reconciler.core.lease import PROTOCOL, SeenLease
 
 HUB = "hub/eu/k1"
 WEB, API = HpaKey("shop", "web"), HpaKey("shop", "api")

@@ -12,23 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.nativework import AT_ONCE, PER_LOOK
-from reconciler.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.nativework import AT_ONCE, PER_LOOK
+from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.agents.standin.effective import frozen_or_paused
+from reconciler.agents.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
+from reconciler.agents.standin.objects import PROOF_ANNOTATION, REASON_ANNOTATION, is_scaled_to_zero, unreported
+from reconciler.agents.standin.protocol import HpaKey, SetHolder
 from reconciler.clusters.answers import ApiError, UnreachableError
+from reconciler.core.fence import GENERATION_LABEL, LEASE
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL
-from reconciler.standin.effective import POLICY, frozen_or_paused
-from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
-from reconciler.standin.objects import (
-    GENERATION_LABEL,
-    LEASE,
-    PROOF_ANNOTATION,
-    REASON_ANNOTATION,
-    is_scaled_to_zero,
-    unreported,
-)
-from reconciler.standin.protocol import HpaKey, SetHolder
+from reconciler.core.objects import STAND_IN_POLICY as POLICY
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import HandsChanged, LeftNative, Outcome
@@ -193,7 +188,7 @@ class FakeCluster:
         return self.write(request, name)
 
     def admit(self, request: Request) -> None:
-        """As `reconciler.standin.objects` has it, with the Lease as it was up to two seconds ago."""
+        """As `reconciler.agents.standin.objects` has it, with the Lease as it was up to two seconds ago."""
         lease = next(lease for at_s, lease in reversed(self.fence) if at_s <= self.now_s)
         holder = "" if lease is None else lease["spec"]["holderIdentity"]
         labels = request.body.get("metadata", {}).get("labels") or {}

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.election import Election
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.election import Election
+from reconciler.agents.standin.effective import KeptSpec
+from reconciler.agents.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
+from reconciler.agents.standin.protocol import CreateNative, HpaKey, SetHolder
 from reconciler.clusters.answers import ApiError, UnreadableError
 from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.effective import KeptSpec
-from reconciler.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
-from reconciler.standin.protocol import CreateNative, HpaKey, SetHolder
 
 Json = dict[str, Any]
 WEB = HpaKey("shop", "web")

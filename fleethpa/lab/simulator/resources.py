@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequen
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fleethpa.lab.simulator.requests import Ask, Matcher, StatusError, expired
 from fleethpa.show.kubectl import hpa_table_cells
 from fleethpa.show.text import since
-from fleethpa.simulator.requests import Ask, Matcher, StatusError, expired
 from schemas.kubernetes.shape import Json
 
 Key = tuple[str, str, str]

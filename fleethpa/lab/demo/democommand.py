@@ -15,13 +15,13 @@ from typing import Final
 
 import click
 
-from fleethpa.demo.screen import DemoReport, Screen, until
-from fleethpa.demo.stack import SHADOW_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.members import member_clusters
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, completed, program, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import open_past
+from fleethpa.lab.demo.screen import DemoReport, Screen, until
+from fleethpa.lab.demo.stack import SHADOW_SETTINGS, Stack, StackPlan
 from fleethpa.processes.parts import Child, Supervisor, stop_on_signals
 from reconciler.clusters.answers import ConfigError
 
@@ -108,7 +108,7 @@ def demo_day(session: Session, folder: str) -> int:
     In it: a native controller with fleethpa in shadow beside it, a wasteful spec, one that flaps, an hour without
     metrics, a removal budget that holds, and a rollout that is reverted. No broker and no cluster is needed.
     """
-    from fleethpa.demo.day import HOURS, write_day
+    from fleethpa.lab.demo.day import HOURS, write_day
 
     began, path = time.monotonic(), Path(folder)
     live = sys.stderr.isatty() and not session.quiet
@@ -132,7 +132,7 @@ def demo_day(session: Session, folder: str) -> int:
 
 
 async def _demo(session: Session, folder: Path) -> int:
-    from fleethpa.demo.story import ACTS, HPAS, SETTINGS, apply_whole, asked, demo_fleet
+    from fleethpa.lab.demo.story import ACTS, HPAS, SETTINGS, apply_whole, asked, demo_fleet
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -157,7 +157,7 @@ async def _demo(session: Session, folder: Path) -> int:
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
     """Follow the decisions and the clusters of a stack, and show them on the screen."""
-    from fleethpa.demo.story import CARTS, HPAS
+    from fleethpa.lab.demo.story import CARTS, HPAS
     from reconciler.clusters.client import ClusterClient
 
     async with AsyncExitStack() as exits:
@@ -254,7 +254,7 @@ def _page_port() -> int:
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
-    from fleethpa.simulator.cluster import default_fleet
+    from fleethpa.lab.simulator.cluster import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
     # Without brokers and a client.properties the embedded broker is started.

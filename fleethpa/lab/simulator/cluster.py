@@ -38,14 +38,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fleethpa.simulator import resources
-from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.model import LoadCurve, parse_load
-from fleethpa.simulator.nativecontroller import NativeController
-from fleethpa.simulator.requests import FieldWriter, StatusError
-from fleethpa.simulator.resources import Store
-from fleethpa.simulator.server import MetricsFault, SimulatedApiServer, SimulatedMetricsApi
-from fleethpa.simulator.writes import Writes, key_of
+from fleethpa.lab.simulator import resources
+from fleethpa.lab.simulator.kubelet import Kubelet
+from fleethpa.lab.simulator.model import LoadCurve, parse_load
+from fleethpa.lab.simulator.nativecontroller import NativeController
+from fleethpa.lab.simulator.requests import FieldWriter, StatusError
+from fleethpa.lab.simulator.resources import Store
+from fleethpa.lab.simulator.server import MetricsFault, SimulatedApiServer, SimulatedMetricsApi
+from fleethpa.lab.simulator.writes import Writes, key_of
 from runtime.log import wall_clock_ms
 from schemas.kubernetes.shape import Json
 from streams.hpa.autoscaler import ControllerSettings
@@ -428,5 +428,5 @@ def default_fleet(*, control_port: int = 0) -> Fleet:
         for name in DEFAULT_CLUSTERS
     ]
     for cluster in clusters:
-        cluster.apply_yaml(files("fleethpa.simulator").joinpath("fleet", f"{cluster.name}.yaml").read_text())
+        cluster.apply_yaml(files("fleethpa.lab.simulator").joinpath("fleet", f"{cluster.name}.yaml").read_text())
     return Fleet(clusters, control_port=control_port)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from fleethpa.simulator.requests import FieldWriter, StatusError, label_matcher, not_served, parse
-from fleethpa.simulator.resources import RESOURCES, ResourceType, Store, by_kind
-from fleethpa.simulator.server import SimulatedMetricsApi, plural
-from fleethpa.simulator.writes import Writes, scale_of
+from fleethpa.lab.simulator.requests import FieldWriter, StatusError, label_matcher, not_served, parse
+from fleethpa.lab.simulator.resources import RESOURCES, ResourceType, Store, by_kind
+from fleethpa.lab.simulator.server import SimulatedMetricsApi, plural
+from fleethpa.lab.simulator.writes import Writes, scale_of
 from reconciler.core.metricanswers import custom_path, external_path, failed, fill, resource_path
 from reconciler.core.objects import pod_body
 from schemas.answers import Query, metric_query

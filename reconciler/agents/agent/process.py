@@ -15,10 +15,12 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.agent.agenttopics import AgentPublisher, OrderReader
-from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.election import Election, boot_s
-from reconciler.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.agents.agent.agenttopics import AgentPublisher, OrderReader
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.election import Election, boot_s
+from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.agents.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
+from reconciler.agents.standin.protocol import HpaKey
 from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.clusters.answers import ApiError, ClusterError
@@ -31,8 +33,6 @@ from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import Evidence
-from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
-from reconciler.standin.protocol import HpaKey
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms

@@ -21,8 +21,8 @@ from fleethpa.frame.configuration import Config, DevStack
 from fleethpa.frame.errors import CommandError, unreachable, usage
 from fleethpa.frame.sources import open_past
 from fleethpa.frame.writer import open_writer
+from fleethpa.lab.simulator.broker import EmbeddedBroker
 from fleethpa.processes.parts import Child, Supervisor
-from fleethpa.simulator.broker import EmbeddedBroker
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId, partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
@@ -32,7 +32,7 @@ from streams.history.past import Past
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
-    from fleethpa.simulator.cluster import Fleet
+    from fleethpa.lab.simulator.cluster import Fleet
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from reconciler.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.standin.effective import KeptSpec, floor_now
+from reconciler.agents.standin.objects import is_scaled_to_zero
+from reconciler.agents.standin.protocol import CloseNative, CreateNative, DeleteNative, HpaKey, OpenNative
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.standin.effective import KeptSpec, floor_now
-from reconciler.standin.objects import is_scaled_to_zero
-from reconciler.standin.protocol import CloseNative, CreateNative, DeleteNative, HpaKey, OpenNative
 from schemas.entries import LeftNative
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json

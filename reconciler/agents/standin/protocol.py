@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from reconciler.core.fence import STAND_IN
 from reconciler.core.lease import PROTOCOL, SeenLease
 from schemas.entries import HUB_HOLDER
 
 HUB = HUB_HOLDER
-STAND_IN = "stand-in"
 CLOSING = "closing"
 
 
@@ -72,7 +72,7 @@ class Seen(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """What an observer of the Lease concludes from its clocks and evidence (`reconciler.standin.evidence`).
+    """What an observer of the Lease concludes from its clocks and evidence (`reconciler.agents.standin.evidence`).
 
     Args:
         is_hub_silent: no sign of life of the hub for the whole grace period, or no right to write in this cluster.

@@ -8,14 +8,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from reconciler.standin.protocol import HpaKey
+from reconciler.agents.standin.protocol import HpaKey
+from reconciler.core.objects import STAND_IN_POLICY
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.inforce import OVERRIDE, ScalingDirection, covers, is_in_force
 from schemas.kubernetes.shape import Json, JsonView
 
-POLICY: Final = "fleethpa.io/stand-in"
-"""Annotation of a central HPA: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""
 _FLOOR = re.compile(r"floor=(?:(?P<count>[0-9]{1,6})|(?P<peak>peak-24h))")
 _HOUR_MS = 3_600_000
 _PEAK_HOURS = 24
@@ -33,7 +32,7 @@ class Policy(NamedTuple):
 
 def policy_of(hpa: JsonView) -> Policy | None:
     """The policy of a central HPA, by its annotation; None: the annotation cannot be read."""
-    text = ((hpa.get("metadata") or {}).get("annotations") or {}).get(POLICY, "native")
+    text = ((hpa.get("metadata") or {}).get("annotations") or {}).get(STAND_IN_POLICY, "native")
     if text == "native":
         return Policy()
     if text == "hold":

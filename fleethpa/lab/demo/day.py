@@ -18,8 +18,8 @@ import msgspec
 
 from fleethpa.changes.rolloutdrive import condition_met, gates_of
 from fleethpa.changes.rollouts import RolloutMark, digest, marked, part_of
-from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
-from fleethpa.simulator.model import PodProfile
+from fleethpa.lab.demo.dayworld import PERIOD_MS, DayApp, DayWorld
+from fleethpa.lab.simulator.model import PodProfile
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json

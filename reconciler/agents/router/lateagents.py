@@ -12,9 +12,9 @@ from typing import Protocol
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
+from reconciler.agents.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, is_gone
 from reconciler.core.inbox import OffsetProgress
 from reconciler.core.knowledge import FleetKnowledge
-from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, is_gone
 from runtime import kafkaclients
 from runtime.process import PartHealth
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from fleethpa.simulator.kubelet import selector_of
-from fleethpa.simulator.requests import (
+from fleethpa.lab.simulator.kubelet import selector_of
+from fleethpa.lab.simulator.requests import (
     FieldWriter,
     StatusError,
     already_exists,
@@ -18,7 +18,7 @@ from fleethpa.simulator.requests import (
     patched,
     record,
 )
-from fleethpa.simulator.resources import Key, ResourceType, Store
+from fleethpa.lab.simulator.resources import Key, ResourceType, Store
 from schemas.kubernetes import fielderrors
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import ManifestError, decode_and_default, wire_form

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from fleethpa.demo.screen import DemoReport, missing_held, until
-from fleethpa.simulator.cluster import Fleet, SimulatedCluster
-from fleethpa.simulator.model import ConstantLoad
-from fleethpa.simulator.server import MetricsFault
+from fleethpa.lab.demo.screen import DemoReport, missing_held, until
+from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
+from fleethpa.lab.simulator.model import ConstantLoad
+from fleethpa.lab.simulator.server import MetricsFault
 from schemas.keys import FLEET, HpaId
 from schemas.settings import ClusterSettings
 

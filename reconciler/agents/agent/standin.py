@@ -1,8 +1,8 @@
 """The stand-in of one cluster: watches whether the hub works, and keeps native HPAs while it does not.
 
-It runs in the leading agent and reads the Lease every second. `reconciler.standin` decides what to do; this module does
-it. A request that fails is noted, and the next look starts from the state that it then finds. Changes of hands are also
-in the Lease until the log has them, so that none is lost with an agent.
+It runs in the leading agent and reads the Lease every second. `reconciler.agents.standin` decides what to do; this
+module does it. A request that fails is noted, and the next look starts from the state that it then finds. Changes of
+hands are also in the Lease until the log has them, so that none is lost with an agent.
 """
 
 import asyncio
@@ -12,16 +12,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.election import boot_s
-from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
-from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.core.knowledge import KnowledgeFold
-from reconciler.core.lease import SeenLease
-from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
-from reconciler.standin.objects import (
+from reconciler.agents.agent.clusterstore import ClusterStore
+from reconciler.agents.agent.election import boot_s
+from reconciler.agents.agent.nativework import NativeStep, NativeWork, SpecStore
+from reconciler.agents.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
+from reconciler.agents.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
+from reconciler.agents.standin.objects import (
     acquired_ms,
     lease_seen,
     left_reason,
@@ -30,10 +26,9 @@ from reconciler.standin.objects import (
     proof_ms_of,
     unreported,
 )
-from reconciler.standin.protocol import (
+from reconciler.agents.standin.protocol import (
     CLOSING,
     HUB,
-    STAND_IN,
     CreateLease,
     CreateNative,
     HpaKey,
@@ -46,6 +41,11 @@ from reconciler.standin.protocol import (
     hub_refusal,
     is_stand_in,
 )
+from reconciler.clusters.answers import ApiError, ClusterError
+from reconciler.core.fence import STAND_IN
+from reconciler.core.knowledge import KnowledgeFold
+from reconciler.core.lease import SeenLease
+from reconciler.core.objects import STAND_IN_LABEL
 from schemas.decisions import Decision
 from schemas.entries import HandsChanged, LeftNative, Outcome
 from schemas.fitting import split

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
+from reconciler.agents.router import copies as agenttopics
+from reconciler.agents.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
+from reconciler.agents.router.lateagents import FleetNews, LateAgents
 from reconciler.core.inbox import OffsetProgress
 from reconciler.observer.observertopics import central_hpa
-from reconciler.router import copies as agenttopics
-from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
-from reconciler.router.lateagents import FleetNews, LateAgents
 from runtime import ending, kafkaclients
 from runtime.driver import stop_soon
 from runtime.ending import first_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from reconciler.agent.election import boot_s
+from reconciler.agents.agent.election import boot_s
 from reconciler.apply.clusterwriters import ClusterWriters
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt

@@ -8,10 +8,11 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from reconciler.agents.standin.protocol import CLOSING, HpaKey, Judgement
+from reconciler.core.fence import STAND_IN
 from reconciler.core.lease import SeenLease
 from reconciler.core.metricanswers import phase_ms
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
-from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement
 
 GRACE_MS = 30_000
 """How long the hub is silent before the stand-in takes over, and the stand-in before the hub may."""

@@ -15,10 +15,10 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from fleethpa.simulator import resources
-from fleethpa.simulator.kubelet import Kubelet, Running
-from fleethpa.simulator.model import SimulatedSeries, SimulatedUsage, UsageSample
-from fleethpa.simulator.requests import (
+from fleethpa.lab.simulator import resources
+from fleethpa.lab.simulator.kubelet import Kubelet, Running
+from fleethpa.lab.simulator.model import SimulatedSeries, SimulatedUsage, UsageSample
+from fleethpa.lab.simulator.requests import (
     Ask,
     StatusError,
     label_matcher,
@@ -28,8 +28,8 @@ from fleethpa.simulator.requests import (
     patch_type,
     patched,
 )
-from fleethpa.simulator.resources import ResourceType, Store, Watch, entry, table
-from fleethpa.simulator.writes import Writes, scale_of
+from fleethpa.lab.simulator.resources import ResourceType, Store, Watch, entry, table
+from fleethpa.lab.simulator.writes import Writes, scale_of
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json
 

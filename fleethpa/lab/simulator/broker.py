@@ -102,7 +102,7 @@ class EmbeddedBroker:
 
         Raises EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
         """
-        quiet = logging.getLogger("fleethpa.simulator.broker.librdkafka")
+        quiet = logging.getLogger("fleethpa.lab.simulator.broker.librdkafka")
         asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)
         for name in names:
             topic = asker.list_topics(name, timeout=timeout_s).topics[name]

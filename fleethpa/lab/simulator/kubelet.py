@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.model import (
+from fleethpa.lab.simulator.model import (
     ANNOTATION,
     SimulatedPod,
     SimulatedWorkload,
@@ -17,7 +17,7 @@ from fleethpa.simulator.model import (
     parse_simulation,
     short_hash,
 )
-from fleethpa.simulator.resources import Change, Key, Store
+from fleethpa.lab.simulator.resources import Change, Key, Store
 from runtime.ending import set_within
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json

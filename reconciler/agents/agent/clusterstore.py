@@ -8,20 +8,10 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from reconciler.agent.election import now_text
-from reconciler.clusters.answers import ClusterError, reading
-from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.credentials import APPLY_PATCH
-from reconciler.clusters.nativehpas import Discovery, NativeHpas
-from reconciler.core.objects import STAND_IN_LABEL, target_of
-from reconciler.core.writeplan import WRITE_TIMEOUT_S
-from reconciler.standin.effective import KeptSpec
-from reconciler.standin.objects import (
-    FLOOR_MANAGER,
-    HPAS,
-    LEASE,
+from reconciler.agents.agent.election import now_text
+from reconciler.agents.standin.effective import KeptSpec
+from reconciler.agents.standin.objects import (
     OWN_LABEL,
-    SCALES,
     STORE_LABEL,
     Record,
     closed_body,
@@ -37,8 +27,8 @@ from reconciler.standin.objects import (
     stored_own,
     with_unreported,
 )
-from reconciler.standin.ownnatives import OwnNative, is_own_native, merged, planned
-from reconciler.standin.protocol import (
+from reconciler.agents.standin.ownnatives import OwnNative, is_own_native, merged, planned
+from reconciler.agents.standin.protocol import (
     CloseNative,
     CreateLease,
     CreateNative,
@@ -47,6 +37,13 @@ from reconciler.standin.protocol import (
     OpenNative,
     SetHolder,
 )
+from reconciler.clusters.answers import ClusterError, reading
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.credentials import APPLY_PATCH
+from reconciler.clusters.nativehpas import Discovery, NativeHpas
+from reconciler.core.fence import FLOOR_MANAGER, HPAS, LEASE, SCALES
+from reconciler.core.objects import STAND_IN_LABEL, target_of
+from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from schemas.entries import HandsChanged
 from schemas.kubernetes.shape import Json, JsonView
 

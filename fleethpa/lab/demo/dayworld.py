@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
-from fleethpa.simulator.nativecontroller import MANAGER, NativeRule
+from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.lab.simulator.nativecontroller import MANAGER, NativeRule
 from schemas import observed
 from schemas.answers import Answers, MetricAnswer, PodUsage
 from schemas.codec import encode

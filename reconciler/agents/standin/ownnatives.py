@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from reconciler.agents.standin.protocol import HpaKey
 from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.standin.protocol import HpaKey
 from schemas.kubernetes.shape import JsonView
 
 TOKEN_ANNOTATION: Final = "fleethpa.io/token"

@@ -1,12 +1,6 @@
-"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, the ConfigMaps with what is kept, and the
-fence: admission policies of the cluster's own API server that compare each of our writes with the Lease. Pure.
+"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, and the ConfigMaps with what is kept.
 
-A request that was sent in time and arrives late cannot be called back. The API server refuses it: `/scale` is ours to
-write only while the hub is in charge (the stand-in's floor: while that is), native HPAs only while the stand-in is,
-under the present generation. Where the Lease is gone, nothing is.
-
-One more policy says which ConfigMaps of the own namespace are ours to write. Permissions cannot: they name whole names,
-and the number of the ConfigMaps follows from what is kept.
+Pure.
 """
 
 import hashlib
@@ -16,9 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import structs
 
-from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
-from reconciler.core.objects import STAND_IN_LABEL, target_of
-from reconciler.standin.effective import (
+from reconciler.agents.standin.effective import (
     BOTH_DIRECTIONS,
     KeptSpec,
     disabled,
@@ -26,16 +18,17 @@ from reconciler.standin.effective import (
     frozen_or_paused,
     spec_hash,
 )
-from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
-from reconciler.standin.ownnatives import TOKEN_ANNOTATION, OwnNative
-from reconciler.standin.protocol import HUB, STAND_IN, HpaKey, NativeSeen
+from reconciler.agents.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
+from reconciler.agents.standin.ownnatives import TOKEN_ANNOTATION, OwnNative
+from reconciler.agents.standin.protocol import HpaKey, NativeSeen
+from reconciler.core.fence import GENERATION_LABEL, LEASE, STORE_NAME
+from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
+from reconciler.core.objects import STAND_IN_LABEL, target_of
 from schemas.codec import whole_number
 from schemas.entries import HandsChanged
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import HPA_HEAD, Json, JsonView
 
-LEASE: Final = "fleethpa-hub"
-GENERATION_LABEL: Final = "fleethpa.io/generation"
 SPEC_ANNOTATION: Final = "fleethpa.io/spec"
 PROTOCOL_ANNOTATION: Final = "fleethpa.io/protocol"
 PROOF_ANNOTATION: Final = "fleethpa.io/proof-ms"
@@ -52,8 +45,6 @@ OWN_LABEL: Final = "fleethpa.io/stand-in-natives"
 """Labels of the ConfigMaps with the specs that are kept, and with the native HPAs that were made."""
 SHARD_BYTES: Final = 700_000
 MOST_SHARDS: Final = 1_024
-STORE_NAME: Final = "fleethpa-stand-in-"
-"""What the names of the ConfigMaps begin with."""
 _STORE_NAMES: Final = {STORE_LABEL: STORE_NAME, OWN_LABEL: f"{STORE_NAME}natives-"}
 NOTICED_MS: Final = 45_000
 """How long after its creation a native HPA must have been evaluated: the native controller does so every 15 s."""
@@ -353,86 +344,3 @@ def _stored(maps: Iterable[JsonView], kind: type[_Record], label: str) -> dict[H
                 continue
             found[record.key] = record
     return found
-
-
-SCALES: Final = "fleethpa-stand-in-scales"
-HPAS: Final = "fleethpa-stand-in-hpas"
-MAPS: Final = "fleethpa-stand-in-configmaps"
-FLOOR_MANAGER: Final = "fleethpa-floor-"
-"""Field manager of what the stand-in itself writes to `/scale`, followed by the generation."""
-_GROUP: Final = "admissionregistration.k8s.io"
-_HOLDER: Final = "params.spec.holderIdentity"
-_GENERATION: Final = "string(params.spec.leaseTransitions)"
-
-
-def fence_manifests(*, home: str, service_account: str) -> list[Json]:
-    """The policies and their bindings. `service_account`: whose writes are fenced; `home`: its namespace, and the
-    Lease's.
-    """
-    user = f"system:serviceaccount:{home}:{service_account}"
-    scales = _policy(
-        SCALES,
-        user,
-        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*/scale"]},
-        f"{_HOLDER}.startsWith('{HUB}') || ({_HOLDER} == '{STAND_IN}' && "
-        f"request.options.?fieldManager.orValue('') == '{FLOOR_MANAGER}' + {_GENERATION})",
-        f"'fleethpa writes scales only while the hub is in charge, and it is: ' + {_HOLDER}",
-    )
-    label = f"object.metadata.labels['{GENERATION_LABEL}']"
-    disabled = " && ".join(
-        f"object.spec.?behavior.?{direction}.?selectPolicy.orValue('') == 'Disabled'" for direction in BOTH_DIRECTIONS
-    )
-    hpas = _policy(
-        HPAS,
-        user,
-        {
-            "apiGroups": ["autoscaling"],
-            "apiVersions": ["v2"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": ["horizontalpodautoscalers"],
-        },
-        f"request.?dryRun.orValue(false) || !('{STAND_IN_LABEL}' in object.metadata.?labels.orValue({{}})) || "
-        f"(request.operation == 'UPDATE' && {disabled}) || "
-        f"({_HOLDER} == '{STAND_IN}' && '{GENERATION_LABEL}' in object.metadata.labels && {label} == {_GENERATION})",
-        f"'fleethpa keeps native HPAs only while the stand-in is in charge, under its generation; it is: ' + {_HOLDER} "
-        f"+ ', generation ' + {_GENERATION}",
-    )
-    maps = _policy(
-        MAPS,
-        user,
-        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]},
-        f"request.name.startsWith('{STORE_NAME}')",
-        f"'of ConfigMaps fleethpa writes those alone whose names begin with {STORE_NAME}, not ' + request.name",
-    )
-    del maps["spec"]["paramKind"]
-    own = _binding(MAPS, home)
-    del own["spec"]["paramRef"]
-    return [scales, _binding(SCALES, home), hpas, _binding(HPAS, home), maps, own]
-
-
-def _policy(name: str, user: str, rule: Json, expression: str, message: str) -> Json:
-    return {
-        "apiVersion": f"{_GROUP}/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fleethpa"}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "ours", "expression": f"request.userInfo.username == '{user}'"}],
-            "validations": [{"expression": expression, "messageExpression": message, "reason": "Forbidden"}],
-        },
-    }
-
-
-def _binding(name: str, home: str) -> Json:
-    return {
-        "apiVersion": f"{_GROUP}/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fleethpa"}},
-        "spec": {
-            "policyName": name,
-            "paramRef": {"name": LEASE, "namespace": home, "parameterNotFoundAction": "Deny"},
-            "validationActions": ["Deny"],
-        },
-    }
