@@ -69,7 +69,6 @@ _GROUPS: Final = {
             "cli.shadow_report:shadow_report",
             "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
-        "replay": ("cli.verify:audit_verify", "Re-derive recorded decisions; the same as `audit verify`."),
         "export": (
             "cli.export:export",
             "Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file.",

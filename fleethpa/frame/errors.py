@@ -132,6 +132,7 @@ _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "guardrails": _BUDGET,
     "run breaker": _BUDGET,
     "resume --guardrails": _BUDGET,
+    "replay": ("`audit verify` re-derives recorded decisions", "audit verify"),
     "capacity test": ("`limits test` tries a CapacityGroup, and settings that are limits", "limits test -f FILE"),
 }
 """Verbs and options that are no longer there -> what takes their place, and the command to run next."""

@@ -74,7 +74,7 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
     assert await asyncio.to_thread(exported) == rows
     report = fits("AuditReport", await asyncio.to_thread(ask, "audit", "verify", "--jobs", "1", "-o", "json"))
     assert (report["ok"], min(each["start"] for each in report["partitions"]) >= CUT - 1) == (True, True)
-    replayed = await asyncio.to_thread(ask, "replay", "--since", LATE, "--jobs", "1", "-o", "json")
+    replayed = await asyncio.to_thread(ask, "audit", "verify", "--since", LATE, "--jobs", "1", "-o", "json")
     assert fits("AuditReport", replayed)["identical"] == len(late)
     early = await asyncio.to_thread(ask, "backtest", APP, "--set", "maxReplicas=3", "--since", BEGIN, code=2)
     assert f"begins at offset {CUT}: earlier records are gone, and no stored state is old enough" in early

@@ -66,8 +66,8 @@ def an_id(made: Topics) -> str:
         pytest.param("DecisionList", ["decisions", "-A", "-o", "json"], id="decisions"),
         pytest.param("Decision", ["explain", "c0/ns0/app0", "-o", "json"], id="explain"),
         pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="audit verify"),
-        pytest.param("AuditReport", ["replay", "-o", "json", "--jobs", "1"], id="replay"),
-        pytest.param("AuditReport", ["replay", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
+        pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="replay"),
+        pytest.param("AuditReport", ["audit", "verify", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
     ],
 )
 def test_machine_output_of_read_verbs_fits_the_published_schemas(
@@ -201,7 +201,7 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
     changed = [*made[DECISIONS, 1]]
     changed[10] = structs.replace(record, value=orjson.dumps(body))
     write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
-    for verb in (["audit", "verify", body["id"]], ["replay"], ["audit", "verify"]):
+    for verb in (["audit", "verify", body["id"]], ["audit", "verify"]):
         result = run(*verb, "--from", str(tmp_path / "a"))
         assert result.exit_code == 1
         assert "maxReplicas: recorded 4711" in result.stdout
@@ -313,10 +313,15 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
     [
         pytest.param(["describe", "c0/ns0/nobody"], 4, "no HPA c0/ns0/nobody", id="describe of an unknown HPA"),
         pytest.param(
-            ["replay", "--hpa", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"
+            ["audit", "verify", "--hpa", "c0/ns0/nobody"],
+            4,
+            "no decision of c0/ns0/nobody",
+            id="replay of an unknown HPA",
         ),
-        pytest.param(["replay", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
-        pytest.param(["replay", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"),
+        pytest.param(["audit", "verify", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
+        pytest.param(
+            ["audit", "verify", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"
+        ),
         pytest.param(
             ["export", "decisions", "--since", "1m", "--until", "2m"], 2, "window is empty", id="empty export"
         ),
@@ -336,7 +341,9 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["get", "hpa", "-A", "--at", "99999999d"], 4, "nothing as old as 1970", id="before time itself began"
         ),
-        pytest.param(["replay", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"),
+        pytest.param(
+            ["audit", "verify", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"
+        ),
         pytest.param(
             ["decisions", "-A", "--since", "9999-12-31T23:59:59-10:00"],
             2,

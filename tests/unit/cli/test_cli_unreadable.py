@@ -101,7 +101,7 @@ def test_an_archive_has_a_possible_number_of_partitions(run: Cli, root: Path, pa
 def test_a_segment_that_was_emptied_is_named(run: Cli, root: Path) -> None:
     for segment in (root / "decisions/0").glob("0*.zst"):
         segment.write_bytes(b"")
-    result = run("replay", "--jobs", "1", "--from", str(root))
+    result = run("audit", "verify", "--jobs", "1", "--from", str(root))
     assert result.exit_code == 1
     assert str(root / "decisions/0") in result.stdout
 

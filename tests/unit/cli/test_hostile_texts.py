@@ -151,7 +151,6 @@ READ: Final[dict[str, tuple[str, ...]]] = {
     "explain": ("east/shop/checkout",),
     "decisions": ("-A",),
     "audit verify": ("ID",),
-    "replay": (),
     "export decisions": (),
     "export bundle": ("east/shop/checkout",),
     "what-if": ("ID", "--set", "maxReplicas=7"),

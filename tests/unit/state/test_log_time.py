@@ -56,7 +56,7 @@ def test_the_world_is_shown_as_of_a_moment_that_log_time_leapt_over(run: Cli, ro
 
 @pytest.mark.parametrize("window", [("--since", "2026-01-01T00:01:30Z"), ("--until", "2026-01-01T00:01:30Z")])
 def test_a_window_of_a_replay_is_of_log_time(run: Cli, root: Path, made: Topics, window: tuple[str, str]) -> None:
-    result = run("replay", "--from", str(root), "--jobs", "1", "-o", "json", *window)
+    result = run("audit", "verify", "--from", str(root), "--jobs", "1", "-o", "json", *window)
     assert result.exit_code == 0, result.output
     edge = "2026-01-01T00:01:30.000Z"
     asked = [time for time in times(made) if (time >= edge) == (window[0] == "--since")]
