@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from fleethpa.cli.main import VERBS, cli
+from fleethpa.cli.main import cli, verbs
 from fleethpa.frame.errors import (
     ANSWER_IS_NO,
     INTERNAL,
@@ -56,7 +56,7 @@ def _lines() -> Iterator[str]:
     yield "| flag | meaning |\n|---|---|"
     root = click.Context(cli, info_name="fleethpa", **cli.context_settings)
     yield from (_row(option, root) for option in cli.params if isinstance(option, click.Option))
-    for verb in VERBS:
+    for verb in verbs():
         command = cli.get_command(root, verb)
         assert command is not None
         yield from _command(command, f"fleethpa {verb}", root, 2)

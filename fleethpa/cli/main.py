@@ -11,7 +11,7 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -39,99 +39,116 @@ from fleethpa.show.text import Column
 from schemas.decisions import ENGINE
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_GROUPS: Final = {
+
+
+class Verb(NamedTuple):
+    """A verb: its module and attribute below `fleethpa`, and one line of help, so that the list needs no import."""
+
+    place: str
+    help: str
+
+
+SECTIONS: Final[dict[str, dict[str, Verb]]] = {
     "See": {
-        "get": ("cli.get:get", "List HPAs, clusters or CapacityGroups."),
-        "describe": ("cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
-        "explain": ("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
-        "decisions": ("cli.explain:decisions", "List or follow decisions."),
-        "audit": (
-            "cli.explain:audit",
-            "Check that no decision was altered, and create the key that signs checkpoints.",
+        "get": Verb("cli.get:get", "List HPAs, clusters or CapacityGroups."),
+        "describe": Verb(
+            "cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."
         ),
-        "history": ("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
-        "status": ("cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."),
-        "page": ("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
-        "doctor": ("cli.clusters:doctor", "Check every part; report what is wrong and what to do."),
+        "explain": Verb("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
+        "decisions": Verb("cli.explain:decisions", "List or follow decisions."),
+        "audit": Verb(
+            "cli.explain:audit", "Check that no decision was altered, and create the key that signs checkpoints."
+        ),
+        "history": Verb("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
+        "status": Verb(
+            "cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."
+        ),
+        "page": Verb("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
+        "doctor": Verb("cli.clusters:doctor", "Check every part; report what is wrong and what to do."),
     },
     "Ask the log": {
-        "what-if": ("cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."),
-        "backtest": ("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
-        "tune": ("cli.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
-        "upgrade-preview": (
+        "what-if": Verb(
+            "cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."
+        ),
+        "backtest": Verb("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
+        "tune": Verb("cli.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
+        "upgrade-preview": Verb(
             "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
         ),
-        "limits": ("cli.limits:limits", "Try budgets and other limits on the recorded past."),
-        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: describe, delete it."),
-        "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
-        "shadow-report": (
+        "limits": Verb("cli.limits:limits", "Try budgets and other limits on the recorded past."),
+        "capacity": Verb("cli.capacity:capacity", "A ceiling that many HPAs share: describe, delete it."),
+        "metrics": Verb("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
+        "shadow-report": Verb(
             "cli.shadow_report:shadow_report",
             "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
-        "export": (
-            "cli.export:export",
-            "Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file.",
+        "export": Verb(
+            "cli.export:export", "Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file."
         ),
     },
     "Change": {
-        "lint": ("cli.diff:lint", "Check manifests without a cluster."),
-        "diff": ("cli.diff:diff", "Show what apply would change."),
-        "apply": ("cli.apply:apply", "Create or change central HPAs from manifests."),
-        "rollout": (
-            "cli.rollout:rollout",
-            "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
+        "lint": Verb("cli.diff:lint", "Check manifests without a cluster."),
+        "diff": Verb("cli.diff:diff", "Show what apply would change."),
+        "apply": Verb("cli.apply:apply", "Create or change central HPAs from manifests."),
+        "rollout": Verb(
+            "cli.rollout:rollout", "Change central HPAs in waves of clusters; revert all of them when a wave fails."
         ),
-        "rollback": ("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
-        "schedule": (
+        "rollback": Verb("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
+        "schedule": Verb(
             "cli.history:schedule",
             "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
         ),
-        "delete": ("cli.apply:delete", "Delete central HPAs."),
-        "adopt": ("cli.adopt:adopt", "Move a cluster's own HPAs into fleethpa."),
-        "release": ("cli.release:release", "Give HPAs back to their cluster's own controller."),
-        "pause": ("cli.settings:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
-        "resume": ("cli.settings:resume", "End a pause."),
-        "override": (
+        "delete": Verb("cli.apply:delete", "Delete central HPAs."),
+        "adopt": Verb("cli.adopt:adopt", "Move a cluster's own HPAs into fleethpa."),
+        "release": Verb("cli.release:release", "Give HPAs back to their cluster's own controller."),
+        "pause": Verb("cli.settings:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
+        "resume": Verb("cli.settings:resume", "End a pause."),
+        "override": Verb(
             "cli.settings:override",
             "Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.",
         ),
-        "mode": ("cli.settings:mode", "Set off, shadow or enforce."),
-        "settings": ("cli.settings:settings", "Show or change the settings of a cluster."),
+        "mode": Verb("cli.settings:mode", "Set off, shadow or enforce."),
+        "settings": Verb("cli.settings:settings", "Show or change the settings of a cluster."),
     },
     "Run": {
-        "dev": (
+        "dev": Verb(
             "lab.demo.democommand:dev",
             "Run everything on this machine: embedded broker, simulated clusters, all processes.",
         ),
-        "demo": (
+        "demo": Verb(
             "lab.demo.democommand:demo",
             "Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.",
         ),
-        "run": (
-            "cli.run:run",
-            "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all.",
+        "run": Verb(
+            "cli.run:run", "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."
         ),
-        "archive": ("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
-        "topics": ("cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."),
-        "ingest": (
-            "cli.topics:ingest",
-            "Check what ingest reads from a message, print example messages, or reset a source.",
+        "archive": Verb("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
+        "topics": Verb(
+            "cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."
         ),
-        "clusters": (
+        "ingest": Verb(
+            "cli.topics:ingest", "Check what ingest reads from a message, print example messages, or reset a source."
+        ),
+        "clusters": Verb(
             "cli.clusters:clusters",
             "Add or remove clusters with an agent; "
             "print or check the permissions that fleethpa needs in member clusters.",
         ),
     },
     "More": {
-        "config": ("cli.main:config", "Show the configuration in force and where each value came from."),
-        "completion": ("cli.main:completion", "Print the completion script of a shell."),
-        "version": ("cli.main:version", "Print versions."),
+        "config": Verb("cli.main:config", "Show the configuration in force and where each value came from."),
+        "completion": Verb("cli.main:completion", "Print the completion script of a shell."),
+        "version": Verb("cli.main:version", "Print versions."),
     },
 }
-"""Under the title of the help, each verb: module and attribute, one-line help (so that the list needs no import)."""
-VERBS: Final = {verb: found for verbs in _GROUPS.values() for verb, found in verbs.items()}
+"""Under each title of the help, its verbs by name."""
+
+
+def verbs() -> dict[str, Verb]:
+    """Return every verb, in the order of the help."""
+    return {name: verb for section in SECTIONS.values() for name, verb in section.items()}
+
 
 EXAMPLES: Final = """
 \b
@@ -146,12 +163,17 @@ Examples:
 class LazyGroup(ImportedGroup):
     """All verbs, in the sections of the help."""
 
-    places: ClassVar = {verb: place for verb, (place, _) in VERBS.items()}
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(verbs())
+
+    def place(self, name: str) -> str | None:
+        verb = verbs().get(name)
+        return None if verb is None else verb.place
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, verbs in _GROUPS.items():
+        for title, section in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
+                formatter.write_dl([(name, verb.help) for name, verb in section.items()])
 
 
 @click.group(
@@ -196,7 +218,7 @@ def run(arguments: list[str]) -> int:
 def _refusal(error: click.ClickException, arguments: list[str]) -> str:
     """Why click does not take a command line, with what was probably meant."""
     if isinstance(error, click.NoSuchOption):
-        if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
+        if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in verbs():
             return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
         if error.option_name == "--from" and error.ctx is not None:
             return without_log(error.ctx).text()

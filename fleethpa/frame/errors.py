@@ -225,10 +225,14 @@ class ImportedGroup(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.places)
 
+    def place(self, name: str) -> str | None:
+        """Return where a command is; None: the group has no such command."""
+        return self.places.get(name)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.places:
+        if (place := self.place(cmd_name)) is None:
             return None
-        module, _, attribute = self.places[cmd_name].partition(":")
+        module, _, attribute = place.partition(":")
         try:
             command: click.Command = getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
         except ModuleNotFoundError as error:

@@ -21,7 +21,7 @@ import pytest
 from aiokafka.errors import RequestTimedOutError, SaslAuthenticationFailed
 
 import fleethpa
-from fleethpa.cli.main import VERBS, LazyGroup, cli
+from fleethpa.cli.main import LazyGroup, cli, verbs
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError
@@ -56,7 +56,7 @@ def test_a_long_running_part_collects_garbage(run: Cli, monkeypatch: pytest.Monk
     assert collects == [True]
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
+@pytest.mark.parametrize("verb", sorted(verbs()))
 def test_every_verb_has_help_that_exits_0(run: Cli, verb: str) -> None:
     result = run(verb, "--help")
     assert result.exit_code == 0, result.output
@@ -65,7 +65,7 @@ def test_every_verb_has_help_that_exits_0(run: Cli, verb: str) -> None:
 
 def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
     text = run("--help").stdout
-    assert all(f"\n  {verb} " in text for verb in VERBS)
+    assert all(f"\n  {verb} " in text for verb in verbs())
     assert isinstance(cli, LazyGroup)
 
 
@@ -589,7 +589,7 @@ def test_start_up_imports_what_the_command_needs(arguments: str, most: int, allo
 
 def test_the_module_of_a_verb_loads_no_client_or_pool_before_the_verb_runs() -> None:
     """Each `--help` imports one of these; where two files become one, the verbs of both import all of it."""
-    modules = {place.partition(":")[0] for verb, (place, _) in VERBS.items() if verb not in ("demo", "dev", "tune")}
+    modules = {verb.place.partition(":")[0] for name, verb in verbs().items() if name not in ("demo", "dev", "tune")}
     code = (
         "import sys, importlib\n"
         "for name in sys.argv[1:]: importlib.import_module(f'fleethpa.{name}')\n"

@@ -17,7 +17,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleethpa.cli.main import VERBS, cli
+from fleethpa.cli.main import cli, verbs
 from fleethpa.show.formats import csv_cell, to_json, to_json_line, to_yaml
 from runtime.log import JsonLines, clean, clean_lines
 from schemas.answers import Answers, MetricAnswer
@@ -189,7 +189,7 @@ def formats_of(verb: str) -> list[str]:
 
 
 def test_every_verb_is_known_to_this_file() -> None:
-    assert {verb.split()[0] for verb in READ} | NOT_READ == VERBS.keys()
+    assert {verb.split()[0] for verb in READ} | NOT_READ == verbs().keys()
 
 
 DATA: Final = ("json", "jsonl", "yaml", "csv", "name")
