@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "fleethpa")
+"""Formats of messages that ingest reads; the first is the default."""
 
 
 @click.group(cls=SuggestingGroup)
@@ -66,12 +67,10 @@ def check(
 
 
 @ingest.command()
-@click.argument("format_", type=click.Choice(FORMATS), default="fleethpa_sample", metavar="[FORMAT]")
+@click.argument("format_", type=click.Choice(FORMATS), default=FORMATS[0], metavar=f"[{'|'.join(FORMATS)}]")
 @command_options()
 def sample(session: Session, format_: str) -> None:
     """Print an example message with the current time.
-
-    Formats: fleethpa_sample, otlp_json, otlp_proto, fleethpa.
 
     \b
     Examples:

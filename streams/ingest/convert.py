@@ -4,7 +4,8 @@ The format of a record follows from the `content-type` header, else from the con
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -27,10 +28,8 @@ OTLP_JSON = "otlp_json"
 RECORD = "fleethpa"
 SAMPLE = "fleethpa_sample"
 
-FORMATS = (OTLP_PROTO, OTLP_JSON, RECORD, SAMPLE)
-
 _PROTOBUF_TYPES = frozenset({"application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"})
-_KNOWN = 'OTLP metrics (protobuf or JSON) or fleethpa JSON ({"v":1,"entries":[…]} or {"v":1,"metric":…})'
+_OWN = 'fleethpa JSON ({"v":1,"entries":[…]} or {"v":1,"metric":…})'
 
 
 def is_protobuf(value: bytes, headers: Headers) -> bool:
@@ -54,6 +53,49 @@ def _parses(value: bytes) -> bool:
     return True
 
 
+@dataclass(frozen=True, kw_only=True)
+class SampleFormat:
+    """A format in which other producers push samples.
+
+    `words`: as an error names what is expected. `series` reads a message: its values, or why one of them is not read.
+    It gets the JSON document if the format is known by a top-level `key` of it, else the bytes, of which `matches`
+    says, from them and the headers alone, whether they are of this format. `example`: a message with samples of a time
+    (Unix ms), for `fleethpa ingest sample`.
+    """
+
+    name: str
+    words: str
+    series: Callable[[Any], Iterable[SourceSeries | Refusal]]
+    example: Callable[[int], bytes]
+    key: str = ""
+    matches: Callable[[bytes, Headers], bool] = lambda value, headers: False
+
+
+SAMPLE_FORMATS: tuple[SampleFormat, ...] = (
+    SampleFormat(
+        name=OTLP_PROTO,
+        words="OTLP metrics (protobuf)",
+        series=otlp.read_protobuf,
+        example=otlp.example_protobuf,
+        matches=is_protobuf,
+    ),
+    SampleFormat(
+        name=OTLP_JSON,
+        words="OTLP metrics (JSON)",
+        series=otlp.read_json,
+        example=otlp.example_json,
+        key="resourceMetrics",
+    ),
+)
+"""All of them; a message is of the first that fits. fleethpa's own JSON is read beside them. Their names are also in
+`FORMATS` of `fleethpa/cli/topics.py`, which is imported for help and must not import what reads messages.
+"""
+
+
+def _expected() -> str:
+    return " or ".join([*(each.words for each in SAMPLE_FORMATS), _OWN])
+
+
 def check_size(value: bytes | None) -> bytes:
     """Give the value back unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`, or why
     the batch of the record was passed over.
@@ -73,10 +115,10 @@ def parse_document(value: bytes) -> dict[str, Any]:
         document = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         if value.lstrip()[:1] not in (b"{", b"["):
-            raise Refusal("unknownFormat", f"first byte 0x{value[0]:02x}: expected {_KNOWN}") from error
+            raise Refusal("unknownFormat", f"first byte 0x{value[0]:02x}: expected {_expected()}") from error
         raise Refusal("malformed", f"not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Refusal("unknownFormat", f"a JSON {type(document).__name__}: expected an object: {_KNOWN}")
+        raise Refusal("unknownFormat", f"a JSON {type(document).__name__}: expected an object: {_expected()}")
     _refuse_duplicates(value, document)
     return document
 
@@ -99,10 +141,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-def of_document(document: dict[str, Any]) -> str:
-    """Tell JSON formats apart by their top-level keys. Raises Refusal: `unknownFormat`."""
-    if "resourceMetrics" in document:
-        return OTLP_JSON
+def _own_format(document: dict[str, Any]) -> str:
+    """Tell fleethpa's own JSON formats apart by their top-level keys. Raises Refusal: `unknownFormat`."""
     if "v" in document:
         return RECORD if "entries" in document or "metric" not in document else SAMPLE
     if "value" in document and "timestamp" in document and ("labels" in document or "name" in document):
@@ -112,7 +152,7 @@ def of_document(document: dict[str, Any]) -> str:
             "the Prometheus asked (run observer --prometheus)",
         )
     keys = ", ".join(sorted(document)[:8]) or "none"
-    raise Refusal("unknownFormat", f"JSON with keys {keys[:200]}: expected {_KNOWN}")
+    raise Refusal("unknownFormat", f"JSON with keys {keys[:200]}: expected {_expected()}")
 
 
 _TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES})
@@ -134,22 +174,24 @@ def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
 
 def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
     value = check_size(raw.value)
-    if is_protobuf(value, raw.headers):
-        found.format = OTLP_PROTO
-        _foreign(otlp.read_protobuf(value), raw, resolver, found)
-        return
+    for each in SAMPLE_FORMATS:
+        if each.matches(value, raw.headers):
+            _foreign(each, value, raw, resolver, found)
+            return
     if raw.topic in _TYPED and (known := own.read_as_written(value)) is not None:
         found.format = RECORD
         _record(known, range(len(known.entries)), raw, found)
         return
     document = parse_document(value)
-    found.format = of_document(document)
+    for each in SAMPLE_FORMATS:
+        if each.key and each.key in document:
+            _foreign(each, document, raw, resolver, found)
+            return
+    found.format = _own_format(document)
     if found.format == RECORD:
         _record(*own.read_record(document, found.refuse), raw, found)
-    elif found.format == SAMPLE:
-        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
     else:
-        _foreign(otlp.read_json(document), raw, resolver, found)
+        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
 
 
 def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:
@@ -166,9 +208,12 @@ def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: 
         found.points += len(body.points) if isinstance(body, Samples) else 0
 
 
-def _foreign(series: Iterable[SourceSeries | Refusal], raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+def _foreign(
+    format_: SampleFormat, message: bytes | dict[str, Any], raw: RawRecord, resolver: Resolver, found: Conversion
+) -> None:
+    found.format = format_.name
     cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
-    _take(found, _resolved(series, raw.topic, cluster, resolver, found), raw.topic)
+    _take(found, _resolved(format_.series(message), raw.topic, cluster, resolver, found), raw.topic)
 
 
 def _resolved(

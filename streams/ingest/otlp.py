@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
+import orjson
+from google.protobuf.json_format import Parse
 from google.protobuf.message import DecodeError, Message
 from msgspec import Meta, Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -237,3 +239,44 @@ def _attributes(pairs: Iterable[_KeyValue]) -> dict[str, str]:
             value = getattr(pair.value, kind)
             found[pair.key] = str(value).lower() if kind == "bool_value" else str(value)
     return found
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+_IDENTITY = {"k8s.cluster.name": "prod-eu", "k8s.namespace.name": "shop", "k8s.pod.name": "checkout-7c9-abc"}
+
+
+def pretty(value: object) -> bytes:
+    """Return a JSON document as people read it."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def example_json(now_ms: int) -> bytes:
+    """Return a message whose samples are of `now_ms` (Unix ms)."""
+    attributes = [{"key": key, "value": {"stringValue": text}} for key, text in _IDENTITY.items()]
+    time = str(now_ms * 1_000_000)
+    gauge = {"dataPoints": [{"timeUnixNano": time, "asDouble": 0.335}]}
+    requests = {
+        "aggregationTemporality": 2,
+        "isMonotonic": True,
+        "dataPoints": [
+            {
+                "attributes": [{"key": "route", "value": {"stringValue": "/pay"}}],
+                "startTimeUnixNano": str((now_ms - 15_000) * 1_000_000),
+                "timeUnixNano": time,
+                "asInt": "1841",
+            }
+        ],
+    }
+    metrics = [
+        {"name": "k8s.pod.cpu.usage", "unit": "{cpu}", "gauge": gauge},
+        {"name": "http.server.requests", "sum": requests},
+    ]
+    scope = {"scope": {"name": "example"}, "metrics": metrics}
+    return pretty({"resourceMetrics": [{"resource": {"attributes": attributes}, "scopeMetrics": [scope]}]})
+
+
+def example_protobuf(now_ms: int) -> bytes:
+    """Return the same message as protobuf."""
+    written: bytes = Parse(example_json(now_ms), MetricsData()).SerializeToString()
+    return written

@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka
 from aiokafka.errors import KafkaError
-from google.protobuf.json_format import Parse
 from msgspec import Struct
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
@@ -33,6 +30,7 @@ from schemas.observed import Samples
 from schemas.settings import WatermarkReset
 from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED, Headers
 from streams.ingest import convert as messageformats
+from streams.ingest import otlp
 from streams.ingest import own as topickinds
 from streams.ingest.bodies import kind_of
 from streams.ingest.convert import convert
@@ -208,25 +206,20 @@ async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int) 
 EXAMPLE_TIME_MS = 1_790_000_015_000
 """2026-09-21T14:13:35Z."""
 
-_IDENTITY = {"k8s.cluster.name": "prod-eu", "k8s.namespace.name": "shop", "k8s.pod.name": "checkout-7c9-abc"}
-
 
 def example(format_: str, now_ms: int = EXAMPLE_TIME_MS) -> bytes:
-    """A message of that format (`formats.FORMATS`) whose samples are of `now_ms` (Unix ms).
+    """A message of that format whose samples are of `now_ms` (Unix ms).
 
     Raises ValueError: no such format.
     """
-    if format_ not in _EXAMPLES:
-        raise ValueError(f"format must be one of {', '.join(_EXAMPLES)}, got {format_!r}")
-    return _EXAMPLES[format_](now_ms)
-
-
-def _pretty(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+    examples = _OWN_EXAMPLES | {each.name: each.example for each in messageformats.SAMPLE_FORMATS}
+    if format_ not in examples:
+        raise ValueError(f"format must be one of {', '.join(examples)}, got {format_!r}")
+    return examples[format_](now_ms)
 
 
 def _sample(now_ms: int) -> bytes:
-    return _pretty(
+    return otlp.pretty(
         {
             "v": 1,
             "ts": now_ms,
@@ -243,7 +236,7 @@ def _sample(now_ms: int) -> bytes:
 def _record(now_ms: int) -> bytes:
     usage = ["checkout-7c9-abc", now_ms, 15_000, [["app", {"cpu": 335, "memory": 201_326_592_000}]]]
     answer = {"api": "resource", "selector": "app=checkout", "usages": [usage]}
-    return _pretty(
+    return otlp.pretty(
         {
             "v": 1,
             "cluster": "prod-eu",
@@ -254,41 +247,7 @@ def _record(now_ms: int) -> bytes:
     )
 
 
-def _otlp_json(now_ms: int) -> bytes:
-    attributes = [{"key": key, "value": {"stringValue": text}} for key, text in _IDENTITY.items()]
-    time = str(now_ms * 1_000_000)
-    gauge = {"dataPoints": [{"timeUnixNano": time, "asDouble": 0.335}]}
-    requests = {
-        "aggregationTemporality": 2,
-        "isMonotonic": True,
-        "dataPoints": [
-            {
-                "attributes": [{"key": "route", "value": {"stringValue": "/pay"}}],
-                "startTimeUnixNano": str((now_ms - 15_000) * 1_000_000),
-                "timeUnixNano": time,
-                "asInt": "1841",
-            }
-        ],
-    }
-    metrics = [
-        {"name": "k8s.pod.cpu.usage", "unit": "{cpu}", "gauge": gauge},
-        {"name": "http.server.requests", "sum": requests},
-    ]
-    scope = {"scope": {"name": "example"}, "metrics": metrics}
-    return _pretty({"resourceMetrics": [{"resource": {"attributes": attributes}, "scopeMetrics": [scope]}]})
-
-
-def _otlp_proto(now_ms: int) -> bytes:
-    written: bytes = Parse(_otlp_json(now_ms), MetricsData()).SerializeToString()
-    return written
-
-
-_EXAMPLES: dict[str, Callable[[int], bytes]] = {
-    messageformats.SAMPLE: _sample,
-    messageformats.OTLP_JSON: _otlp_json,
-    messageformats.OTLP_PROTO: _otlp_proto,
-    messageformats.RECORD: _record,
-}
+_OWN_EXAMPLES: dict[str, Callable[[int], bytes]] = {messageformats.SAMPLE: _sample, messageformats.RECORD: _record}
 
 
 _LONG_AGO_MS = 1

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleethpa.cli.topics import FORMATS
 from reconciler.observer.observertopics import central_hpa
 from runtime.records import hand_over
 from schemas import limits, topics
@@ -334,7 +335,7 @@ def _fits(value: Any) -> bool:
 
 
 @settings(max_examples=examples(150))
-@given(st.sampled_from(messageformats.FORMATS), st.data())
+@given(st.sampled_from(FORMATS), st.data())
 def test_damaged_messages_never_raise(format_: str, data: st.DataObject) -> None:
     value = bytearray(example(format_))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleethpa.cli.topics import FORMATS
 from schemas import topics
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
@@ -93,7 +94,7 @@ def test_the_log_record_fits_its_published_schema() -> None:
     _schema("log-record").validate(log)
 
 
-@pytest.mark.parametrize("format_", [pytest.param(name, id=name) for name in messageformats.FORMATS])
+@pytest.mark.parametrize("format_", [pytest.param(name, id=name) for name in FORMATS])
 def test_every_example_is_read_whole(format_: str) -> None:
     report = check_record(example(format_))
     assert (report.format, report.result, report.reasons, report.left_out) == (format_, "ok", [], {})
