@@ -118,6 +118,17 @@ def _empty_window(begin_ms: int, end_ms: int) -> CommandError:
     return usage("--since is not before --until", cause=cause)
 
 
+class _Limit(click.Choice[str]):
+    """One of the constraints that there are when the option is parsed."""
+
+    def __init__(self) -> None:
+        super().__init__(tuple(CONSTRAINTS))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        self.choices = tuple(CONSTRAINTS)
+        return super().convert(value, param, ctx)
+
+
 filter_options: Final = gathered(
     "only",
     dict,
@@ -131,7 +142,7 @@ filter_options: Final = gathered(
         "--limited-by",
         "--limit",
         "limit",
-        type=click.Choice(tuple(CONSTRAINTS)),
+        type=_Limit(),
         metavar="LIMIT",
         help=f"Only decisions limited by this: {', '.join(CONSTRAINTS)}.",
     ),

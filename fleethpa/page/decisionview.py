@@ -44,8 +44,6 @@ LETTERS: Final = 23
 LINES: Final = 2
 """Of a detail under a bar, each of LETTERS; the whole of it is in the bar's title."""
 LEAST_PX: Final = 3
-_LIMIT_LABELS: Final = frozenset(each.label for each in CONSTRAINTS.values() if each.kind == "limit" and each.step)
-"""As rows of steps name fleethpa's own limits."""
 
 
 class Bar(NamedTuple):
@@ -127,7 +125,12 @@ def _style(found: Explanation, step: StepRow, number: int) -> str:
         return "current" if number == 0 else "final"
     if not _is_rule(found, number):
         return "metric"
-    return "brake" if step.name in _LIMIT_LABELS else "rule"
+    return "brake" if _is_limit(step) else "rule"
+
+
+def _is_limit(row: StepRow) -> bool:
+    """Whether it is the step of one of fleethpa's own limits."""
+    return any(each.label == row.name for each in CONSTRAINTS.values() if each.kind == "limit" and each.step)
 
 
 def _count(step: StepRow) -> int | None:

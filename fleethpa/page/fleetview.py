@@ -10,7 +10,7 @@ import asyncio
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -54,9 +54,9 @@ FLEET_WORDS: Final = ("cluster", "namespace", "name", "mode", "problem")
 CHANGE_WORDS: Final = ("cluster", "namespace", "name", "mode", "reason", "limit", "direction", "kind")
 _PLAIN: Final = re.compile(r"[\w.*?-]+")
 """Values that a command line takes as they are, or in quotes."""
-VALUES: Final[Mapping[str, Sequence[str]]] = {
+VALUES: Final[Mapping[str, Collection[str]]] = {
     "mode": get_args(Mode),
-    "limit": tuple(CONSTRAINTS),
+    "limit": CONSTRAINTS.keys(),
     "direction": tuple(DIRECTIONS),
     "kind": ("evaluation", "completion"),
 }

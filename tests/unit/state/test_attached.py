@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from fleethpa.fleet.decisionsteps import step_rows
+from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, FilterTextError, read_filter
 from fleethpa.show import words
 from reconciler.core.writeplan import ObservedScale, Write, WriteGuards, plan
 from schemas.constraints import CONSTRAINTS, Constraint
@@ -19,6 +20,7 @@ from streams.state.partition import Partition
 from streams.state.replacements.table import REPLACEMENTS
 from streams.state.subject import Subject
 from tests.kit.brakes import World, after, whole
+from tests.kit.cli import Cli, Fleet, table_rows
 
 
 class MinStep(WriteLimit):
@@ -64,6 +66,34 @@ def test_a_limit_that_is_attached_blocks_and_is_named_wherever_limits_are() -> N
     assert words.braked(blocked) == "held by the min-step of the toy (metrics ask for 12)"
     assert [(row.name, row.value) for row in step_rows(blocked)][-2] == ("min step", "10")
     assert after(world.period(100))["web"] == 20
+
+
+@pytest.mark.usefixtures("attached")
+def test_decisions_that_it_blocked_are_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.cluster = "eu"
+    fleet.settle(replicas=3, usage_milli=400)
+    fleet.now_ms += 15_000
+    fleet.observe(3, 900)
+    run = Cli(monkeypatch, fleet)
+    assert [(row["FROM"], row["TO"]) for row in table_rows(run("decisions", "-A").stdout)] == [("3", "3"), ("3", "6")]
+    limited = run("decisions", "-A", "--limited-by", "MinStep", "-o", "wide")
+    assert [(row["TO"], row["LIMITED BY"]) for row in table_rows(limited.stdout)] == [("3", "MinStep")]
+
+
+@pytest.mark.usefixtures("attached")
+def test_the_filter_of_the_page_has_its_name_and_gives_the_flag_for_it() -> None:
+    assert read_filter("limit:MinStep", CHANGE_WORDS).flags(CHANGE_FLAGS) == (["--limited-by MinStep"], [])
+    with pytest.raises(FilterTextError, match=r"there is no limit 'Nope'; there are .*, MinStep"):
+        read_filter("limit:Nope", CHANGE_WORDS)
+
+
+def test_without_it_nothing_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Cli(monkeypatch, Fleet())("decisions", "-A", "--limited-by", "MinStep")
+    assert refused.exit_code == 2
+    assert "'MinStep' is not one of" in refused.stderr
+    with pytest.raises(FilterTextError, match="there is no limit 'MinStep'"):
+        read_filter("limit:MinStep", CHANGE_WORDS)
 
 
 @pytest.mark.usefixtures("attached")
