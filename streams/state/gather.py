@@ -288,7 +288,9 @@ def _pushed(
 ) -> tuple[MetricReading, str]:
     series = namespace.samples(query.series or ("", "", "", "", ""))
     if query.type == "External":
-        names = [name for name in sorted(series) if matches_label_selector(query.selector, _labels(name))]
+        # Upstream asks the metrics API with the selector's text, which is empty without one: every series.
+        selector = query.selector or {}
+        names = [name for name in sorted(series) if matches_label_selector(selector, _labels(name))]
     elif query.type == "Object":
         names = [name for name in sorted(series)]
     else:

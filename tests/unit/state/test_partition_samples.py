@@ -138,6 +138,18 @@ def test_external_series_are_chosen_by_their_labels() -> None:
     assert evaluate(log, *values)["metrics"][0]["value"] == 20_000
 
 
+@pytest.mark.parametrize("selector", [None, {}], ids=["none, as kubectl writes it", "an empty one"])
+def test_without_a_selector_all_external_series_are_summed_up_as_the_metrics_api_does(selector: Json | None) -> None:
+    metrics = external(selector)
+    metrics[0]["external"]["metric"] |= {} if selector is None else {"selector": selector}
+    log = pushed(["External"], metrics=metrics)
+    values = [
+        Point(type="External", metric="queue", milli=milli, time=log.now_ms, labels={"q": name})
+        for name, milli in (("a", 20_000), ("b", 70_000))
+    ]
+    assert evaluate(log, *values)["metrics"][0]["value"] == 90_000
+
+
 def test_tidying_away_old_samples_changes_no_decision() -> None:
     log = pushed(["Resource"])
     log.add(Samples(points=[sample(log, "web-0", 100)]))
