@@ -127,8 +127,9 @@ class DemoReport:
         self.screen.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
 
     async def ask(self, *arguments: str, stdin: str = "") -> str:
-        """Run a command as a user would, against the stack's brokers, and return what it prints."""
-        command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.brokers]
+        """Run a command as a user would, against the stack's brokers or `--from` its archive; return what it prints."""
+        reach = () if "--from" in arguments else ("--brokers", self.brokers)
+        command = [sys.executable, "-m", "fleethpa", *arguments, *reach]
         asked = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         printed, _ = await asked.communicate(stdin.encode())
         return printed.decode()
