@@ -310,6 +310,24 @@ def test_a_live_update_keeps_the_order_of_the_rows_and_says_what_moved(
         page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
 
 
+def test_a_live_update_puts_new_lines_in_and_makes_none_that_is_pointed_at_another(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever presses a link of "What needs a look" gets to the HPA that it named."""
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), hpa("a1")], session="s"))
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+    with served(fleet, monkeypatch) as address:
+        page.goto(address)
+        lines = page.locator(".causes li")
+        pointed_at = lines.filter(has_text="INC-1").element_handle()
+        fleet.append(Command(command="pause", name="a1", author="anna", reason="INC-2"))
+        expect(lines.filter(has_text="INC-2")).to_be_visible(timeout=30_000)
+        assert "INC-1" in (pointed_at.text_content() or "")
+        page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
+
+
 def test_a_frozen_view_is_not_changed_by_what_comes_in_until_it_is_live_again(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
