@@ -67,8 +67,6 @@ CHARTS_DRAWN = """() => {
     return Math.max(...asked.map((each) => each.responseEnd));
 }"""
 """When the numbers of the charts were there: they are drawn at once."""
-WHOLE_DRAWN = """() => document.getElementById("late").hidden"""
-"""Whether the charts show everything that was asked for, and the view does."""
 
 
 class RecordedFleet(Fleet):
@@ -349,7 +347,7 @@ def drawn(browser: Browser, address: str, path: str) -> tuple[float, float, floa
         page.goto(address + path)
         page.wait_for_selector("#plots canvas")
         took.append(page.evaluate(CHARTS_DRAWN))
-        page.wait_for_function(WHOLE_DRAWN)
+        page.wait_for_selector("#late[hidden]", state="attached")  # everything that was asked for is shown
         took.append(page.evaluate(CHARTS_DRAWN))
     points: int = page.evaluate("window.fleethpaCharts[0].data[0].length")
     page.close()

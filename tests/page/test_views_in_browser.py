@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,12 +112,11 @@ def test_a_cell_of_the_strip_is_named_and_opened(page: Page, large: str) -> None
     second.scroll_into_view_if_needed()
     with page.expect_response("**/fleet/replay*"):
         second.hover(position={"x": 16 * 2 + 4, "y": 16 + 4})  # the third cell of the second row of that picture
-    named = "document.querySelector('.cells[data-cluster=c3]').title"
-    page.wait_for_function(f"{named} !== ''")
+    expect(row).to_have_attribute("title", re.compile("."))
     found = page.evaluate("fetch('/fleet/replay').then(answer => answer.json())")
     in_first = 10 * int(row.get_attribute("data-rows") or "")
     name, least, most, count, _, _ = found["clusters"]["c3"][in_first + 10 + 2]
-    assert page.evaluate(named) == f"c3/{name} {count} of {least} to {most}"
+    expect(row).to_have_attribute("title", f"c3/{name} {count} of {least} to {most}")
     second.click(position={"x": 16 * 2 + 4, "y": 16 + 4})
     expect(page.locator("h1")).to_contain_text(f"c3/{name}")
     page.goto("about:blank")
@@ -131,7 +131,7 @@ def test_the_strip_shows_another_moment_and_the_present_again(page: Page, large:
     with page.expect_response("**/fleet/replay*"):
         slider.press("Home")
     expect(page.locator("#shown a")).to_contain_text("open")
-    page.wait_for_function("!document.querySelector('.cells .bad')")
+    expect(page.locator(".cells .bad")).to_have_count(0)
     assert strip.locator("svg path").count() > 0
     assert strip.inner_html() != now
     slider.press("End")
