@@ -16,7 +16,8 @@ import orjson
 import pytest
 import yaml
 
-from fleethpa.cli.main import cli
+from fleethpa.cli.main import cli, verbs
+from fleethpa.frame.errors import LAB
 from reconciler.clusters.manifests import manifests
 from schemas import connection
 from tests.dist import IMAGE
@@ -237,6 +238,18 @@ def test_the_image_installs_by_hash_also_what_builds_it() -> None:
 def test_both_stages_of_the_image_have_the_base_that_the_build_names() -> None:
     lines = (COMPOSE / "Dockerfile").read_text().splitlines()
     assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+
+
+def test_a_service_that_runs_a_verb_of_the_lab_has_an_image_with_the_lab() -> None:
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        verb = (service.get("command") or [""])[0]
+        if verb in verbs() and verbs()[verb].place.startswith(f"{LAB}."):
+            assert service["build"]["args"] == {"LAB": "with"}
+            assert service["image"] != "fleethpa", "that is the name of the image of production"
+    text = (COMPOSE / "Dockerfile").read_text()
+    assert "\nARG LAB=without\n" in text
+    assert '[ "$LAB" = with ] || rm -r fleethpa/lab' in text
 
 
 def test_the_image_context_of_a_release_is_what_the_dockerfile_copies() -> None:
