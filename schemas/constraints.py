@@ -113,18 +113,18 @@ def of_step(step: str) -> Constraint | None:
 
 
 def is_limit(name: str) -> bool:
-    """Whether it is one of fleethpa's own limits on a write."""
+    """Return whether it is one of fleethpa's own limits on a write."""
     known = CONSTRAINTS.get(name)
     return known is not None and known.kind == "limit"
 
 
 def cuts(name: str) -> bool:
-    """Whether it may leave a part of a write."""
+    """Return whether it may leave a part of a write."""
     known = CONSTRAINTS.get(name)
     return known is not None and known.cuts
 
 
 def acts_on(name: str, side: ScalingSide) -> bool:
-    """Whether it acts on changes in this direction."""
+    """Return whether it acts on changes in this direction."""
     known = CONSTRAINTS.get(name)
     return known is None or known.side in ("", side)

@@ -146,7 +146,7 @@ def _document(file: Path) -> Any:
 
 
 def is_manifest(file: Path) -> bool:
-    """Whether a YAML file has an object of a kind. Raises CommandError: there is no such file, or it is not YAML."""
+    """Return whether a YAML file is a manifest, which has a kind. Raises CommandError: it cannot be read as YAML."""
     document = _document(file)
     return isinstance(document, dict) and "kind" in document
 

@@ -144,7 +144,7 @@ async def _run(
 
 
 def _policy(rules: tuple[str, ...], time_zone: str, model: str) -> TimedPolicy:
-    """What is tried beside the spec itself. Raises CommandError: not a rule or a zone (exit 2)."""
+    """Return what is tried beside the spec itself. Raises CommandError: not a rule or a zone (exit 2)."""
     if rules and model == "open":
         cause = "In the open model the number of replicas stays as recorded, so a time has nothing to change."
         raise usage("--schedule needs --model closed", cause=cause)

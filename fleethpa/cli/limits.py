@@ -104,7 +104,7 @@ def test_limits(
 
 
 def _limits_only(texts: tuple[str, ...]) -> Changes:
-    """Read the settings. Raises CommandError: there is none, or one that is no limit (exit 2)."""
+    """Read the settings. Raises CommandError: none is given, or one of them limits no write (exit 2)."""
     fields = {field for limit in LIMITS for field in limit.settings}
     names = sorted(name for name, field in SETTING_NAMES.items() if field in fields)
     if not texts:
@@ -118,7 +118,7 @@ def _limits_only(texts: tuple[str, ...]) -> Changes:
         if field not in fields:
             wire = next(name for name, known in SETTING_NAMES.items() if known == field)
             raise usage(
-                f"{wire} is no limit",
+                f"{wire} does not limit writes",
                 cause=f"Limits are {', '.join(names)}; another spec is tried by `fleethpa backtest`.",
             )
     return changes
@@ -150,7 +150,8 @@ def _change_of(cluster: str, changes: Changes, held: ClusterSettings) -> Setting
 def report(texts: Sequence[str], parts: Sequence[LimitEffects], window: tuple[int, int]) -> QuestionReport:
     """Make the report of what was tried, over all partitions."""
     held = sorted((each for part in parts for each in part.held), key=_by_length)
-    enforced, others = (sorted({hpa for part in parts for hpa in some(part)}) for some in (_enforced, _others))
+    enforced = sorted(hpa for part in parts for hpa in part.enforced)
+    others = sorted(hpa for part in parts for hpa in part.others)
     until_ms = max((part.until_ms for part in parts), default=window[1])
     about = f"{rfc3339(window[0])} … {rfc3339(until_ms)}   {counted(len(enforced), 'HPA')} in enforce"
     limits_: list[tuple[str, ...]] = [("LIMIT", "HPAS", "TIMES", "HELD BACK", "LONGEST", "FIRST", "MISSING AT MOST")]
@@ -175,14 +176,6 @@ def report(texts: Sequence[str], parts: Sequence[LimitEffects], window: tuple[in
     return QuestionReport(
         "Limits test", "LimitsReport", document, sections, closing=[Notes("This cannot know:", _UNKNOWN)]
     )
-
-
-def _enforced(part: LimitEffects) -> list[str]:
-    return part.enforced
-
-
-def _others(part: LimitEffects) -> list[str]:
-    return part.others
 
 
 def _by_length(each: HeldBack) -> tuple[float, str, str]:

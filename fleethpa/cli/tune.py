@@ -68,11 +68,11 @@ def tune(
 ) -> int:
     """Show what HPAs cost compared with an ideal autoscaler, and propose better specs from their recorded past.
 
-    One table has the ideal autoscaler, what ran, the deployed spec and the proposal: another target, window of
-    scale-down or minReplicas, which is no worse than the deployed spec in either half of the recording. Nothing is
-    written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours, too few pods
-    for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 % more
-    replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved.
+    One table has the ideal autoscaler, what ran, the deployed spec and the proposal, which changes the target, the
+    scale-down window or minReplicas, and does at least as well as the deployed spec in each half of the recording.
+    Nothing is written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours,
+    too few pods for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 %
+    more replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved.
     """
     within = parse_within(limits)
     begin, end = period.window(session.now_ms())
@@ -88,7 +88,7 @@ def tune(
 async def _tuned(
     session: Session, selection: Selection, kept: Kept, given: Decimal | None
 ) -> tuple[list[Tuned], Decimal | None, Faults]:
-    """What was found, the price of a replica-hour, and the faults."""
+    """Return what was found, the price of a replica-hour, and the faults."""
     async with session.past() as past:
         state = await read_state(past)
         views = alone(chosen_some(state, selection), "tune", session.note)
@@ -171,7 +171,7 @@ def ideal_of(scores: Scores) -> Scores:
 
 
 def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -> Section:
-    """What is reported of one HPA; `wide`: with more scores."""
+    """Return the report of one HPA; `wide`: with more scores."""
     found = tuned.found
     if found is None:
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
@@ -218,7 +218,7 @@ def changes(deployed: Json, proposed: Json) -> list[str]:
 
 
 def headline(found: Tuning) -> str:
-    """Whether there is a proposal; one that costs more says so, and for what."""
+    """Return whether there is a proposal; one that costs more says so, and for what."""
     if found.proposed is None:
         return f"no change proposed: {found.why}"
     if found.saved >= 0:
@@ -231,7 +231,7 @@ def headline(found: Tuning) -> str:
 
 
 def _reasons(found: Tuning) -> list[str]:
-    """What a proposal changes and how it does in each half; without one what can be tried."""
+    """Return the changes of a proposal and its scores in each half; without one, what the user can try."""
     if found.proposed is not None:
         return [
             *changes(found.deployed.spec, found.proposed.spec),
@@ -267,7 +267,7 @@ def _of_a_day(share: float) -> str:
 
 
 def _flags(found: Tuning, tried: TriedSpec) -> list[str]:
-    """What a spec changes, as `backtest --set` takes it."""
+    """Return the changes of a spec as arguments of `backtest --set`."""
     was, own, metrics = found.deployed.values, tried.values, found.deployed.spec["metrics"]
     flags = []
     if own.target != was.target and len(metrics) == 1 and metrics[0]["type"] == "Resource":
@@ -286,7 +286,7 @@ def _arguments(found: Tuning, tried: TriedSpec) -> str:
 
 
 def _ranking(found: Sequence[Tuned], price: Decimal | None) -> Section:
-    """What each of several HPAs costs, and what its proposal saves: first where most is to gain."""
+    """Return the cost of each HPA and the saving of its proposal, the largest saving first."""
     tunings = [each.found for each in found if each.found is not None]
     tunings.sort(key=lambda each: (-each.saved, -each.recorded.too_many_replica_hours))
     proposals = sum(each.proposed is not None for each in tunings)
@@ -309,7 +309,7 @@ def _gain(found: Tuning) -> tuple[str, str]:
 
 
 def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
-    """What ran above the ideal autoscaler, and what the proposals would save of it."""
+    """Return in one sentence the cost compared with the ideal autoscaler, and what the proposals would save."""
     tunings = [each.found for each in found if each.found is not None]
     if not tunings:
         return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."

@@ -247,7 +247,7 @@ class ImportedGroup(SuggestingGroup):
 
 NAME: Final = "fleethpa"
 LAB: Final = "lab"
-"""What images of production leave out."""
+"""The package that the production image does not contain."""
 OPTIONS: Final = {
     "source": "--from",
     "brokers": "--brokers",

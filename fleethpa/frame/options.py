@@ -263,7 +263,7 @@ _GONE_FORMATS: Final = {
 
 
 class OutputFormat(click.Choice[str]):
-    """One of some formats; one that is no longer there answers with what takes its place."""
+    """An output format. A format that was removed is answered with its replacement."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name = str(value).partition("=")[0]

@@ -39,7 +39,7 @@ class BacktestRequest:
 
     @property
     def changes(self) -> list[str]:
-        """What the candidate changes in the deployed spec."""
+        """Return what the candidate changes in the deployed spec."""
         return [*differences(self.deployed, self.body["spec"]), *self.policy.changes]
 
     @property

@@ -73,7 +73,7 @@ def _members(group: CapacityGroup, state: FleetState) -> dict[HpaId, CeilingMemb
 
 
 def _weight(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:
-    """Give what one replica uses of a limit by its annotation, its pods and its price as they are at the end."""
+    """Return what one replica uses of a limit by its annotation, its pods and its price as they are at the end."""
     id_ = view.id
     namespace, cluster = state.namespaces[id_.cluster, id_.namespace], state.clusters.get(id_.cluster)
     settings = effective(state.settings, id_.cluster, "" if cluster is None else cluster.kubernetes)

@@ -172,12 +172,12 @@ class TunedPast:
 
     @property
     def utilization(self) -> bool:
-        """Whether the tuned metric has a target in percent of the request."""
+        """Return whether the tuned metric has a target in percent of the request."""
         return self.deployed.autoscaler.metrics[self.index].calculation == kinds.UTILIZATION
 
     @property
     def values(self) -> SpecValues:
-        """What is deployed."""
+        """Return what is deployed."""
         spec = self.deployed.autoscaler
         down_ms = self.inputs[-1].settings.downscale_stabilization_ms
         if spec.scale_down is not None and spec.scale_down.window_ms is not None:
@@ -187,7 +187,7 @@ class TunedPast:
 
     @property
     def capacity_text(self) -> str:
-        """What a pod carries."""
+        """Return what a pod carries."""
         if self.utilization and self.capacity == 100 / self.deployed.autoscaler.metrics[self.index].target:
             return "100 % of the request"
         return f"{self.capacity * 100:.0f} % of the deployed target, which the recording shows to be carried"
@@ -308,7 +308,7 @@ class SpecSearch:
         return self.tried[values]
 
     def is_better(self, tried: TriedSpec) -> bool:
-        """Whether it may be proposed: it is calm and, but for safety, saves enough and costs no more in either half."""
+        """Return whether it may be proposed: it is calm and, but for safety, saves enough and is dearer in neither half."""
         own, was = tried.whole.replica_hours, self.deployed.whole.replica_hours
         if not self._is_within(tried.values) or not self._is_calm(tried):
             return False
@@ -340,7 +340,7 @@ class SpecSearch:
         return made
 
     def _is_calm(self, tried: TriedSpec) -> bool:
-        """Whether there are few enough moments with too few pods. For safety: half as many. Else in either half no more
+        """Return whether moments with too few pods are few enough. For safety: half as many. Else in either half no more
         than with the deployed spec (for the objective cost: hardly more), and hardly more with the reserve.
         """
         if self.objective == "safety":
@@ -357,11 +357,11 @@ class SpecSearch:
         ) and all(mine <= its + max(share, _RESERVE_SHARE) for mine, its in reserves)
 
     def _is_too_high(self, line: SpecValues, target: float) -> bool:
-        """Whether a target is beyond those that are calm: time with too few pods rises with the target."""
+        """Return whether a target is beyond those that are calm: time with too few pods rises with the target."""
         return not self._is_calm(self.try_spec(line._replace(target=target)))
 
     def _price(self, tried: TriedSpec) -> tuple[float, ...]:
-        """What a spec costs; of equal ones the steadier, then what changes less, then the more careful one."""
+        """Return what a spec costs; of equal ones the steadier, then what changes less, then the more careful one."""
         whole, changed = tried.whole, sum(map(ne, tried.values, self.past.values))
         return (whole.replica_hours, whole.adaptations_per_hour, changed, tried.values.target, tried.values.window_s)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.decisions import Step
 from schemas.keys import HpaId
@@ -60,8 +60,6 @@ class Left(Struct, frozen=True, gc=False):
     used: int
     share: int
     until_ms: int
-    of_cluster: bool = False
-    """It is the cluster's budget that is the tighter one, not the namespace's."""
 
     @property
     def is_used_up(self) -> bool:
@@ -241,9 +239,9 @@ class BudgetBook:
         if of_cluster is not None:
             scope = self._clusters[hpa.cluster]
             others = [part for other, part in self._parts[hpa.cluster].items() if other != hpa.namespace]
-            left = asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster)
-            found.append(structs.replace(left, of_cluster=True))
-        return min(found, key=lambda left: left.cap, default=None)
+            found.append(asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster))
+        # Of two that leave the same, the one that holds: it must not be hidden by the other.
+        return min(found, key=lambda left: (left.cap, not left.budget.holds), default=None)
 
 
 class _Asking(NamedTuple):

@@ -26,7 +26,7 @@ def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, po
 
 
 def is_alone(namespace: Namespace, hpa: Hpa, selector: str) -> bool:
-    """Tell whether no other selector matches one of these pods, and no other HPA has registered this one."""
+    """Return whether no other selector matches one of these pods, and no other HPA has registered this one."""
     overlapping = namespace.membership.overlapping(selector)
     return len(overlapping) == 1 and namespace.registered.get(selector, (hpa.id.name,)) == (hpa.id.name,)
 

@@ -25,18 +25,19 @@ from streams.state.timing import as_of
 def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
     """Return the subject of an evaluation at the present record."""
     kind = kind_of(hpa.row)
-    return Subject(
+    subject = Subject(
         state,
         namespace,
         hpa,
         settings,
-        kind.spec(state, hpa, settings),
+        hpa.compiled_for(settings.controller.rules),
         standing(namespace, hpa, settings),
         bool(hpa.ignored),
         namespace.scales.get(hpa.target),
         as_of(state.now_ms, hpa.row.evaluated_ms, settings.sync_period_ms),
         kind,
     )
+    return kind.bounded(subject)
 
 
 def observe(subject: Subject) -> Observed:

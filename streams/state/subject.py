@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from schemas.decisions import Step
+from streams.across.bounds import FleetBounds
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
 from streams.hpa.metrics import JoinedObservation
@@ -35,10 +36,12 @@ class Subject(Struct, frozen=True, gc=False):
     evaluated_ms: int
     """Time as of which the evaluation decides (`streams.state.timing.as_of`)."""
     kind: "SubjectKind"
+    bounds: FleetBounds | None = None
+    """What the clusters of a total let it be by their own metrics; None: anything within the spec."""
 
     @property
     def follows_native(self) -> bool:
-        """Whether the HPA's status is the native controller's: it looks after the HPA, and fleethpa does not write."""
+        """Return whether the status is the native controller's, which looks after the HPA while fleethpa does not."""
         return self.hpa.row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
 
     @property
@@ -47,7 +50,7 @@ class Subject(Struct, frozen=True, gc=False):
         return self.hpa.row.native_status if self.follows_native else own_status(self.hpa)
 
     def too_large(self, why: str) -> "Subject":
-        """Give the subject by which nothing is decided after all, since no topic takes the decision that was made."""
+        """Return the subject by which nothing is decided after all, since no topic takes the decision that was made."""
         asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
         return structs.replace(self, ignores=True, standing=ignored(self.hpa, asked, self.settings, why))
 
@@ -105,8 +108,8 @@ class Limited(Struct, frozen=True, gc=False):
 class SubjectKind(Protocol):
     """What differs between kinds of HPAs; chosen once per evaluation (`streams.state.kinds`)."""
 
-    def spec(self, state: State, hpa: Hpa, settings: Effective) -> Autoscaler:
-        """Return the spec that is in force now."""
+    def bounded(self, subject: Subject) -> Subject:
+        """Return the subject with the spec, and the bounds of it, that are in force now."""
         ...
 
     def read(self, subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
@@ -140,7 +143,7 @@ class SubjectKind(Protocol):
         ...
 
     def turn(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
-        """Say whether it is evaluated with this record."""
+        """Return whether it is evaluated with this record."""
         ...
 
 
@@ -154,13 +157,11 @@ class HpaAccount:
         """Note what was decided."""
 
     def reports(self, hpa: Hpa) -> bool:
-        """Say whether the HPA reports to another partition with each evaluation."""
-        del hpa
+        """Return whether the HPA reports to another partition with each evaluation."""
         return False
 
     def calls_early(self, hpa: Hpa) -> bool:
-        """Say whether something has come from another partition for which the HPA is evaluated before its time."""
-        del hpa
+        """Return whether something has come from another partition for which the HPA is evaluated before its time."""
         return False
 
     def in_time(self, hpa: Hpa) -> None:
@@ -174,6 +175,6 @@ class HpaAccount:
 
 
 def own_status(hpa: Hpa) -> dict[str, Any]:
-    """Give the status from fleethpa's own decisions, else that of the native object."""
+    """Return the status from fleethpa's own decisions, else that of the native object."""
     own = hpa.row.own_status
     return hpa.row.native_status if own is None else own

@@ -9,7 +9,7 @@ from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms,
 
 
 def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
-    """Say whether the HPA is evaluated with this record."""
+    """Return whether the HPA is evaluated with this record."""
     row, now_ms, period_ms = hpa.row, state.now_ms, settings.sync_period_ms
     came = namespace.arrivals.get(hpa.awaits[0]) if len(hpa.awaits) == 1 else None
     if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms):
@@ -39,8 +39,8 @@ def or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
 
 
 def is_waited_for(state: State, hpa: Hpa) -> bool:
-    """Say whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind: those
-    to whom it reports with each, and an agent, whose stand-in takes over without any.
+    """Return whether somebody needs a decision of this HPA in every sync period, also from a decider that is behind:
+    those to whom it reports with each, and an agent, whose stand-in takes over without any.
     """
     agent = state.row.agents.get(hpa.id.cluster)
     return any(account.reports(hpa) for account in ACCOUNTS) or (agent is not None and not agent.left)

@@ -21,8 +21,8 @@ from streams.state.turns import is_waited_for, next_turn, or_early
 class ClusterHpa:
     """As `streams.state.subject.SubjectKind`."""
 
-    def spec(self, state: State, hpa: Hpa, settings: Effective) -> Autoscaler:
-        return hpa.compiled_for(settings.controller.rules)
+    def bounded(self, subject: Subject) -> Subject:
+        return subject
 
     def read(self, subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
         namespace, queries, now_ms = subject.namespace, subject.hpa.queries, subject.state.now_ms

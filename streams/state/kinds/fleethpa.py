@@ -5,7 +5,6 @@ from typing import Any
 from msgspec import structs
 
 from streams.across.allotments import FleetRow
-from streams.across.bounds import FleetBounds
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import History
 from streams.hpa.metrics import JoinedObservation
@@ -23,9 +22,12 @@ from streams.state.timing import Turn
 class FleetHpa:
     """As `streams.state.subject.SubjectKind`. The rules are in `streams.state.fleet`."""
 
-    def spec(self, state: State, hpa: Hpa, settings: Effective) -> Autoscaler:
-        autoscaler = hpa.compiled_for(settings.controller.rules)
-        return fleet.bounded_whole(autoscaler, _known(hpa), state.now_ms, settings.sync_period_ms)
+    def bounded(self, subject: Subject) -> Subject:
+        known, now_ms, settings = _known(subject.hpa), subject.state.now_ms, subject.settings
+        period_ms, is_enforced = settings.sync_period_ms, _is_enforced(subject)
+        autoscaler = fleet.bounded_whole(subject.autoscaler, known, now_ms, period_ms)
+        bounds = fleet.bounds_of(known, autoscaler, settings.controller, is_enforced, now_ms, period_ms)
+        return structs.replace(subject, autoscaler=autoscaler, bounds=bounds)
 
     def read(self, subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
         known, now_ms, period_ms = _known(subject.hpa), subject.state.now_ms, subject.settings.sync_period_ms
@@ -38,7 +40,7 @@ class FleetHpa:
 
     def decided_by(self, subject: Subject, observed: Observed) -> Autoscaler:
         """Return the spec within what its clusters' own metrics let the total be."""
-        bounds, rules = _bounds(subject), subject.settings.controller.rules
+        bounds, rules = subject.bounds, subject.settings.controller.rules
         if bounds is None or observed.replicas is None:
             return subject.autoscaler
         now_ms = subject.evaluated_ms
@@ -64,7 +66,7 @@ class FleetHpa:
             begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
             known = structs.replace(known, begun=begun)
             known = structs.replace(known, recommended_for=fleet.recommended_for(known, now_ms, period_ms))
-        bounds = _bounds(subject)
+        bounds = subject.bounds
         after = fleet.divided(
             known, total, most, is_enforced, now_ms, period_ms, {} if bounds is None else bounds.keeps
         )
@@ -110,16 +112,3 @@ def _known(hpa: Hpa) -> FleetRow:
 
 def _is_enforced(subject: Subject) -> bool:
     return subject.standing.mode == "enforce"
-
-
-def _bounds(subject: Subject) -> FleetBounds | None:
-    """Return what its clusters' own metrics let the total be; None: anything within the spec."""
-    settings, now_ms = subject.settings, subject.state.now_ms
-    return fleet.bounds_of(
-        _known(subject.hpa),
-        subject.autoscaler,
-        settings.controller,
-        _is_enforced(subject),
-        now_ms,
-        settings.sync_period_ms,
-    )

@@ -53,7 +53,7 @@ def _hold_if_used_up(subject: Subject) -> None:
         return
     state, namespace = subject.state, subject.namespace
     pause = Pause(0, HOLDER, f"the removal budget {left.budget.text} of {left.scope} is used up", state.now_ms)
-    if left.of_cluster:
+    if left.scope == f"cluster {namespace.cluster}":
         known = state.row.pauses.get(namespace.cluster, {})
         if "scaleDown" not in known:
             state.put_pauses(namespace.cluster, {**known, "scaleDown": pause})
@@ -82,7 +82,7 @@ def _left(subject: Subject, way: Way) -> Left | None:
 
 
 def _is_bounded(subject: Subject) -> bool:
-    """Whether budgets bound what fleethpa writes for an HPA."""
+    """Return whether budgets bound what fleethpa writes for an HPA."""
     return subject.settings.budgets.is_set and subject.hpa.annotation(EXEMPT_ANNOTATION) != EXEMPT
 
 
@@ -138,7 +138,7 @@ def _last(hpa: Hpa) -> BudgetEntry:
 
 
 def _counts(change: int) -> tuple[int, int]:
-    """Give how many replicas a change removes, and how many it adds."""
+    """Return how many replicas a change removes, and how many it adds."""
     return max(0, -change), max(0, change)
 
 

@@ -1,5 +1,6 @@
 """What a limit is: it reads a few values, and blocks a wanted write, cuts it, or leaves it as it is."""
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 from msgspec import structs
@@ -48,7 +49,7 @@ class LimitedWrite(NamedTuple):
         return cut if most else cut._replace(held=why)
 
 
-class WriteLimit:
+class WriteLimit(ABC):
     """One of fleethpa's own limits on a write of `/scale`.
 
     It is a pure function of what `inputs` gives, which replays keep, and it has no state beside the rows that it is
@@ -62,15 +63,16 @@ class WriteLimit:
     reads_others: ClassVar[bool] = False
     """What it leaves depends on other HPAs, too."""
 
+    @abstractmethod
     def inputs(self, subject: Subject, pods: SeenPods) -> Any:
         """Return what it reads of an HPA at this record, as a value; None: it does not bound the HPA now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, inputs: Any, write: LimitedWrite) -> LimitedWrite:
         """Return what it leaves of a wanted write."""
-        raise NotImplementedError
 
     def stops(self, inputs: Any) -> str:
-        """Say what is not written as long as this stands, whatever the metrics ask for; empty: that depends on them."""
-        del inputs
+        """Return what is not written as long as this lasts, whatever the metrics ask for, as a sentence; empty: that
+        depends on what they ask for.
+        """
         return ""

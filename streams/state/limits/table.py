@@ -56,5 +56,5 @@ def stopped(inputs: NamedInputs) -> list[tuple[str, str]]:
 
 
 def depends_on_others(inputs: NamedInputs) -> bool:
-    """Whether what the limits leave depends on other HPAs, too."""
+    """Return whether what the limits leave depends on other HPAs, too."""
     return any(limit.reads_others and inputs.of(limit.name) is not None for limit in LIMITS)

@@ -32,7 +32,7 @@ def parse_fallback(text: str) -> Fallback | None:
 
 
 def is_lost(evaluation: Evaluation) -> bool:
-    """Tell whether no metric gave a number, or one is missing and the others would scale down."""
+    """Return whether no metric gave a number, or one is missing and the others would scale down."""
     return evaluation.path == "metricsFailed"
 
 

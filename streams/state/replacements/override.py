@@ -38,7 +38,7 @@ class Override(Struct, frozen=True, gc=False):
 
 
 def override_in_force(pauses: Mapping[str, Pause], now_ms: int) -> Override | None:
-    """Give the override among the pauses of an HPA; None: there is none now."""
+    """Return the override among the pauses of an HPA; None: there is none now."""
     found = pauses.get(OVERRIDE)
     if found is None or not is_in_force(found.until_ms, now_ms):
         return None

@@ -11,7 +11,7 @@ from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
 def replaced_by(
     wanted: int, reason: str, evaluation: Evaluation, autoscaler: Autoscaler, status: dict[str, Any]
 ) -> Evaluation:
-    """Give the evaluation with other replicas in place of what the metrics ask for. `status`: before the evaluation."""
+    """Return the evaluation with other replicas in place of what the metrics ask for. `status`: before it."""
     pending, result = evaluation.pending, evaluation.result
     if wanted == evaluation.current_replicas:
         if pending is not None:
@@ -25,7 +25,7 @@ def replaced_by(
 
 
 def write_to(wanted: int, reason: str, evaluation: Evaluation, autoscaler: Autoscaler) -> Pending | None:
-    """Give a write of replicas that the metrics did not ask for; None: the evaluation is of no scale."""
+    """Return a write of replicas that the metrics did not ask for; None: the evaluation is of no scale."""
     current, pending, result = evaluation.current_replicas, evaluation.pending, evaluation.result
     rules = autoscaler.scale_up if wanted > (current or 0) else autoscaler.scale_down
     longest_ms = rules.longest_ms if rules is not None else None

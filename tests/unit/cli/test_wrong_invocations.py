@@ -238,7 +238,7 @@ WRONG = (
     ("capacity descibe x", 2, "Did you mean `describe`?"),
     ("limits tset", 2, "Did you mean `test`?"),
     ("limits test", 2, "Next: fleethpa limits test removal-budget=30%/10m"),
-    ("limits test sync-period=5s", 2, "syncPeriodMs is no limit"),
+    ("limits test sync-period=5s", 2, "syncPeriodMs does not limit writes"),
     ("limits test addition-budget=30%/10m,then=hold", 2, "only a removal budget may say then=hold"),
     ("limits test max-step=0", 2, "expected a whole number from 1"),
     ("limits test max-step=5 -C nosuch", 4, "no cluster matches 'nosuch'"),

@@ -121,6 +121,13 @@ def test_the_budget_of_a_cluster_holds_the_cluster() -> None:
     assert world.log.partition.state.row.pauses == {}
 
 
+def test_of_two_budgets_that_are_used_up_the_one_that_holds_does() -> None:
+    world = World("web", removal_budget="30%/10m,then=hold", removal_budgets={"*": "3/10m"})
+    world.poll(0)
+    world.period(0)
+    assert whole(world.log)[-1].paused.startswith("scaleDown of cluster eu is paused by fleethpa")
+
+
 def test_a_wave_is_shared_by_size_and_what_is_left_goes_to_those_that_ask() -> None:
     world = World("big", "small", "still", removal_budgets={"*": "40%/10m"}, replicas=10)
     world.replicas["big"] = 30
