@@ -18,6 +18,7 @@ from aiokafka import ConsumerRecord
 from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import Inbox, News, Position, ShownDecision, WantedWrite, shown_decision
+from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writeplan import End, WriteGuards, outcome
 from runtime.log import Clock
 from runtime.process import WorkerPool
@@ -331,26 +332,29 @@ class ClusterWriters:
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if (shown := shown_decision(decision)) is not None:
-            self._show(worker, shown, decision, position)
+        self._show(worker, decision, position)
 
-    def _show(self, worker: _ClusterWorker, shown: ShownDecision, decision: Decision, position: Position) -> None:
+    def _show(self, worker: _ClusterWorker, decision: Decision, position: Position) -> None:
         """Queue the status and the Events of a decision; where it comes late, keep its Events for the next status.
 
         One that shows only other values of metrics is not waited for: the next one makes up for a lost one.
         """
-        now_ms = self._clock()
+        has_status, has_events = wants_status(decision), wants_events(decision)
+        if not (has_status or has_events):
+            return
+        now_ms, hpa = self._clock(), HpaId(decision.cluster, decision.namespace, decision.name)
         is_late = now_ms - (time_ms(decision.time) or now_ms) > LATE_MS
-        is_news = self._news.is_news(decision, shown.hpa, position.partition, now_ms)
-        every_ms = 0 if is_news else self._status_every_ms(shown.hpa.cluster)
+        is_news = self._news.is_news(decision, hpa, position.partition, now_ms)
+        every_ms = 0 if is_news else self._status_every_ms(hpa.cluster)
         every_ms = max(every_ms, LATE_STATUS_MS if is_late else 0)
-        is_due = worker.status_writer.is_due(shown.hpa, every_ms, is_late=is_late)
-        if (is_due and shown.has_status) or (shown.has_events and (is_due or not is_late)):
-            self._queue_status(worker, shown, position if is_news else None, status=is_due)
+        is_due = worker.status_writer.is_due(hpa, every_ms, is_late=is_late)
+        # Only a decision that waits is compressed, which costs more than all else here.
+        if (is_due and has_status) or (has_events and (is_due or not is_late)):
+            self._queue_status(worker, shown_decision(decision), position if is_news else None, status=is_due)
         elif is_late:
             self._metrics.decisions.labels("late").inc()
-            if shown.has_events:
-                worker.delay_events(shown, position.partition, limit=self._limits.queue)
+            if has_events:
+                worker.delay_events(shown_decision(decision), position.partition, limit=self._limits.queue)
 
     def _queue_status(
         self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None = None, *, status: bool = True

@@ -73,11 +73,9 @@ class ShownDecision(Struct, frozen=True, gc=False):
         return decode(zlib.decompressobj(_WINDOW_BITS, _TYPICAL).decompress(self.packed), Decision)
 
 
-def shown_decision(decision: Decision) -> ShownDecision | None:
-    """What a decision shows; None: nothing."""
+def shown_decision(decision: Decision) -> ShownDecision:
+    """Return a decision as it waits for its turn."""
     has_status, has_events = wants_status(decision), wants_events(decision)
-    if not (has_status or has_events):
-        return None
     hpa = HpaId(intern(decision.cluster), intern(decision.namespace), decision.name)
     return ShownDecision(hpa, has_status, has_events, _compressed(encode(_without_explanation(decision))))
 

@@ -308,7 +308,7 @@ class SpecSearch:
         return self.tried[values]
 
     def is_better(self, tried: TriedSpec) -> bool:
-        """Return whether it may be proposed: it is calm and, but for safety, saves enough and is dearer in neither half."""
+        """Return whether it may be proposed: it is calm and, but for safety, saves enough and is never dearer."""
         own, was = tried.whole.replica_hours, self.deployed.whole.replica_hours
         if not self._is_within(tried.values) or not self._is_calm(tried):
             return False
@@ -340,8 +340,10 @@ class SpecSearch:
         return made
 
     def _is_calm(self, tried: TriedSpec) -> bool:
-        """Return whether moments with too few pods are few enough. For safety: half as many. Else in either half no more
-        than with the deployed spec (for the objective cost: hardly more), and hardly more with the reserve.
+        """Return whether it has too few pods seldom enough.
+
+        For safety: half as often as the deployed spec. Else in each half of the recording no more often than that (for
+        the objective cost: hardly more), and hardly more with the reserve.
         """
         if self.objective == "safety":
             mine, its = tried.whole, self.deployed.whole

@@ -45,7 +45,7 @@ class ShownScenario(LoggedScenario):
     def _show(self, record: Json) -> None:
         made = msgspec.convert(record, Decision)
         shown = shown_decision(made)
-        if shown is None or shown.hpa.name != self.name or not shown.has_status:
+        if shown.hpa.name != self.name or not shown.has_status:
             return
         self.values += not self.news.is_news(made, shown.hpa, 0, self.now_ms)
         decision = shown.whole()
