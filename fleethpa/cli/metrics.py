@@ -10,14 +10,15 @@ from typing import Final
 
 import click
 
-from fleethpa.fleet.members import prometheus_connections, prometheus_option
+from fleethpa.fleet.polledsources import read_source, source_option
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, unreachable, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.text import layout
 from reconciler.clusters.answers import ClusterError
-from reconciler.core import prometheus
-from reconciler.core.prometheus import PromConnection, PromResult
-from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, RulesError
+from reconciler.prometheus import promanswers
+from reconciler.prometheus.connections import PromConnection, read_connections
+from reconciler.prometheus.promanswers import PromResult
+from reconciler.prometheus.promrules import ANY, NAMESPACES, PODS, ObjectResource, RulesError
 from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer, Query
 from schemas.kubernetes.quantity import format_milli
@@ -31,7 +32,7 @@ def metrics() -> None:
 
 @metrics.command("try")
 @click.argument("what", metavar="METRIC|EXPRESSION")
-@prometheus_option
+@source_option("prometheus")
 @click.option("-C", "--cluster", default="*", metavar="NAME", help="Whose Prometheus.")
 @click.option("-n", "--namespace", default="default", help="Namespace of the HPA.")
 @click.option("--object", "described", metavar="KIND[.GROUP]/NAME", help="Try an Object metric of this object.")
@@ -55,7 +56,7 @@ def try_(
     or with --object as an Object metric. Anything else is an expression in PromQL, seen as an External metric. Exit 1
     if an HPA would get an error.
     """
-    connection = prometheus_connections({"prometheus": prometheus}).of(cluster)
+    connection = read_source("prometheus", prometheus, read_connections).of(cluster) if prometheus else None
     if connection is None:
         raise usage(
             f"no Prometheus is known for cluster {cluster}",
@@ -141,8 +142,8 @@ class Trials:
     """
 
     def __init__(self, connection: PromConnection, namespace: str) -> None:
-        from reconciler.clusters.prometheus import PromClient
-        from reconciler.observer.prometheuspolls import SeriesNames
+        from reconciler.prometheus.poller import SeriesNames
+        from reconciler.prometheus.promclient import PromClient
 
         self._rules, self._namespace = connection.rules, namespace
         self._client = PromClient(connection)
@@ -173,7 +174,7 @@ class Trials:
         result, label = await self._client.query(text), found[0].labels.of(PODS)
         names = {sample.metric[label] for sample in result.samples if label in sample.metric}
         query = Query(api="pods", metric=metric)
-        (answer,) = prometheus.pod_answers([(query, names)], result, label, wall_clock_ms())
+        (answer,) = promanswers.pod_answers([(query, names)], result, label, wall_clock_ms())
         total = sum(each.milli for each in answer.values)
         count = len(answer.values)
         seen = f"average {format_milli(total // count)} of {count} pods" if count else "no pod has the metric"
@@ -191,7 +192,7 @@ class Trials:
         text = found[0].of_objects(found[1], resource, inside, selector, [name])
         query = Query(api="object", metric=metric, group_kind=group_kind, object=name)
         result, label = await self._client.query(text), found[0].labels.of(resource)
-        answer = prometheus.object_answer(query, result, label, name, resource, wall_clock_ms())
+        answer = promanswers.object_answer(query, result, label, name, resource, wall_clock_ms())
         rows = [] if answer.error else [(f"{group_kind}/{name}", format_milli(answer.milli))]
         return MetricTrial(
             "Object", text, rows, answer.error or f"value {format_milli(answer.milli)}", bool(answer.error)
@@ -199,7 +200,7 @@ class Trials:
 
 
 def _external(kind: str, text: str, metric: str, result: PromResult) -> MetricTrial:
-    answer: MetricAnswer = prometheus.external_answer(Query(api="external", metric=metric), result)
+    answer: MetricAnswer = promanswers.external_answer(Query(api="external", metric=metric), result)
     if answer.error:
         return MetricTrial(kind, text, [], answer.error, True)
     if not answer.items:

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from fleethpa.fleet.members import fixed_options, found_options, prometheus_option
+from fleethpa.fleet.members import fixed_options, found_options
+from fleethpa.fleet.polledsources import source_options
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
 from fleethpa.frame.options import Decorator, DurationMs, together, web_options
 from fleethpa.frame.session import Session, command_options
@@ -92,7 +93,7 @@ _process(
     "observer",
     processes.observer_part,
     "Watch member clusters and poll their metrics APIs.",
-    *(_NAMESPACES, _ALL_PODS, _PROVE_NATIVE_ABSENT, _INSTANCE, prometheus_option, found_options, fixed_options),
+    *(_NAMESPACES, _ALL_PODS, _PROVE_NATIVE_ABSENT, _INSTANCE, source_options, found_options, fixed_options),
 )
 _process(
     "reconciler",
@@ -133,7 +134,7 @@ _process(
         hidden=True,
         help="The brokers stamp no append time: use this clock.",
     ),
-    prometheus_option,
+    source_options,
     fixed_options,
 )
 _process("router", processes.router_part, "Copy decisions, settings and central HPAs to the topics of agents.")
@@ -186,7 +187,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 @_NAMESPACES
 @_PROVE_NATIVE_ABSENT
 @_INSTANCE
-@prometheus_option
+@source_options
 @found_options
 @fixed_options
 @_common

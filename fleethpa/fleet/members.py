@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import read_text, usage
+from fleethpa.frame.errors import usage
 from fleethpa.frame.options import together
 from reconciler.clusters.answers import ConfigError
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from fleethpa.frame.session import Session
     from reconciler.clusters.client import ClusterConfig
     from reconciler.clusters.clusterfinder import ClusterSources
-    from reconciler.core.prometheus import PromConnections
 
 
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
@@ -85,35 +83,6 @@ found_options = together(
     click.option("--found-insecure-tls", is_flag=True, help="Let found kubeconfigs leave the API server unverified."),
 )
 """Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
-
-prometheus_option: Final = click.option(
-    "--prometheus",
-    metavar="FILE",
-    help="Which Prometheus is asked for metrics in place of the metrics APIs, per cluster (docs/prometheus.md).",
-)
-
-
-def prometheus_connections(options: Mapping[str, Any]) -> PromConnections:
-    """What --prometheus names; the files that it names are looked for beside it.
-
-    Raises CommandError: it cannot be used (exit 2).
-    """
-    from reconciler.core.prometheus import NO_PROMETHEUS, parse_prometheus_file
-    from reconciler.core.promrules import RulesError
-
-    path = options.get("prometheus") or ""
-    if not path:
-        return NO_PROMETHEUS
-
-    def read(name: str) -> str:
-        return read_text(name, f"--prometheus: {name}")
-
-    try:
-        return parse_prometheus_file(read(path), path, read, str(Path(path).parent))
-    except RulesError as error:
-        raise usage(
-            f"--prometheus {path} cannot be used", cause=str(error), next_step="see docs/prometheus.md for its fields"
-        ) from error
 
 
 def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from fleethpa.fleet.polledsources import POLLED_SOURCES
 from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
@@ -19,7 +20,6 @@ from schemas.observed import (
     CANARY_PART,
     MEMBERSHIP_PART,
     NATIVE_EVIDENCE_PART,
-    PROMETHEUS_PART,
     REFUSED_PART,
     RIVALS_PART,
     ObserverTrouble,
@@ -261,9 +261,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
         text = f"its API server {what}{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"kubectl --context {cluster} get --raw /readyz"
         yield ClusterTrouble("apiServerAway", trouble.since, text, step)
-    of_metrics = {
-        each.part for each in troubles if each.part == PROMETHEUS_PART or each.part.endswith("metrics.k8s.io")
-    }
+    of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
         if trouble not in away and not (away and trouble.reason == "unreachable"):
@@ -278,11 +276,11 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
         return ClusterTrouble("metricsFailing", trouble.since, f"metrics API {trouble.part} {word}{rest}", step)
-    if trouble.part == PROMETHEUS_PART:
+    if trouble.part in POLLED_SOURCES:
+        source = POLLED_SOURCES[trouble.part]
         what = {"unreachable": "is away", "forbidden": "refuses the observer"}.get(trouble.reason, "fails")
-        text = f"its Prometheus {what}{_where(trouble)}{since(trouble.since, now_ms)}{_error(trouble)}"
-        step = f"fleethpa metrics try 'vector(1)' --prometheus FILE -C {cluster}"
-        return ClusterTrouble("metricsFailing", trouble.since, text, step)
+        text = f"{source.title} {what}{_where(trouble)}{since(trouble.since, now_ms)}{_error(trouble)}"
+        return ClusterTrouble("metricsFailing", trouble.since, text, source.check.format(cluster=cluster))
     if trouble.part == CANARY_PART:
         text = f"it cannot be proven that no native HPA controller runs{rest}"
         return ClusterTrouble("canaryFailing", trouble.since, text, check)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from fleethpa.fleet.members import cluster_sources, fixed_members, prometheus_connections
+from fleethpa.fleet.members import cluster_sources, fixed_members
+from fleethpa.fleet.polledsources import polled_sources
 from fleethpa.frame.errors import CommandError, read_text, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
@@ -285,7 +286,7 @@ def observer_part(session: Session, /, **options: Any) -> Part:
     from reconciler.observer.process import Observer
 
     members = _members(session, options)
-    members["prometheus"] = prometheus_connections(options)
+    members["polled"] = polled_sources(options)
     config = configured(ObserverConfig, options, kafka=session.config.kafka(), **members)
     return _part("observer", lambda: Observer(config))
 
@@ -310,7 +311,7 @@ def agent_part(session: Session, /, **options: Any) -> Part:
             cause=f"These are meant: {', '.join(member.name for member in members)}.",
             next_step="add --in-cluster NAME, or --contexts NAME",
         )
-    given = {"clusters": members, "prometheus": prometheus_connections(options)}
+    given = {"clusters": members, "polled": polled_sources(options)}
     config = configured(AgentConfig, options, kafka=session.config.kafka(), **given)
     return _part("agent", lambda: Agent(config))
 

@@ -23,15 +23,7 @@ from reconciler.core.objects import (
     pod_body,
     reported_hpa,
 )
-from reconciler.core.promrules import ObjectResource
-from reconciler.observer.clusterview import (
-    ApiServer,
-    ClusterState,
-    ObserverConfig,
-    ObserverMetrics,
-    ReadProblem,
-    Troubles,
-)
+from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
 from reconciler.observer.native import Canary, ClusterVersion, NativeWatch, NoteCanary, native_status_write
 from reconciler.observer.observertopics import (
@@ -41,9 +33,10 @@ from reconciler.observer.observertopics import (
     autoscaler_lists,
     pod_lists,
 )
-from reconciler.observer.prometheuspolls import PrometheusPoller
+from reconciler.observer.polledsource import OpenSource, PolledSource, SourceContext, divide
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
+from reconciler.observer.troubles import ReadProblem, Troubles
 from schemas.answers import Answers, MetricAnswer, Query
 from schemas.entries import Body
 from schemas.inforce import report_every_ms
@@ -133,19 +126,8 @@ class ClusterObserver:
             at_once=config.metrics_at_once,
             answers=self._api.answers,
         )
-        connection = config.prometheus.of(client.name)
-        self._prometheus = None
-        if connection is not None:
-            self._prometheus = PrometheusPoller(
-                client.name,
-                connection,
-                resources=self._resource_of,
-                pods=lambda namespace: self._state.known_pods(namespace),
-                period_ms=sync_period_ms,
-                clock=config.clock,
-                metrics=metrics,
-                troubles=self._troubles,
-            )
+        opened = [self._open(name, source) for name, source in config.polled.items()]
+        self._sources = [source for source in opened if source is not None]
         self._scales = ScaleWatcher(
             self._watching, self._discovery, self._state, self._report_scale, session=self.session, mirror=self._mirror
         )
@@ -162,8 +144,8 @@ class ClusterObserver:
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
         pods = Listener(self._pods_listed, self._pod_changed, partial(self._problem, "pods"), _pod_of)
         async with AsyncExitStack() as stack:
-            if self._prometheus is not None:
-                stack.push_async_callback(self._prometheus.close)
+            for source in self._sources:
+                stack.push_async_callback(source.close)
             group = self._group = await stack.enter_async_context(asyncio.TaskGroup())
             work = [self._scales.run(group), self._timetable.run(), self._api.watch(), self._report()]
             work += [self._version.follow(), self._follow_rivals(), self._follow_central()]
@@ -392,18 +374,27 @@ class ClusterObserver:
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
 
     async def _ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
-        """Ask the metrics APIs, and the Prometheus that is asked in place of some of them."""
-        prometheus = self._prometheus
-        if prometheus is None:
+        """Ask the metrics APIs, and the sources that are asked in place of some of them."""
+        if not self._sources:
             return await self._poller.ask(namespace, asked)
-        of_prometheus = [query for query in asked if prometheus.answers(query)]
-        of_apis = [query for query in asked if not prometheus.answers(query)]
-        found = await asyncio.gather(self._poller.ask(namespace, of_apis), prometheus.ask(namespace, of_prometheus))
-        return [answer for answers in found for answer in answers]
+        of_apis, shares = divide(asked, self._sources)
+        asking = [source.ask(namespace, share) for source, share in shares]
+        of_these, *others = await asyncio.gather(self._poller.ask(namespace, of_apis), *asking)
+        of_sources = [answer for answers in others for answer in answers]
+        self._metrics.answered(self.name, of_sources)
+        return of_these + of_sources
 
-    async def _resource_of(self, group_kind: str) -> ObjectResource:
-        resource = await self._discovery.of_metric(group_kind)
-        return ObjectResource(resource.plural, resource.kind.lower(), resource.group)
+    def _open(self, name: str, source: OpenSource) -> PolledSource | None:
+        return source(
+            SourceContext(
+                cluster=self.name,
+                pods=self._state.known_pods,
+                resource_of=self._discovery.of_metric,
+                period_ms=self._sync_period_ms,
+                clock=self._config.clock,
+                note=partial(self._troubles.note, name),
+            )
+        )
 
     def _report_every_ms(self) -> int:
         return report_every_ms(self._sync_period_ms(), self._config.heartbeat_ms)

@@ -1,27 +1,27 @@
-"""An observer's settings, and what it knows of one cluster: HPAs, pods and scales, what it cannot see and since when,
-and whether the API server answers at all; with the metrics that it shows of this.
+"""An observer's settings, and what it knows of one cluster: HPAs, pods and scales, and whether the API server answers
+at all; with the metrics that it shows of this.
 """
 
 import asyncio
 import socket
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
 from reconciler.clusters.clusterfinder import FleetConfig
 from reconciler.core.objects import Asking, KeptHpa, reports_the_same, rival
-from reconciler.core.prometheus import NO_PROMETHEUS, PromConnections
-from runtime.log import Clock, wall_clock_ms
+from reconciler.observer.polledsource import OpenSource
+from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
+from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
-from schemas.observed import API_SERVER_PART, Heartbeat, ObserverTrouble, Pod, Reason, Rival, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class ObserverConfig(FleetConfig):
     `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
     `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none.
     `instance`: name of this observer, which stays over restarts; two that run at once need different ones.
-    `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in
-    place of metrics APIs.
+    `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`. `polled`: what is asked in place
+    of metrics APIs, by name.
     """
 
-    prometheus: PromConnections = NO_PROMETHEUS
+    polled: Mapping[str, OpenSource] = field(default_factory=dict)
     instance: str = field(default_factory=socket.gethostname)
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False
@@ -80,97 +80,6 @@ class ObserverMetrics(ClusterMetrics):
         counts = Tally((each.api, "ok" if each.error is None else "error") for each in answers)
         for (api, result), count in counts.items():
             self._answers_of(cluster, api, result).inc(count)
-
-
-NAMED_NAMESPACES = 20
-ERROR_CHARACTERS = 1_000
-"""Longer error texts are cut in a report."""
-
-
-class ReadProblem(NamedTuple):
-    """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions."""
-
-    reason: Reason
-    text: str
-    rights: tuple[str, ...] = ()
-
-
-NoteProblem = Callable[[str, str, ReadProblem | None], None]
-"""part, namespace (empty: the whole cluster), and its problem; None: it has none (any more)."""
-
-
-def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
-    """The problem that an error shows. `rights` are what the request needed, as `verb resource.group`."""
-    if isinstance(error, UnreachableError):
-        return ReadProblem("unreachable", str(error))
-    if isinstance(error, ApiError) and error.status in (401, 403):
-        return ReadProblem("forbidden", str(error), rights)
-    return ReadProblem("failing", str(error))
-
-
-class Troubles:
-    """All problems of one cluster by part and namespace (empty: the whole cluster).
-
-    `changed` is called when a trouble begins or ends, or when its reason changes.
-    """
-
-    def __init__(self, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
-        self._clock, self._changed = clock, changed
-        self._known: dict[tuple[str, str], tuple[ReadProblem, int]] = {}
-        self._fine: dict[str, set[str]] = {}
-
-    def note(self, part: str, namespace: str, problem: ReadProblem | None) -> None:
-        """A part has this problem in a namespace now; None: it has none (any more)."""
-        key, fine = (part, namespace), self._fine.setdefault(part, set())
-        before = self._known.pop(key, None)
-        if problem is None:
-            fine.add(namespace)
-        else:
-            fine.discard(namespace)
-            is_same = before is not None and before[0].reason == problem.reason
-            self._known[key] = problem, before[1] if before is not None and is_same else self._clock()
-        if (before and before[0].reason) != (problem and problem.reason):
-            self._changed()
-
-    def forget(self, part: str, namespace: str) -> None:
-        """Drop a part that is no longer requested in a namespace."""
-        self._fine.get(part, set()).discard(namespace)
-        if self._known.pop((part, namespace), None) is not None:
-            self._changed()
-
-    def find(self, part: str, namespace: str) -> ReadProblem | None:
-        """The problem of a part in a namespace, be it the namespace's own or that of the whole cluster."""
-        if not self._known:  # as nearly always
-            return None
-        found = self._known.get((part, namespace)) or self._known.get((part, ""))
-        return None if found is None else found[0]
-
-    def report(self) -> list[ObserverTrouble]:
-        """All troubles, one per part and reason, in order. While the API server is away, it alone explains silence."""
-        away = (API_SERVER_PART, "") in self._known
-        groups: dict[tuple[str, Reason], list[str]] = {}
-        for (part, namespace), (problem, _) in sorted(self._known.items()):
-            if away and part != API_SERVER_PART and problem.reason == "unreachable":
-                continue
-            groups.setdefault((part, problem.reason), []).append(namespace)
-        return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]
-
-    def _trouble(self, part: str, reason: Reason, namespaces: list[str]) -> ObserverTrouble:
-        found = [self._known[part, namespace] for namespace in namespaces]
-        is_everywhere = "" in namespaces or not self._fine.get(part)
-        return ObserverTrouble(
-            part=part,
-            reason=reason,
-            since=min(since_ms for _, since_ms in found),
-            error=found[0][0].text[:ERROR_CHARACTERS],
-            namespaces=[] if is_everywhere else namespaces[:NAMED_NAMESPACES],
-            namespace_count=0 if is_everywhere else len(namespaces),
-            rights=_rights(problem for problem, _ in found),
-        )
-
-
-def _rights(problems: Iterable[ReadProblem]) -> list[str]:
-    return list(dict.fromkeys(right for problem in problems for right in problem.rights))
 
 
 ASK_EVERY_S = 5.0

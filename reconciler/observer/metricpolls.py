@@ -13,7 +13,8 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import Discovery, UnknownKindError
 from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList, apart_ms, next_poll_ms
-from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
+from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from runtime.log import Clock
 from runtime.slots import FairSlots
 from schemas.answers import MetricAnswer, Query

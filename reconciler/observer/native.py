@@ -22,7 +22,7 @@ from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.objects import CANARY_LABEL
-from reconciler.observer.clusterview import ReadProblem, problem_of
+from reconciler.observer.troubles import ReadProblem, problem_of
 from runtime.log import Clock
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import HPA_HEAD

@@ -17,7 +17,8 @@ from urllib.parse import urlencode
 from reconciler.clusters.answers import ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.manifests import rule_lines
-from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, problem_of
+from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.troubles import ReadProblem, problem_of
 from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)

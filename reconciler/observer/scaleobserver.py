@@ -10,8 +10,9 @@ from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.manifests import rule_lines
 from reconciler.clusters.nativehpas import UNKNOWN_FOR_S, Discovery
 from reconciler.core.objects import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
-from reconciler.observer.clusterview import ClusterState, ReadProblem, problem_of, scales_watch
+from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.reflector import Listener, Watching
+from reconciler.observer.troubles import ReadProblem, problem_of
 from runtime.process import WorkerPool
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json

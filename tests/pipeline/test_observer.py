@@ -10,9 +10,10 @@ import pytest
 
 from fleethpa.lab.simulator.requests import FieldWriter
 from fleethpa.lab.simulator.resources import by_kind
-from reconciler.core.prometheus import PromConnection, PromConnections
-from reconciler.core.promrules import parse_rules
 from reconciler.observer.scaleobserver import BURST_S
+from reconciler.prometheus.connections import PromConnection, PromConnections
+from reconciler.prometheus.poller import open_prometheus
+from reconciler.prometheus.promrules import parse_rules
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
@@ -488,7 +489,7 @@ async def test_a_prometheus_is_asked_in_place_of_a_metrics_api(tmp_path: Path) -
         connection = PromConnection(prometheus.url, parse_rules(rules, "rules.yaml"), frozenset({"external"}))
         made.sims["east"].apply(deployment("web"))
         made.sims["east"].apply(hpa("web", metrics=[EXTERNAL, *hpa("web")["spec"]["metrics"]]))
-        async with observed(made, prometheus=PromConnections({"*": connection})):
+        async with observed(made, polled={"prometheus": open_prometheus(PromConnections({"*": connection}))}):
             await made.topics.until(lambda: any(each.usages for each in answered(made, "resource")), "usages of pods")
             (first, *_) = await made.topics.until(lambda: answered(made, "external"), "the queue")
         assert (first.error, first.items, first.promql) == (None, [(7_500, 1_000_250)], "queue")

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from reconciler.core.prometheus import PromConnections, parse_prometheus_file
 from reconciler.observer.clusterview import ObserverConfig
 from reconciler.observer.process import Observer
+from reconciler.prometheus.connections import PromConnections, parse_prometheus_file
+from reconciler.prometheus.poller import open_prometheus
 from runtime.log import wall_clock_ms
 from schemas.answers import Answers, MetricAnswer, unpacked
 from schemas.decisions import Decision
@@ -109,7 +110,7 @@ async def test_an_hpa_is_decided_from_a_real_prometheus(tmp_path: Path) -> None:
             config = ObserverConfig(
                 kafka=made.kafka,
                 clusters=made.clusters,
-                prometheus=connections(server),
+                polled={"prometheus": open_prometheus(connections(server))},
                 sync_period_ms=1_000,
                 heartbeat_ms=500,
             )

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
-from reconciler.clusters.prometheus import PromClient
-from reconciler.core.prometheus import parse_prometheus_file
+from reconciler.prometheus.connections import parse_prometheus_file
+from reconciler.prometheus.promclient import PromClient
 from tests.kafka.certificates import Authority
 from tests.prometheus.server import Access, Prometheus, scraping
 

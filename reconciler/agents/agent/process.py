@@ -30,9 +30,10 @@ from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.core.writeplan import WriteGuards, guards_of
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverConfig, ObserverMetrics
+from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
 from reconciler.observer.native import Evidence
+from reconciler.observer.troubles import ERROR_CHARACTERS
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms

@@ -22,8 +22,9 @@ from reconciler.clusters.answers import (
 from reconciler.clusters.client import retry_after_ms
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.core.statusplan import HpaAnswer, body_of, live_hpa
-from reconciler.observer.clusterview import ObserverMetrics, Troubles
+from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller
+from reconciler.observer.troubles import Troubles
 from schemas.answers import MetricAnswer, unpacked
 from schemas.codec import decode, encode
 

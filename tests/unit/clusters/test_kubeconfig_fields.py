@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.prometheus import PromClient
-from reconciler.core.prometheus import PromConnection
-from reconciler.core.promrules import PromRules
+from reconciler.prometheus.connections import PromConnection
+from reconciler.prometheus.promclient import PromClient
+from reconciler.prometheus.promrules import PromRules
 from tests.kafka.certificates import Authority
 
 MARKER = "Zq7marker"

@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, NoAnswerError, read_object
-from reconciler.observer.clusterview import ObserverMetrics, Troubles
+from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.metricpolls import FIRST_PAUSE_S, LONGEST_PAUSE_S, HungQuestions, MetricsPoller
+from reconciler.observer.troubles import Troubles
 from runtime.slots import FairSlots, Pace
 from schemas.answers import MetricAnswer, Query
 from schemas.shares import share_of

@@ -11,7 +11,6 @@ import pytest
 from reconciler.agents.agent.process import AgentTerm
 from reconciler.core.knowledge import Learnt
 from reconciler.core.writeplan import WriteGuards
-from reconciler.observer.clusterview import ReadProblem
 from reconciler.observer.native import (
     AHEAD_MS,
     FIRST_PAUSE_S,
@@ -26,6 +25,7 @@ from reconciler.observer.native import (
     native_status_write,
     pause_after,
 )
+from reconciler.observer.troubles import ReadProblem
 from runtime.process import PartHealth
 from schemas.inforce import InForce
 from schemas.observed import Reason

@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError, UnreachableError
-from reconciler.observer.clusterview import FAILURES, ApiServer, ObserverMetrics, Troubles
+from reconciler.observer.clusterview import FAILURES, ApiServer, ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller
+from reconciler.observer.troubles import Troubles
 from schemas.answers import MetricAnswer
 from schemas.observed import API_SERVER_PART
 

@@ -7,9 +7,10 @@ import pytest
 
 from reconciler.core.metricanswers import APART_MS
 from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
-from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
+from reconciler.observer.clusterview import WATCHES, ClusterState, scales_watch
 from reconciler.observer.metricpolls import Phases, Timetable
 from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions
+from reconciler.observer.troubles import ReadProblem, Troubles
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.limits import CLUSTERS

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, ClusterError, ListPage, UnreachableError
 from reconciler.core.objects import pod_body
-from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
+from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Watching, WatchLimits
+from reconciler.observer.troubles import ReadProblem
 from tests.patience import PATIENCE_S
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from reconciler.core.prometheus import Basic, Tls, parse_prometheus_file
-from reconciler.core.promrules import RulesError
+from reconciler.prometheus.connections import Basic, Tls, parse_prometheus_file
+from reconciler.prometheus.promrules import RulesError
 from schemas.answers import Query
 from schemas.codec import encode
 

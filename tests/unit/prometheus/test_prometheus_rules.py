@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.promrules import (
+from reconciler.prometheus.promrules import (
     ANY,
     NAMESPACES,
     PODS,

@@ -2,24 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import structs
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
-from reconciler.clusters.prometheus import PromClient
-from reconciler.core import prometheus
+from reconciler.clusters.nativehpas import Resource
 from reconciler.core.metricanswers import failed, next_poll_ms
-from reconciler.core.prometheus import PromConnection, PromResult, not_found
-from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
-from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
+from reconciler.observer.polledsource import OpenSource, SourceContext
+from reconciler.observer.troubles import ReadProblem, problem_of
+from reconciler.prometheus import promanswers
+from reconciler.prometheus.connections import PromConnection, PromConnections
+from reconciler.prometheus.promanswers import PromResult, not_found
+from reconciler.prometheus.promclient import PromClient
+from reconciler.prometheus.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
 from runtime.log import Clock
 from schemas.answers import MetricAnswer, Query, is_root_scoped
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.limits import PROM_NAMES
-from schemas.observed import PROMETHEUS_PART, Pod
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +32,6 @@ LOOK_EVERY_MS: Final = 600_000
 FAILED_MS: Final = 15_000
 """How soon they are looked up again after a failure."""
 
-Resources = Callable[[str], Awaitable[ObjectResource]]
-"""The resource of a `Kind.group`. Raises ClusterError: the cluster has none, or cannot be asked."""
-Pods = Callable[[str], Mapping[str, Pod] | None]
-"""The pods of a namespace by name; None: they are not known yet."""
 AskedOfPods = tuple[Query, Collection[str]]
 """A question about pods, and the names of those."""
 
@@ -133,28 +131,16 @@ class SeriesNames:
 class PrometheusPoller:
     """Answers the questions for which a cluster's Prometheus is asked; what it cannot do becomes a trouble."""
 
-    def __init__(
-        self,
-        cluster: str,
-        connection: PromConnection,
-        *,
-        resources: Resources,
-        pods: Pods,
-        period_ms: Callable[[], int],
-        clock: Clock,
-        metrics: ObserverMetrics,
-        troubles: Troubles,
-    ) -> None:
+    def __init__(self, connection: PromConnection, context: SourceContext) -> None:
         self.answers = connection.answers
-        self._cluster, self._connection, self._rules = cluster, connection, connection.rules
-        self._resources, self._pods, self._clock = resources, pods, clock
-        self._metrics, self._troubles = metrics, troubles
-        self._client = PromClient(connection)
-        self._shared, self._names = SharedResults(self._client, clock, period_ms), SeriesNames(self._client, clock)
+        self._connection, self._rules, self._context = connection, connection.rules, context
+        self._clock, self._client = context.clock, PromClient(connection)
+        self._shared = SharedResults(self._client, self._clock, context.period_ms)
+        self._names = SeriesNames(self._client, self._clock)
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
         """Answer the questions of a namespace; those about pods that are not known yet are left out."""
-        pods = self._pods(namespace)
+        pods = self._context.pods(namespace)
         about_pods = [query for query in asked if query.api in ("resource", "pods")]
         groups: dict[tuple[str, str, str], list[AskedOfPods]] = {}
         work: list[Coroutine[Any, Any, list[MetricAnswer]]] = []
@@ -175,8 +161,7 @@ class PrometheusPoller:
                 made = self._object(namespace, query) if query.api == "object" else self._external(namespace, query)
                 work.append(self._tried([query], made, problems))
         found = [answer for answers in await asyncio.gather(*work) for answer in answers]
-        self._metrics.answered(self._cluster, found)
-        self._troubles.note(PROMETHEUS_PART, namespace, problems[0] if problems else None)
+        self._context.note(namespace, problems[0] if problems else None)
         return found
 
     async def close(self) -> None:
@@ -208,7 +193,7 @@ class PrometheusPoller:
         (rule, series), selector = found, parse_selector(query.metric_selector)
         text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
         result = await self._shared.result(text, namespace)
-        answers = prometheus.pod_answers(group, result, rule.labels.of(PODS), self._clock())
+        answers = promanswers.pod_answers(group, result, rule.labels.of(PODS), self._clock())
         return _with_query(answers, shown)
 
     async def _usages(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
@@ -222,13 +207,13 @@ class PrometheusPoller:
 
         both = (rules.cpu, rules.cpu_container), (rules.memory, rules.memory_container)
         cpu, memory = await asyncio.gather(*(self._shared.result(text(*each, names), namespace) for each in both))
-        answers = prometheus.usage_answers(group, cpu, memory, rules)
+        answers = promanswers.usage_answers(group, cpu, memory, rules)
         return _with_query(answers, text(*both[0], (ANY,)))
 
     async def _object(self, namespace: str, query: Query) -> list[MetricAnswer]:
         root = is_root_scoped(query)
         try:
-            resource = NAMESPACES if root else await self._resources(query.group_kind)
+            resource = NAMESPACES if root else _described(await self._context.resource_of(query.group_kind))
         except NoAnswerError:
             return []  # the API server is away: the observer's own outage, as for the metrics APIs
         except ClusterError as error:
@@ -241,17 +226,21 @@ class PrometheusPoller:
         inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
         text = rule.of_objects(series, resource, inside, selector, [name])
         result, label = await self._shared.result(text, namespace), rule.labels.of(resource)
-        return _with_query([prometheus.object_answer(query, result, label, name, resource, self._clock())], text)
+        return _with_query([promanswers.object_answer(query, result, label, name, resource, self._clock())], text)
 
     async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
         found = await self._names.find(query.metric, self._rules.external)
         if found is None:
             return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
         text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
-        return _with_query([prometheus.external_answer(query, await self._shared.result(text, namespace))], text)
+        return _with_query([promanswers.external_answer(query, await self._shared.result(text, namespace))], text)
 
     def _no_series(self) -> str:
         return f"no rule of {self._connection.rules_file} makes it of a series"
+
+
+def _described(resource: Resource) -> ObjectResource:
+    return ObjectResource(resource.plural, resource.kind.lower(), resource.group)
 
 
 async def _given(answer: MetricAnswer) -> list[MetricAnswer]:
@@ -270,3 +259,13 @@ def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer
 
 def _problem(error: Exception) -> ReadProblem:
     return problem_of(error) if isinstance(error, ClusterError) else ReadProblem("failing", str(error))
+
+
+def open_prometheus(connections: PromConnections) -> OpenSource:
+    """The Prometheus of each cluster that has one, as a source that observers poll."""
+
+    def opened(context: SourceContext) -> PrometheusPoller | None:
+        connection = connections.of(context.cluster)
+        return None if connection is None else PrometheusPoller(connection, context)
+
+    return opened

@@ -1,207 +1,21 @@
-"""The Prometheus of a cluster: the file with how it is reached and what it is asked, and the answers made of its own.
+"""The answers that are made of a Prometheus' own: those that prometheus-adapter would make.
 
-The answers are those that prometheus-adapter would make. Source: prometheus-adapter v0.12.0,
-pkg/custom-provider/{provider,series_registry}.go, pkg/external-provider and pkg/resourceprovider. Where an object has
-several series the last one counts, and NaN is 0, except for External metrics. A number that cannot be a quantity in
-milli (NaN of an External metric, an infinity, beyond 64 bits) is an error here: the answer of the adapter then depends
-on the processor that it runs on.
+Source: prometheus-adapter v0.12.0, pkg/custom-provider/{provider,series_registry}.go, pkg/external-provider and
+pkg/resourceprovider. Where an object has several series the last one counts, and NaN is 0, except for External metrics.
+A number that cannot be a quantity in milli (NaN of an External metric, an infinity, beyond 64 bits) is an error here:
+the answer of the adapter then depends on the processor that it runs on.
 """
 
 import math
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from posixpath import basename, join
-from typing import Any, Final, Literal, TypeVar
-from urllib.parse import urlsplit
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from reconciler.core.metricanswers import failed
-from reconciler.core.promrules import PODS, ObjectResource, PromRules, ResourceRules, RulesError, parse_rules, read_file
-from schemas.answers import API_OF, MetricAnswer, PodUsage, PodValue, Query
-from schemas.keys import EVERY_CLUSTER
-from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.limits import PROM_QUERIES, PROM_SERIES, PROM_TIMEOUT, Limit
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-ReadFile = Callable[[str], str]
-"""The text of a file that the settings name, by its path there. Raises RulesError: it cannot be read."""
-
-DEFAULT_TIMEOUT_S: Final = 10.0
-DEFAULT_QUERIES: Final = 20
-_LABEL = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
-_HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NOT_HEADERS: Final = ("authorization", "content-type", "content-length", "host", "transfer-encoding")
-
-
-class _Part(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A field that is not known is an error."""
-
-
-T = TypeVar("T", bound=_Part)
-
-
-class Basic(_Part, frozen=True):
-    """A user name, and the file with its password."""
-
-    username: str
-    password_file: str
-
-
-class Tls(_Part, frozen=True):
-    """Files of the authorities to trust, and of the client's certificate and key; the name in the server's."""
-
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    server_name: str = ""
-    insecure_skip_verify: bool = False
-
-
-NO_TLS: Final = Tls()
-SourceType = Literal["Resource", "Pods", "Object", "External"]
-
-
-class _Cluster(_Part, frozen=True):
-    url: str
-    rules: str
-    sources: dict[SourceType, Literal["prometheus", "api"]]
-    bearer_token_file: str = ""
-    basic: Basic | None = None
-    tls: Tls = NO_TLS
-    headers: dict[str, str] = {}
-    matchers: dict[str, str] = {}
-    timeout: str = ""
-    queries_per_second: int = DEFAULT_QUERIES
-    max_series: int = PROM_SERIES.most
-
-
-class _File(_Part, frozen=True):
-    clusters: dict[str, _Cluster]
-
-
-@dataclass(frozen=True)
-class PromConnection:
-    """One cluster's Prometheus. `apis`: the questions that it answers, by `api`; the metrics APIs answer the others."""
-
-    url: str
-    rules: PromRules
-    apis: frozenset[str]
-    rules_file: str = ""
-    bearer_token_file: str = ""
-    basic: Basic | None = None
-    tls: Tls = NO_TLS
-    headers: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    queries_per_second: int = DEFAULT_QUERIES
-    max_series: int = PROM_SERIES.most
-
-    def answers(self, query: Query) -> bool:
-        """Whether it is asked this question."""
-        return query.api in self.apis
-
-
-@dataclass(frozen=True)
-class PromConnections:
-    """The Prometheus of each cluster, by name; that of `*` is for every cluster that is not named."""
-
-    clusters: Mapping[str, PromConnection] = field(default_factory=dict)
-
-    def of(self, cluster: str) -> PromConnection | None:
-        """The Prometheus of a cluster; None: only its metrics APIs are asked."""
-        return self.clusters.get(cluster) or self.clusters.get(EVERY_CLUSTER)
-
-
-NO_PROMETHEUS: Final = PromConnections()
-
-
-def parse_prometheus_file(text: str, origin: str, read: ReadFile, folder: str = "") -> PromConnections:
-    """Read the file of `--prometheus`, and the files of rules that it names.
-
-    Args:
-        folder: where the files are that it names, unless by an absolute path.
-
-    Raises:
-        RulesError: it cannot be used; the text names the file, the field and what it should be.
-    """
-    file = read_file(text, origin, _File)
-    return PromConnections(
-        {
-            name: _connection(_placed(each, folder), f"{origin}: clusters.{name}", read)
-            for name, each in file.clusters.items()
-        }
-    )
-
-
-def _placed(part: T, folder: str) -> T:
-    """The part with the paths of its files as they are from here."""
-    names = [name for name in part.__struct_fields__ if name.endswith("_file") or name == "rules"]
-    placed: dict[str, Any] = {name: join(folder, path) for name in names if (path := getattr(part, name))}
-    for name in ("basic", "tls"):
-        if (inner := getattr(part, name, None)) is not None:
-            placed[name] = _placed(inner, folder)
-    return structs.replace(part, **placed)
-
-
-def _connection(cluster: _Cluster, where: str, read: ReadFile) -> PromConnection:
-    _check(cluster, where)
-    rules = parse_rules(read(cluster.rules), cluster.rules, cluster.matchers)
-    apis = frozenset(API_OF[kind] for kind, source in cluster.sources.items() if source == "prometheus")
-    if "resource" in apis and rules.resource is None:
-        raise RulesError(f"{where}.sources.Resource: {cluster.rules} has no resourceRules: add them, or leave this out")
-    return PromConnection(
-        url=cluster.url.rstrip("/"),
-        rules=rules,
-        apis=apis,
-        rules_file=basename(cluster.rules),
-        bearer_token_file=cluster.bearer_token_file,
-        basic=cluster.basic,
-        tls=cluster.tls,
-        headers=cluster.headers,
-        timeout_s=_timeout_s(cluster.timeout, where),
-        queries_per_second=_bounded(cluster.queries_per_second, PROM_QUERIES, f"{where}.queriesPerSecond"),
-        max_series=_bounded(cluster.max_series, PROM_SERIES, f"{where}.maxSeries"),
-    )
-
-
-def _check(cluster: _Cluster, where: str) -> None:
-    url = urlsplit(cluster.url)
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
-        raise RulesError(f"{where}.url: must be http(s)://HOST[:PORT][/PATH], before /api/v1")
-    if "@" in url.netloc:
-        raise RulesError(f"{where}.url: must hold no password: use basic, or bearerTokenFile")
-    if cluster.basic is not None and cluster.bearer_token_file:
-        raise RulesError(f"{where}: basic and bearerTokenFile exclude each other")
-    if bool(cluster.tls.cert_file) != bool(cluster.tls.key_file):
-        raise RulesError(f"{where}.tls: certFile and keyFile belong together")
-    for name, value in cluster.headers.items():
-        if not _HEADER.fullmatch(name) or name.lower() in _NOT_HEADERS or not value.isprintable():
-            raise RulesError(f"{where}.headers: {name!r} cannot be set here, or not to this value")
-    for name in cluster.matchers:
-        if not _LABEL.fullmatch(name):
-            raise RulesError(f"{where}.matchers: {name!r} is not the name of a label")
-
-
-def _timeout_s(text: str, where: str) -> float:
-    if not text:
-        return DEFAULT_TIMEOUT_S
-    try:
-        timeout_ms = parse_duration_ms(text)
-    except ValueError as error:
-        raise RulesError(f"{where}.timeout: {error}") from error
-    return _bounded(timeout_ms, PROM_TIMEOUT, f"{where}.timeout") / 1000
-
-
-def _bounded(value: int, limit: Limit, where: str) -> int:
-    if not 1 <= value <= limit.most:
-        raise RulesError(f"{where}: {value} {limit.unit} is not from 1 to {limit.most}")
-    return value
-
-
-# --- answers ----------------------------------------------------------------------------------------------------------
+from reconciler.prometheus.promrules import PODS, ObjectResource, ResourceRules
+from schemas.answers import MetricAnswer, PodUsage, PodValue, Query
 
 _I64: Final = 2**63
 

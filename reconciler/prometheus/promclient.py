@@ -17,7 +17,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
-from reconciler.core.prometheus import PromConnection, PromResult, read_names, read_result, stated_error
+from reconciler.prometheus.connections import PromConnection
+from reconciler.prometheus.promanswers import PromResult, read_names, read_result, stated_error
 from runtime.slots import BURST_S, FairSlots, Pace
 from runtime.tls import without_prompt
 from schemas.limits import PROM_BYTES

@@ -5,19 +5,21 @@ import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ClusterError, NoAnswerError
-from reconciler.clusters.prometheus import BURST_S, Pace
-from reconciler.core.prometheus import Basic, PromConnection
-from reconciler.core.promrules import ObjectResource, parse_rules
-from reconciler.observer.clusterview import ObserverMetrics, Troubles
-from reconciler.observer.prometheuspolls import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
+from reconciler.clusters.nativehpas import Resource
+from reconciler.observer.polledsource import SourceContext
+from reconciler.observer.troubles import Troubles
+from reconciler.prometheus.connections import Basic, PromConnection
+from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
+from reconciler.prometheus.promclient import BURST_S, Pace
+from reconciler.prometheus.promrules import parse_rules
 from schemas.answers import MetricAnswer, PodValue
 from schemas.limits import PROM_BYTES, PROM_NAMES
 from schemas.observed import Pod
@@ -67,19 +69,18 @@ class Asking:
         self.now_ms = NOW_MS
         self.pods: Mapping[str, Pod] | None = pods(a="web", b="web", x="api", other="none")
         self.troubles = Troubles(lambda: 1)
-        self.resource: ObjectResource | ClusterError = ObjectResource("services", "service")
-        self.poller = PrometheusPoller(
-            "east",
-            connection,
-            resources=self.resource_of,
+        self.resource: Resource | ClusterError = Resource("", "v1", "services", "Service")
+        context = SourceContext(
+            cluster="east",
+            resource_of=self.resource_of,
             pods=lambda namespace: self.pods,
             period_ms=lambda: PERIOD_MS,
             clock=lambda: self.now_ms,
-            metrics=ObserverMetrics(CollectorRegistry()),
-            troubles=self.troubles,
+            note=partial(self.troubles.note, "prometheus"),
         )
+        self.poller = PrometheusPoller(connection, context)
 
-    async def resource_of(self, group_kind: str) -> ObjectResource:
+    async def resource_of(self, group_kind: str) -> Resource:
         if isinstance(self.resource, ClusterError):
             raise self.resource
         return self.resource

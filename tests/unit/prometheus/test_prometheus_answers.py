@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.prometheus import (
+from reconciler.prometheus.promanswers import (
     PromResult,
     external_answer,
     milli_of,
@@ -16,7 +16,7 @@ from reconciler.core.prometheus import (
     stated_error,
     usage_answers,
 )
-from reconciler.core.promrules import ObjectResource, parse_rules
+from reconciler.prometheus.promrules import ObjectResource, parse_rules
 from schemas.answers import MetricAnswer, PodUsage, PodValue
 from schemas.codec import encode
 
