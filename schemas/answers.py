@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.quantity import wrap_i64
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.kubernetes.shape import JsonView, group_of

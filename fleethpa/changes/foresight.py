@@ -19,7 +19,7 @@ from runtime.log import without_cycle_search
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
-from streams.state.foldhpas import Claim, Holder, Ownership, ownership
+from streams.state.ownership import Claim, Holder, Ownership, ownership
 from streams.state.partition import Partition
 
 if TYPE_CHECKING:

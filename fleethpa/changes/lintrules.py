@@ -17,7 +17,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from reconciler.core.objects import target_of
 from schemas.fitting import over_limits
-from schemas.kubernetes.hpa import metric_name
+from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND, Target

@@ -46,7 +46,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND, AutoscalerSet, Mode
-from streams.state.foldhpas import Claim
+from streams.state.ownership import Claim
 
 
 @click.command()

@@ -13,7 +13,7 @@ from fleethpa.page.hpapast import LastUsed
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.html import scale, step_path
 from schemas.keys import HpaId
-from schemas.kubernetes.hpa import metric_name
+from schemas.kubernetes.metricspecs import metric_name
 from streams.analysis.backtest import Backtest
 from streams.analysis.measures import Moment
 from streams.history.evaluations import HpaEvent, events_by_hpa

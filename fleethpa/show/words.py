@@ -15,7 +15,7 @@ from fleethpa.show.formats import to_yaml
 from fleethpa.show.text import rfc3339
 from schemas.constraints import is_limit, words_of
 from schemas.decisions import IGNORED_REASON, Decision, MetricDecision
-from schemas.kubernetes.hpa import metric_name
+from schemas.kubernetes.metricspecs import metric_name
 
 if TYPE_CHECKING:
     from streams.state.moves import Fight

@@ -160,19 +160,6 @@ def _version(manifest: Mapping[str, Any]) -> str:
     return version
 
 
-def metric_source(metric: Mapping[str, Any]) -> Json:
-    """Give the member of a metric (of a spec or a status) that its type names; empty where there is none."""
-    kind = metric.get("type") or ""
-    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
-    return found
-
-
-def metric_name(metric: Mapping[str, Any]) -> str:
-    """Give the name of a metric (of a spec or a status): its resource's, else its own; empty for one that failed."""
-    source = metric_source(metric)
-    return str(source.get("name") or (source.get("metric") or {}).get("name", ""))
-
-
 MOST: Final = 100
 """Most errors of one object, as upstream's decoder has it."""
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from schemas.codec import Weekly
 from schemas.keys import HpaId
-from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.metricspecs import metric_source
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
 from streams.state.inputs import EvaluationInputs

@@ -15,7 +15,7 @@ from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from schemas.kubernetes.hpa import metric_name, metric_source
+from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode
 from schemas.settings import EngineSet, LogTimeSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key

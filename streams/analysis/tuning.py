@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from schemas.keys import HpaId
-from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.versions import set_defaults_v2
 from streams.analysis.backtest import Condensed, condensed, recorded_moments
 from streams.analysis.candidate import Candidate, CandidateError, candidate

@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from schemas.decisions import ENGINE, Decision, cluster_of
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.kubernetes.hpa import metric_name, metric_source
+from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.limits import UNKNOWN_NAMESPACES
 from streams.decider.owned import OwnedPartition

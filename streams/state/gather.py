@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from schemas.answers import API_OF, PackedPods, metric_query, millis, pod_names, pod_times, pod_windows
 from schemas.decisions import UNANSWERED
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
-from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from streams.hpa.autoscaler import INVALID, Autoscaler
 from streams.hpa.gofloat import wrap64

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.answers import MetricAnswer, PodUsage, PodValue
-from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import parse_group_version
 from schemas.observed import Container, Pod

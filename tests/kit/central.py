@@ -8,7 +8,7 @@ from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.foldhpas import ScaleTarget
+from streams.state.ownership import ScaleTarget
 from tests.kit.partition import LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, AutoscalerSet, Command, Target
 from schemas.observed import ScaleSet as Scale
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.foldhpas import ownership
+from streams.state.ownership import ownership
 from tests.kit.cli import hpa
 from tests.unit.changes.test_handover import Cluster, Killed
 

@@ -24,8 +24,8 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import RULES
-from streams.state.foldhpas import ownership
 from streams.state.guards import pause_in_force
+from streams.state.ownership import ownership
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.partition import history

@@ -22,7 +22,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import parse_hpa_id
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.foldhpas import Ownership, ownership
+from streams.state.ownership import Ownership, ownership
 from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 
