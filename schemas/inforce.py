@@ -47,9 +47,14 @@ def pauses_after(known: Mapping[str, P], command: Command, pause: P) -> dict[str
     return {kind: each for kind, each in known.items() if kind == OVERRIDE or command.pause_kind not in ("all", kind)}
 
 
+def stopping_kinds(direction: ScalingDirection) -> tuple[str, str]:
+    """The kinds of pauses that stop changes in a direction while they are in force."""
+    return "all", direction
+
+
 def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
     """Whether a pause, while it is in force, stops changes of an HPA in a direction."""
-    return pause.kind in ("all", direction) and pause.namespace in ("", namespace) and pause.name in ("", name)
+    return pause.kind in stopping_kinds(direction) and pause.namespace in ("", namespace) and pause.name in ("", name)
 
 
 def stopping(
@@ -152,10 +157,6 @@ class InForce:
         if found is None:
             found = self._merged[cluster] = settings_of(self.settings, cluster)
         return found
-
-    def is_frozen(self, cluster: str) -> bool:
-        """Whether nothing may be written in a cluster. A frozen fleet is frozen everywhere."""
-        return any((found := self.settings.get(name)) and found.frozen for name in (cluster, EVERY_CLUSTER))
 
     def pushed(self, cluster: str) -> frozenset[str]:
         """The metric types that are pushed in a cluster: no decision uses what a metrics API answers about them."""

@@ -134,7 +134,7 @@ SETTING_TEXTS: Final[Mapping[str, str]] = {
     "sample_age_limit_ms": "age from which a pushed sample is not used [2m]",
     "default_mode": "mode of HPAs that have none of their own: off, shadow or enforce [shadow]",
     "namespaces": "mode of the HPAs of a namespace",
-    "frozen": "nothing is written in the cluster [false]",
+    "frozen": "nothing is written in the cluster; set for all (*), in no cluster at all [false]",
     "native_controller": "absent is the proof that nothing else acts on the cluster's HPAs [unknown]",
     "max_step": "the most replicas that one write may change [no limit]",
     "hold_on_overflow": "a count that comes of an overflow is not written [true]",
@@ -263,7 +263,12 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSettings:
-    """The settings of a cluster: its own, else those of `*`. Maps are put together member by member."""
+    """The settings of a cluster: its own, else those of `*`. Maps are put together member by member.
+
+    A frozen fleet is frozen everywhere, whatever a cluster says.
+    """
     shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
     maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in MAPS}
-    return structs.replace(merge(shared, own), **{name: found or None for name, found in maps.items()})
+    merged = merge(shared, own)
+    frozen = shared.frozen or merged.frozen
+    return structs.replace(merged, frozen=frozen, **{name: found or None for name, found in maps.items()})

@@ -152,7 +152,7 @@ def _of_another(state: FleetState, hpa: HpaId, whole: HpaId | None) -> CommandEr
 
 def _not_scaled(state: FleetState, hpa: HpaId) -> CommandError | None:
     """Why fleethpa would not scale an HPA that it adopts to enforce."""
-    if effective(state.settings, hpa.cluster).frozen:
+    if effective(state.settings, hpa.cluster).stated.frozen:
         why, step = f"cluster {hpa.cluster} is frozen", f"fleethpa settings {hpa.cluster} frozen="
     else:
         view = state.hpas.get(hpa)
@@ -301,7 +301,7 @@ def _held(state: FleetState, view: HpaView) -> str:
 
 def _stopped(state: FleetState, view: HpaView) -> str:
     """The freeze or pause that stops an HPA which fleethpa would write; empty: none."""
-    if effective(state.settings, view.id.cluster).frozen:
+    if effective(state.settings, view.id.cluster).stated.frozen:
         return f"cluster {view.id.cluster} is frozen"
     paused = "; ".join(text for text, _ in view.pauses if MARK not in text)
     return f"paused: {paused}" if paused else ""

@@ -181,12 +181,17 @@ of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
 """
 
 
-def settings_help() -> list[tuple[str, str]]:
-    """Return the names of all settings as they are written, and what each does."""
+def setting_fields() -> dict[str, str]:
+    """Return the names of all settings as they are written, and their fields."""
     written = {field: name for name, field in SETTINGS.items()}
     written |= {field: f"{name}.NAMESPACE" for name, field in BY_NAMESPACE.items()}
     written |= {"namespaces": "namespace.NAMESPACE", "sources": "source.TYPE"}
-    return [(written[field], declared.text) for field, declared in DECLARED.items() if field in written]
+    return {written[field]: field for field in DECLARED if field in written}
+
+
+def settings_help() -> list[tuple[str, str]]:
+    """Return the names of all settings as they are written, and what each does."""
+    return [(name, DECLARED[field].text) for name, field in setting_fields().items()]
 
 
 def _value(field: str, text: str) -> Any:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from fleethpa.changes.capacitygroups import read_capacity_group
-from fleethpa.changes.settings import Changes, is_manifest, parse_changes, settings_in
+from fleethpa.changes.settings import Changes, is_manifest, parse_changes, setting_fields, settings_in
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import matching_clusters, not_evaluated
 from fleethpa.fleet.state import read_state
@@ -46,7 +46,23 @@ def limits() -> None:
     """Try budgets and other limits on the recorded past."""
 
 
-@limits.command("test")
+_FIELDS: Final = {field for limit in LIMITS for field in limit.settings}
+_NAMES: Final = [name for name, field in setting_fields().items() if field in _FIELDS]
+
+
+@limits.command(
+    "test",
+    help=f"""Try other limits on the recorded past: what each would have held back, of which HPAs, when, and how long.
+
+    \b
+    fleethpa limits test removal-budget=30%/10m,then=hold max-step=20 --since 30d
+    fleethpa limits test -f limits.yaml -C east
+    fleethpa limits test -f group.yaml
+
+    Settings: {", ".join(_NAMES)}; NAME= is without the limit, as far as the fleet's default has none. Those that are
+    not named are as they were. Reads the log or an archive and writes nothing.
+    """,
+)
 @click.option(
     "-f",
     "--filename",
@@ -72,17 +88,7 @@ def test_limits(
     html: str | None,
     output: str,
 ) -> int:
-    """Try other limits on the recorded past: what each would have held back, of which HPAs, when, and for how long.
-
-    \b
-    fleethpa limits test removal-budget=30%/10m,then=hold max-step=20 --since 30d
-    fleethpa limits test -f limits.yaml -C east
-    fleethpa limits test -f group.yaml
-
-    Settings: max-step, hold-on-overflow, partial-view, frozen, removal-budget, addition-budget (also .NAMESPACE);
-    NAME= is without the limit, as far as the fleet's default has none. Those that are not named are as they were. Reads
-    the log or an archive and writes nothing.
-    """
+    """Try other limits on the recorded past; its help names the settings that are limits."""
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = period.window(session.now_ms())
     if file is not None and (file == "-" or is_manifest(Path(file))):
@@ -105,21 +111,19 @@ def test_limits(
 
 def _limits_only(texts: tuple[str, ...]) -> Changes:
     """Read the settings. Raises CommandError: none is given, or one of them limits no write (exit 2)."""
-    fields = {field for limit in LIMITS for field in limit.settings}
-    names = sorted(name for name, field in SETTING_NAMES.items() if field in fields)
     if not texts:
         raise usage(
             "limits test: nothing to try",
-            cause=f"Name settings that are limits ({', '.join(names)}), or a file with -f.",
+            cause=f"Name settings that are limits ({', '.join(_NAMES)}), or a file with -f.",
             next_step="fleethpa limits test removal-budget=30%/10m",
         )
     changes = parse_changes(texts)
     for field in (*changes.values, *changes.unset, *(field for field, _ in changes.members)):
-        if field not in fields:
+        if field not in _FIELDS:
             wire = next(name for name, known in SETTING_NAMES.items() if known == field)
             raise usage(
                 f"{wire} does not limit writes",
-                cause=f"Limits are {', '.join(names)}; another spec is tried by `fleethpa backtest`.",
+                cause=f"Limits are {', '.join(_NAMES)}; another spec is tried by `fleethpa backtest`.",
             )
     return changes
 

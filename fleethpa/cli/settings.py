@@ -87,8 +87,8 @@ async def override(
 ) -> int:
     """Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.
 
-    It stays within minReplicas and maxReplicas; pauses, freezes, max-step, budgets and the partial view hold or cut it
-    as any other change. It ends after --for, with --end, and when the HPA leaves mode enforce (`mode`, `release`).
+    It stays within minReplicas and maxReplicas; pauses, freezes, budgets and the other limits hold or cut it as any
+    other change. It ends after --for, with --end, and when the HPA leaves mode enforce (`mode`, `release`).
     """
     if not scope.names or scope.everything:
         raise usage("an override is of HPAs that are named", next_step="fleethpa override NAME --replicas N --for 2h")

@@ -8,11 +8,13 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from schemas.agents import KnownPause
-from schemas.constraints import cuts
+from schemas.changerules import ScaleChange, refused_by_rule
+from schemas.constraints import CONSTRAINTS, cuts
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.inforce import InForce, ScalingDirection, stopping
 from schemas.kubernetes.gotimes import time_ms
+from schemas.settings import ClusterSettings
 
 WRITE_TIMEOUT_S = 4
 """The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""
@@ -42,21 +44,19 @@ class ObservedHpa(Struct, frozen=True):
 
 
 class WriteGuards(Struct, frozen=True, kw_only=True):
-    """What is known of the cluster that forbids writes. `max_step`: the most that one write may change (None: no
-    limit). `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
+    """What is known of the cluster that forbids writes. `settings`: its own, which the rules of `schemas.changerules`
+    read. `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
     `pauses`: those of its cluster that are known here, ended ones perhaps included.
     """
 
-    frozen: bool = False
+    settings: ClusterSettings = ClusterSettings()
     pauses: tuple[KnownPause, ...] = ()
-    max_step: int | None = None
     native: str = ""
 
 
 def guards_of(in_force: InForce, cluster: str, now_ms: int) -> WriteGuards:
     """The guards of a cluster by what is in force now."""
-    pauses = tuple(in_force.pauses(cluster, now_ms))
-    return WriteGuards(frozen=in_force.is_frozen(cluster), pauses=pauses, max_step=in_force.of(cluster).max_step)
+    return WriteGuards(settings=in_force.of(cluster), pauses=tuple(in_force.pauses(cluster, now_ms)))
 
 
 class Write(Struct, frozen=True):
@@ -122,18 +122,23 @@ def _hpa_refusal(decision: Decision, hpa: ObservedHpa | None) -> str:
 
 
 def _limit_refusal(decision: Decision, wanted: int, current: int, hpa: ObservedHpa | None, guards: WriteGuards) -> str:
-    if guards.frozen:
-        return f"cluster {decision.cluster} is frozen"
-    if guards.native and decision.origin == "cluster":
-        return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
     low, high = decision.min_replicas, decision.max_replicas
     if hpa is not None:
         low, high = hpa.min_replicas, hpa.max_replicas
+    change = ScaleChange(decision.cluster, current, wanted, low, high, _replaced_by(decision))
+    if reason := refused_by_rule(guards.settings, change):
+        return reason
+    if guards.native and decision.origin == "cluster":
+        return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
     if not low <= wanted <= high and not _approaches(decision, wanted, current, low, high):
         return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
-    if guards.max_step is not None and abs(wanted - current) > guards.max_step:
-        return f"a step from {current} to {wanted} is larger than the cluster's maxStep {guards.max_step}"
     return ""
+
+
+def _replaced_by(decision: Decision) -> str:
+    """Return what has taken the place of the metrics; empty: nothing has, or nothing that is known here."""
+    known = (CONSTRAINTS.get(name) for name in decision.constraints_applied)
+    return next((each.name for each in known if each is not None and each.kind == "replacement"), "")
 
 
 def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: WriteGuards, now_ms: int) -> str:

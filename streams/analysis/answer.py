@@ -63,7 +63,7 @@ def answer(inputs: EvaluationInputs) -> Answer:
     made = [*constraints(evaluation), *([by] if by else [])]
     pending, final, brake = evaluation.pending, evaluation.desired_replicas, None
     if pending is not None and inputs.mode == "enforce":
-        left = limited(lambda each: inputs.limits.of(each.name), evaluation, pending)
+        left = limited(lambda each: inputs.limits.of(each.name), evaluation, pending, by)
         made += left.constraints
         final, brake = None if left.held else left.pending.desired_replicas, left.step
     final = (evaluation.current_replicas or 0) if final is None else final

@@ -33,14 +33,12 @@ class Effective(Struct, frozen=True):
     sources: dict[str, str]
     default_mode: Mode
     namespaces: dict[str, Mode]
-    frozen: bool
     native_absent: bool
     native_evidence: str
     """What showed or states that a native controller runs; empty: nothing does."""
-    max_step: int | None
-    hold_on_overflow: bool
+    stated: ClusterSettings
+    """As they were written: a limit of its own reads its setting here, and knows what holds without it."""
     budgets: Budgets = NO_BUDGETS
-    partial_view: bool = False
     sample_floor_ms: int | None = None
     """An HPA is evaluated also when a pushed sample moves its metric, this long after the evaluation before or later;
     None: once per sync period only.
@@ -68,12 +66,9 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         sources={str(kind): source for kind, source in (own.sources or {}).items()},
         default_mode=own.default_mode or "shadow",
         namespaces=own.namespaces or {},
-        frozen=bool(own.frozen),
         native_absent=own.native_controller == "absent",
         native_evidence=(own.native_evidence or _STATED) if own.native_controller == "present" else "",
-        max_step=own.max_step,
-        hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
-        partial_view=bool(own.partial_view),
+        stated=own,
         price=_read(own.price, micro_price, 0),
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(

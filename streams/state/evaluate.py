@@ -151,7 +151,7 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             constraints,
         )
     pods = observed.observation.pods
-    left = limited(lambda each: each.inputs(subject, pods), evaluation, pending)
+    left = limited(lambda each: each.inputs(subject, pods), evaluation, pending, decided.replaced_by)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)

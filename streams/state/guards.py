@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from schemas.inforce import is_in_force
+from schemas.inforce import is_in_force, stopping_kinds
 from schemas.keys import EVERY_CLUSTER
 from schemas.limits import ERROR, shortened
 from schemas.observed import Mode
@@ -167,7 +167,7 @@ def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tup
 def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
     """Say which pause stops a change in this direction now; empty: none."""
     for scope, known in pause_scopes(namespace, name, row):
-        for kind in ("all", "scaleUp" if up else "scaleDown"):
+        for kind in stopping_kinds("scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
             if pause is not None and is_in_force(pause.until_ms, now_ms):
                 return _describe(scope, kind, pause)

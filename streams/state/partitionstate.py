@@ -253,7 +253,7 @@ class State:
 
     def sees(self, namespace: Namespace) -> None:
         """Note that this record changes what is seen of a namespace."""
-        if self.settings(namespace.cluster).partial_view:
+        if self.settings(namespace.cluster).stated.partial_view:
             self.views.add(namespace.key)
 
     def look_at_views(self) -> None:

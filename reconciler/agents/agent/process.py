@@ -172,7 +172,7 @@ class AgentTerm:
             hub=config.hub,
             knowledge=self.knowledge,
             now_ms=self.now_ms,
-            is_frozen=lambda: self.in_force.is_frozen(name),
+            is_frozen=lambda: bool(self.in_force.of(name).frozen),
             has_no_native=lambda: self.has_no_native,
             grace_ms=self._grace_ms,
             has_caught_up=lambda: self.has_caught_up,

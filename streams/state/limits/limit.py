@@ -16,6 +16,7 @@ class LimitedWrite(NamedTuple):
 
     `evaluation`: the one that wants it. `constraints`: the limits that blocked or cut it. `held`: why nothing is
     written, by the first that blocked it; empty: something is. `step`: the step of the decision that explains it.
+    `replaced_by`: what has taken the place of the metrics; empty: nothing has.
     """
 
     pending: Pending
@@ -23,6 +24,7 @@ class LimitedWrite(NamedTuple):
     constraints: tuple[str, ...] = ()
     held: str = ""
     step: Step | None = None
+    replaced_by: str = ""
 
     @property
     def change(self) -> int:

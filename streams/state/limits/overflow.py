@@ -14,7 +14,7 @@ class Overflow(WriteLimit):
     settings = ("hold_on_overflow",)
 
     def inputs(self, subject: Subject, pods: SeenPods) -> Literal[True] | None:
-        return True if subject.settings.hold_on_overflow else None
+        return None if subject.settings.stated.hold_on_overflow is False else True
 
     def apply(self, inputs: Literal[True], write: LimitedWrite) -> LimitedWrite:
         wrapped = overflow(write.evaluation)

@@ -23,7 +23,7 @@ class PartialView(WriteLimit):
 
     def inputs(self, subject: Subject, pods: SeenPods) -> ViewNow | None:
         namespace, now_ms = subject.namespace, subject.state.now_ms
-        reason = partial_view(namespace, now_ms) if subject.settings.partial_view else ""
+        reason = partial_view(namespace, now_ms) if subject.settings.stated.partial_view else ""
         return ViewNow(reason, namespace.view.since_ms + LONGEST_HOLD_MS) if reason else None
 
     def apply(self, inputs: ViewNow, write: LimitedWrite) -> LimitedWrite:

@@ -8,21 +8,20 @@ from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.inputs import NamedInputs
 from streams.state.limits.budgets import BudgetLimit
+from streams.state.limits.bysetting import SettingLimit
 from streams.state.limits.capacitygroups import CapacityGroups
-from streams.state.limits.frozen import Frozen
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.limits.maxstep import MaxStep
 from streams.state.limits.overflow import Overflow
 from streams.state.limits.partialview import PartialView
 from streams.state.limits.paused import Paused
 from streams.state.subject import Subject
 
 LIMITS: tuple[WriteLimit, ...] = (
-    Frozen(),
+    SettingLimit("Frozen"),
     Paused(),
     PartialView(),
     Overflow(),
-    MaxStep(),
+    SettingLimit("MaxStep"),
     BudgetLimit("removal"),
     BudgetLimit("addition"),
     CapacityGroups(),
@@ -32,9 +31,15 @@ are asked while something is left to write, each about what the one before has l
 """
 
 
-def limited(given: Callable[[WriteLimit], Any], evaluation: Evaluation, pending: Pending) -> LimitedWrite:
-    """Ask the limits about a wanted write. `given`: what a limit reads; None: it does not bound the write."""
-    write = LimitedWrite(pending, evaluation)
+def limited(
+    given: Callable[[WriteLimit], Any], evaluation: Evaluation, pending: Pending, replaced_by: str
+) -> LimitedWrite:
+    """Ask the limits about a wanted write.
+
+    `given`: what a limit reads; None: it does not bound the write. `replaced_by`: what has taken the place of the
+    metrics; empty: nothing has.
+    """
+    write = LimitedWrite(pending, evaluation, replaced_by=replaced_by)
     for limit in LIMITS:
         if write.held and cuts(limit.name):
             break

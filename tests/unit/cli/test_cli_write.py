@@ -573,12 +573,12 @@ def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker
         "namespace.shop",
         "namespace.pay",
     ]
-    assert fleet.partition.state.settings("east").max_step == 3
+    assert fleet.partition.state.settings("east").stated.max_step == 3
     kept = change("max-step=", "sync-period=default", "namespace.shop=")
     assert "max-step" not in kept
     assert "namespace.pay" in kept
     assert "namespace.shop" not in kept
-    assert fleet.partition.state.settings("east").max_step is None
+    assert fleet.partition.state.settings("east").stated.max_step is None
     assert change("namespace.pay=") == before
     assert "east" not in fleet.partition.state.row.settings
 

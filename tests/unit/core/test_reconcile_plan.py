@@ -24,6 +24,7 @@ from reconciler.core.writeplan import (
 from schemas.agents import KnownPause
 from schemas.decisions import Decision, InputPosition
 from schemas.observed import Target
+from schemas.settings import ClusterSettings
 
 NOW = 1_000_000
 DECISION = Decision(
@@ -55,6 +56,10 @@ def paused(**pause: Any) -> WriteGuards:
 
 def test_a_decision_of_after_the_end_of_a_pause_is_written_though_the_clock_here_is_behind() -> None:
     assert planned(guards=paused(until=NOW), now_ms=NOW - 5) == Write(5, "17")
+
+
+def limited_by(**settings: Any) -> WriteGuards:
+    return WriteGuards(settings=ClusterSettings(**settings))
 
 
 def planned(decision: Decision = DECISION, **changes: Any) -> Action:
@@ -109,7 +114,7 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
             id="below the live minimum",
         ),
         pytest.param(
-            {"guards": WriteGuards(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"
+            {"guards": limited_by(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"
         ),
         pytest.param(
             {"guards": paused()}, End("refused", "cluster east was paused after the decision"), id="everything paused"
@@ -133,9 +138,9 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
             End("refused", "a native HPA controller runs in cluster east: it wrote the status of HPA shop/web"),
             id="a native controller that is seen to run",
         ),
-        pytest.param({"guards": WriteGuards(max_step=3)}, Write(5, "17"), id="exactly the largest step"),
+        pytest.param({"guards": limited_by(max_step=3)}, Write(5, "17"), id="exactly the largest step"),
         pytest.param(
-            {"guards": WriteGuards(max_step=2)},
+            {"guards": limited_by(max_step=2)},
             End("refused", "a step from 2 to 5 is larger than the cluster's maxStep 2"),
             id="too large a step",
         ),
@@ -218,7 +223,7 @@ def test_no_write_is_outside_min_max_or_step_nor_late_nor_over_another_hand(
         decision,
         scale=structs.replace(SCALE, spec_replicas=live),
         hpa=hpa,
-        guards=WriteGuards(frozen=frozen, max_step=max_step),
+        guards=limited_by(frozen=frozen, max_step=max_step),
         now_ms=NOW + 10_000 + late_ms,
     )
     if isinstance(action, Write):

@@ -220,4 +220,6 @@ async def test_an_agent_logs_once_that_a_native_controller_runs(
     term.in_force = InForce()
     assert AgentTerm.guards(term, "east") == WriteGuards(native="it wrote")
     AgentTerm._learnt(term, Learnt({}, has_settings=True))
-    assert AgentTerm.guards(term, "east") == WriteGuards(max_step=3), "it holds until the settings change"
+    assert AgentTerm.guards(term, "east") == WriteGuards(settings=ClusterSettings(max_step=3)), (
+        "it holds until the settings change"
+    )

@@ -23,11 +23,12 @@ def change(in_force: InForce, cluster: str, *unset: str, **settings: object) -> 
 
 def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either() -> None:
     found = InForce()
-    assert not found.is_frozen("east")
+    assert not found.of("east").frozen
     change(found, "*", max_step=10, frozen=True, sync_period_ms=30_000)
     change(found, "east", max_step=3, frozen=False)
     east = guards_of(found, "east", NOW_MS)
-    assert (east.frozen, east.max_step, guards_of(found, "west", NOW_MS).max_step) == (True, 3, 10)
+    west = guards_of(found, "west", NOW_MS)
+    assert (east.settings.frozen, east.settings.max_step, west.settings.max_step) == (True, 3, 10)
     assert found.sync_period_ms("east", 15_000) == 30_000
 
 
@@ -50,7 +51,7 @@ def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> No
     change(found, "*", max_step=10)
     change(found, "east", max_step=3, sync_period_ms=30_000, frozen=True)
     change(found, "east", "maxStep", "syncPeriodMs", "frozen")
-    assert (found.is_frozen("east"), found.of("east").max_step) == (False, 10)
+    assert (found.of("east").frozen, found.of("east").max_step) == (None, 10)
     assert found.sync_period_ms("east", 15_000) == 15_000
 
 

@@ -3,54 +3,56 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
-from fleethpa.fleet.decisionsteps import step_rows
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, FilterTextError, read_filter
 from fleethpa.show import words
 from reconciler.core.writeplan import ObservedScale, Write, WriteGuards, plan
-from schemas.constraints import CONSTRAINTS, Constraint
-from schemas.decisions import Decision, Step
+from schemas.changerules import CHANGE_RULES, ChangeRule, ScaleChange
+from schemas.constraints import CONSTRAINTS, Constraint, is_limit
+from schemas.decisions import Decision
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.counterfactual import counterfactuals
 from streams.history.evaluations import Evaluated, events
-from streams.hpa.observation import SeenPods
 from streams.state.limits import table
-from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.limits.bysetting import SettingLimit
 from streams.state.partition import Partition
 from streams.state.replacements.table import REPLACEMENTS
-from streams.state.subject import Subject
 from tests.kit.brakes import World, after, whole
 from tests.kit.cli import Cli, Fleet, table_rows
 
 
-class MinStep(WriteLimit):
-    """A toy: changes of fewer than three replicas are not written."""
+class MinStep(ChangeRule):
+    """A toy: changes of fewer replicas than the setting says are not written, unless they end at a bound of the HPA, or
+    an override asks for them.
+    """
 
     name = "MinStep"
+    setting = "status_every_ms"
+    """Stands for a setting of its own; no decision depends on this one."""
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> int | None:
-        return 3 if subject.namespace.cluster == "eu" else None
+    def most(self, value: int, change: ScaleChange) -> int | None:
+        is_exempt = change.wanted in (change.low, change.high) or change.replaced_by == "Override"
+        return None if is_exempt or change.size >= value else 0
 
-    def apply(self, inputs: int, write: LimitedWrite) -> LimitedWrite:
-        if abs(write.change) >= inputs:
-            return write
-        pending = write.pending
-        step = Step(
-            step="minStep", in_=pending.desired_replicas, out=pending.current_replicas, detail={"least": inputs}
-        )
-        return write.blocked(self.name, f"held: a change of fewer than {inputs} replicas", step)
+    def refusal(self, value: int, change: ScaleChange) -> str:
+        return f"a change from {change.current} to {change.wanted} is smaller than the cluster's minStep {value}"
 
 
 @pytest.fixture
 def attached(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = Constraint(name="MinStep", words="the min-step of the toy", kind="limit", step="minStep", label="min step")
+    toy = Constraint(name="MinStep", words="the min-step of the toy", kind="limit", label="min step")
     monkeypatch.setitem(CONSTRAINTS, "MinStep", toy)
-    monkeypatch.setattr(table, "LIMITS", (MinStep(), *table.LIMITS))
+    monkeypatch.setitem(CHANGE_RULES, "MinStep", MinStep())
+    monkeypatch.setattr(table, "LIMITS", (SettingLimit("MinStep"), *table.LIMITS))
 
 
 def small_and_large() -> World:
     """One decision asks for 12 of 10 replicas, the next for 20."""
-    world = World("web")
+    world = World("web", status_every_ms=3)
     world.period(60)
     return world
 
@@ -61,22 +63,21 @@ def test_a_limit_that_is_attached_blocks_and_is_named_wherever_limits_are() -> N
     blocked = whole(world.log)[-1]
     assert (blocked.raw_desired_replicas, blocked.final_desired_replicas) == (12, 10)
     assert blocked.constraints_applied == ["MinStep"]
-    assert blocked.paused == "held: a change of fewer than 3 replicas"
+    assert blocked.paused == "a change from 10 to 12 is smaller than the cluster's minStep 3"
     assert words.held_by(blocked) == "the min-step of the toy"
     assert words.braked(blocked) == "held by the min-step of the toy (metrics ask for 12)"
-    assert [(row.name, row.value) for row in step_rows(blocked)][-2] == ("min step", "10")
     assert after(world.period(100))["web"] == 20
 
 
 @pytest.mark.usefixtures("attached")
 def test_decisions_that_it_blocked_are_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
-    fleet.cluster = "eu"
+    settings = SettingsSet(cluster="east", settings=ClusterSettings(status_every_ms=3))
+    fleet.append(settings, key=WHOLE_PARTITION_KEY)
     fleet.settle(replicas=3, usage_milli=400)
     fleet.now_ms += 15_000
     fleet.observe(3, 900)
     run = Cli(monkeypatch, fleet)
-    assert [(row["FROM"], row["TO"]) for row in table_rows(run("decisions", "-A").stdout)] == [("3", "3"), ("3", "6")]
     limited = run("decisions", "-A", "--limited-by", "MinStep", "-o", "wide")
     assert [(row["TO"], row["LIMITED BY"]) for row in table_rows(limited.stdout)] == [("3", "MinStep")]
 
@@ -106,6 +107,86 @@ def test_the_question_without_it_is_answered_from_what_it_read() -> None:
     assert [(each.limit, each.answer, each.how) for each in made.without] == [
         ("MinStep", 12, "without the min-step of the toy")
     ]
+
+
+def refused_by_the_reconciler(decision: Decision, settings: ClusterSettings) -> bool:
+    """Whether the last check before the write refuses what a decision would want without its limits."""
+    current = decision.current_replicas
+    limits = [name for name in decision.constraints_applied if not is_limit(name)]
+    wanted = structs.replace(
+        decision, wants=decision.raw_desired_replicas, expires=1, constraints_applied=limits, origin="central"
+    )
+    scale = ObservedScale(spec_replicas=current, status_replicas=current, selector="", resource_version="1")
+    return not isinstance(plan(wanted, scale=scale, hpa=None, guards=WriteGuards(settings=settings), now_ms=0), Write)
+
+
+@pytest.mark.usefixtures("attached")
+@pytest.mark.parametrize(
+    ("spec", "milli", "blocked"),
+    [
+        pytest.param({}, 60, True, id="a small change"),
+        pytest.param({}, 100, False, id="a large one"),
+        pytest.param({"maxReplicas": 12}, 100, False, id="a small one that ends at a bound is exempt"),
+    ],
+)
+def test_the_reconciler_asks_the_same_rule_once_more(spec: dict[str, Any], milli: int, blocked: bool) -> None:
+    world = World("web", status_every_ms=3)
+    world.put("web", **spec)
+    world.period(milli)
+    made = [each for each in whole(world.log) if each.kind == "evaluation"][-1]
+    assert ("MinStep" in made.constraints_applied) == blocked
+    final = structs.replace(made, raw_desired_replicas=made.wants or made.raw_desired_replicas)
+    assert refused_by_the_reconciler(final, ClusterSettings(status_every_ms=3)) == blocked
+    assert not refused_by_the_reconciler(final, ClusterSettings())
+
+
+@pytest.mark.usefixtures("attached")
+def test_the_reconciler_exempts_what_the_rule_exempts_by_what_replaced_the_metrics() -> None:
+    made = [each for each in whole(small_and_large().log) if each.kind == "evaluation"][-1]
+    overridden = structs.replace(made, constraints_applied=["Override", "MinStep"])
+    settings = ClusterSettings(status_every_ms=3)
+    assert (refused_by_the_reconciler(made, settings), refused_by_the_reconciler(overridden, settings)) == (True, False)
+
+
+DECIDER_ONLY = {
+    "Paused": "no setting; the reconciler knows pauses of its own (`schemas.inforce.stopping`)",
+    "PartialView": "by the pods and metrics of a namespace",
+    "Overflow": "by the calculation",
+    "RemovalBudget": "by what other HPAs removed within a window",
+    "AdditionBudget": "by what other HPAs added within a window",
+    "CapacityGroup": "by what other HPAs have",
+}
+"""Limits that need what only the log has."""
+
+
+def test_the_reconciler_knows_every_limit_that_needs_no_more_than_a_setting() -> None:
+    by_rule = {each.name for each in table.LIMITS if isinstance(each, SettingLimit)}
+    assert by_rule == set(CHANGE_RULES)
+    assert by_rule | set(DECIDER_ONLY) == {each.name for each in table.LIMITS}
+
+
+CHANGES = st.builds(
+    ScaleChange,
+    cluster=st.just("eu"),
+    current=st.integers(0, 40),
+    wanted=st.integers(0, 40),
+    low=st.integers(0, 40),
+    high=st.integers(0, 40),
+    replaced_by=st.sampled_from(["", "Override", "Fallback", "FleetHPA"]),
+)
+
+
+@pytest.mark.parametrize("rule", CHANGE_RULES.values(), ids=lambda rule: rule.name)
+@given(change=CHANGES, value=st.integers(1, 40))
+def test_what_a_rule_leaves_is_not_refused_by_it(rule: ChangeRule, change: ScaleChange, value: int) -> None:
+    most = rule.most(value, change)
+    if most is None or change.size <= most:
+        return
+    assert CONSTRAINTS[rule.name].cuts or most == 0
+    assert rule.refusal(value, change)
+    left = change.current + (most if change.wanted > change.current else -most)
+    again = rule.most(value, change._replace(wanted=left))
+    assert again is None or abs(left - change.current) <= again
 
 
 @pytest.mark.usefixtures("attached")
