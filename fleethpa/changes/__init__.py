@@ -1,1 +1,1 @@
-"""Whatever writes to the log: specs, settings, schedules, rollouts and the hand-over. Asks no questions of the past."""
+"""Whatever writes to the log: specs, settings, schedules and the hand-over. Asks no questions of the past."""

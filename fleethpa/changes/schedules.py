@@ -7,7 +7,7 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from fleethpa.changes.records import PlannedRecord, central_record
-from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.changes.specs import changed_spec, checked, setting_of, split
 from fleethpa.changes.writing import check_writes
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from schemas.codec import Weekly, parse_weekly
+from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from streams.analysis.revisions import differences
@@ -215,21 +215,17 @@ def kept_by(held: Json, body: Json, now_ms: int) -> Json:
     return body if schedule is None else with_schedule(body, schedule, spec_at(body, schedule, now_ms))
 
 
-def due(state: FleetState, now_ms: int) -> tuple[list[PlannedRecord], list[CommandError]]:
+def due(
+    state: FleetState, now_ms: int, left_alone: Collection[HpaId] = ()
+) -> tuple[list[PlannedRecord], list[CommandError]]:
     """What has to be published at a moment, and which schedules cannot be followed.
 
-    HPAs of a rollout that is under way are left alone until its last wave is over: a changed spec would end it.
+    left_alone: HPAs that another change is under way for, which a changed spec would end.
     """
-    rolling = {
-        hpa
-        for rollout in rollouts_in(state).values()
-        if rollout.state(now_ms) in ("watching", "waiting", "reverting")
-        for hpa in rollout.marks
-    }
     writes: list[PlannedRecord] = []
     problems: list[CommandError] = []
     for view in scheduled(state.hpas.values()):
-        if view.id in rolling:
+        if view.id in left_alone:
             continue
         try:
             write = _due(view, now_ms)

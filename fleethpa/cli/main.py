@@ -71,7 +71,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."
         ),
         "backtest": Verb("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
-        "tune": Verb("cli.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
+        "tune": Verb("tuning.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
         "upgrade-preview": Verb(
             "cli.diff:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
@@ -92,7 +92,8 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         "diff": Verb("cli.diff:diff", "Show what apply would change."),
         "apply": Verb("cli.apply:apply", "Create or change central HPAs from manifests."),
         "rollout": Verb(
-            "cli.rollout:rollout", "Change central HPAs in waves of clusters; revert all of them when a wave fails."
+            "rollouts.rollout:rollout",
+            "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
         ),
         "rollback": Verb("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
         "schedule": Verb(

@@ -1,4 +1,4 @@
-"""The fleet at a glance (what needs a look, clusters, HPAs), every change of it, its rollouts, and the filter of these.
+"""The fleet at a glance (what needs a look, clusters, HPAs), every change of it, and the filter of these.
 
 `cluster:east !mode:shadow problem:fight check` asks for everything of cluster east that is not in shadow, has a
 problem whose text has `fight` in it, and has `check` in its name. Values are globs where they hold `*`, `?` or `[`.
@@ -6,7 +6,6 @@ problem whose text has `fight` in it, and has `check` in its name. Values are gl
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from collections import Counter
@@ -16,15 +15,6 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import Any, Final, get_args
 
-from fleethpa.changes.rolloutdrive import (
-    WaveReading,
-    found_rollout,
-    measured_waves,
-    rollout_columns,
-    rollout_lines,
-    rollout_next,
-)
-from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.fleet.decisions import (
     DIRECTIONS,
     Filter,
@@ -38,7 +28,6 @@ from fleethpa.fleet.decisions import (
 from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.page.hpapast import LastUsed
 from fleethpa.show import words
 from fleethpa.show.html import scale, step_path
 from fleethpa.show.words import counted
@@ -312,64 +301,9 @@ def _created_ms(view: HpaView) -> int:
     return parse_time_ms(text) if text else 0
 
 
-# --- rollouts and changes ---------------------------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------------------------------
 
 SHOWN_CHANGES: Final = 200
-KEPT: Final = 8
-"""Rollouts whose readings are kept."""
-
-
-def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
-    """What the template of all rollouts shows, the newest first."""
-    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
-    return {
-        "columns": rollout_columns("utc", now_ms, state.clock_ms),
-        "rollouts": found[:SHOWN_CHANGES],
-        "found": len(found),
-        "shown": SHOWN_CHANGES,
-    }
-
-
-class RolloutReadings:
-    """What was read of the waves of the rollouts that were looked at last; a live update reads only what is new."""
-
-    def __init__(self) -> None:
-        self._kept = LastUsed[str, dict[int, WaveReading]](KEPT)
-        self.turn = asyncio.Lock()
-        """Held while a rollout is read."""
-
-    def of(self, rollout_id: str) -> dict[int, WaveReading]:
-        """The readings of one rollout, by the number of its wave."""
-        return self._kept.keep(rollout_id, self._kept.get(rollout_id, {}))
-
-
-async def read_rollout(
-    past: Past, state: FleetState, id_: str, readings: RolloutReadings | None = None
-) -> dict[str, Any]:
-    """What the template of one rollout shows. `readings`: of the present; None: nothing is kept.
-
-    Raises CommandError: no HPA carries a rollout of this id (exit 4).
-    """
-    rollout = found_rollout(state, id_)
-    if readings is None:
-        waves = await measured_waves(past, rollout)
-    else:
-        async with readings.turn:
-            waves = await measured_waves(past, rollout, readings.of(id_))
-    ids: list[tuple[HpaId, str]] = [
-        (hpa, "changed since" if rollout.is_overtaken(hpa) else "reverted" if mark.reverted else f"wave {mark.wave}")
-        for hpa, mark in rollout.marks.items()
-    ]
-    return {
-        "id": id_,
-        "lines": rollout_lines(rollout, state.clock_ms, waves),
-        "next": rollout_next(rollout, state.clock_ms),
-        "hpas": sorted(ids)[:SHOWN_CHANGES],
-        "all": counted(len(ids), "HPA"),
-        "shown": SHOWN_CHANGES,
-    }
-
-
 BARS: Final = 48
 LEFT_OUT_OF_CHANGES: Final = frozenset({"TIME", "HPA", "ID", "WHY", "KIND", "MODE", "GENERATION", "REASON"})
 

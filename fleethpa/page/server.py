@@ -44,21 +44,12 @@ from fleethpa.page.decisionview import (
     read_spec_diff,
     receipt,
 )
-from fleethpa.page.fleetview import (
-    RolloutReadings,
-    changes_view,
-    cluster_rows,
-    clusters_verdict,
-    fleet_view,
-    newer_view,
-    read_changes,
-    read_rollout,
-    rollouts_view,
-)
+from fleethpa.page.fleetview import changes_view, cluster_rows, clusters_verdict, fleet_view, newer_view, read_changes
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout, rollouts_view
 from fleethpa.page.stripview import group_view, replay, strip_view
 from fleethpa.page.tryview import TryViews
 from fleethpa.show.text import LATEST_MS, rfc3339

@@ -22,6 +22,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.frame.writer import Writer, open_writer
+from fleethpa.rollouts.marks import under_way
 from runtime.ending import set_within, task_group
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
@@ -96,7 +97,8 @@ class Scheduler:
         """Publish what is due; returns how many HPAs were changed."""
         async with asyncio.timeout(READING_S):
             state = await read_state(past)
-        writes, problems = due(state, self._config.clock())
+        now_ms = self._config.clock()
+        writes, problems = due(state, now_ms, under_way(state, now_ms))
         self._metrics.schedules.set(len(scheduled(state.hpas.values())))
         self._metrics.unusable.set(len(problems))
         self._report(problems)

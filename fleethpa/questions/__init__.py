@@ -1,1 +1,1 @@
-"""Questions to the past that several rooms ask, or that are long: backtests, tunings, explanations, exports."""
+"""Questions to the past that several rooms ask, or that are long: backtests, explanations, exports."""

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedWorkload
+from fleethpa.tuning.specsearch import Objective, RefusedError, Tuning, tune
 from streams.analysis.candidate import candidate
-from streams.analysis.tuning import Objective, RefusedError, Tuning, tune
 from streams.state.inputs import EvaluationInputs
 from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
-from streams.analysis.tuning import FEWEST
+from fleethpa.tuning.specsearch import FEWEST
 from tests.kit.cli import Cli
 from tests.patience import PATIENCE_S
 

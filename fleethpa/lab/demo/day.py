@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.changes.rolloutdrive import condition_met, gates_of
-from fleethpa.changes.rollouts import RolloutMark, digest, marked, part_of
 from fleethpa.lab.demo.dayworld import PERIOD_MS, DayApp, DayWorld
 from fleethpa.lab.simulator.model import PodProfile
+from fleethpa.rollouts.marks import RolloutMark, digest, marked, part_of
+from fleethpa.rollouts.wavedrive import condition_met, gates_of
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleethpa.lab.simulator.model import LoadCurve, PodProfile, RampLoad, SineLoad, SpikeLoad, StepLoad
+from fleethpa.tuning.specsearch import RefusedError, tune
 from streams.analysis.backtest import backtest, condensed
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.podbase import base_per_pod
-from streams.analysis.tuning import RefusedError, tune
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec

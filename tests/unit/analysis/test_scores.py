@@ -2,11 +2,11 @@
 
 import pytest
 
+from fleethpa.tuning.specsearch import FEWEST, tune
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import candidate
 from streams.analysis.ideal import ideal, recorded_ideal
 from streams.analysis.measures import Moment, Scores, by_hours, demand, scores, spans_ms
-from streams.analysis.tuning import FEWEST, tune
 from streams.history.evaluations import Evaluated
 from tests.bench.closed_loop import SHAPES
 from tests.bench.simulated_hpa import HPA, live, spec

@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from fleethpa.cli.tune import Tuned
-from fleethpa.cli.tune import in_a_sentence as in_a_line
 from fleethpa.questions.backtestreport import Reported, in_a_sentence
+from fleethpa.tuning.specsearch import Tuning
+from fleethpa.tuning.tune import Tuned
+from fleethpa.tuning.tune import in_a_sentence as in_a_line
 from schemas.keys import HpaId
 from streams.analysis.ideal import ideal
 from streams.analysis.measures import Measures, Moment, Scores, scores
-from streams.analysis.tuning import Tuning
 
 
 def measures(hours: float, above: float = 0.0, at_max: float = 0.0, worst: float = 0.9) -> Measures:

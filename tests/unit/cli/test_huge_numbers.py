@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fleethpa.changes.rollouts import waves_of
 from fleethpa.changes.specs import changed_spec
 from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.frame.errors import CommandError
+from fleethpa.rollouts.marks import waves_of
 
 HUGE = "9" * 5_000
 SPEC = {

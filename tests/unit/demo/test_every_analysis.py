@@ -157,8 +157,8 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ("shadow-report -A -o wide", "fleethpa.cli.shadow_report.compare", lambda hpa, events: hpa),
     ("export decisions -A -o csv", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
     ("export decisions -A -o jsonl", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
-    ("tune -A", "fleethpa.questions.tunings.search", lambda hpa, *_: hpa),
-    ("tune -A", "fleethpa.questions.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
+    ("tune -A", "fleethpa.tuning.tunings.search", lambda hpa, *_: hpa),
+    ("tune -A", "fleethpa.tuning.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
     ("upgrade-preview -A --to 1.36 -o json", "streams.analysis.answer.UpgradeReader.add", lambda _, inputs: inputs.hpa),
     (
         "upgrade-preview -A --to 1.36 -o json",

@@ -1,6 +1,6 @@
 """A rollout: its waves are begun, watched, judged, reverted when one fails, and shown.
 
-The verbs are in `fleethpa.cli.rollout`; what a wave is judged by is in `streams.analysis.measures`.
+The verbs are in `fleethpa.rollouts.rollout`; what a wave is judged by is in `streams.analysis.measures`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 from msgspec import structs
 
 from fleethpa.changes.records import PlannedRecord, central_record
-from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
 from fleethpa.changes.writing import RECORDED, WriteOptions, rest, write_all
@@ -23,6 +22,7 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
 from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.session import Session
+from fleethpa.rollouts.marks import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.show.text import Column, rfc3339, shown, span
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId

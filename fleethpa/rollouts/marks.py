@@ -141,6 +141,16 @@ def rollouts_in(state: FleetState) -> dict[str, StagedRollout]:
     return found
 
 
+def under_way(state: FleetState, now_ms: int) -> set[HpaId]:
+    """The HPAs of rollouts of which the last wave is not over: a changed spec would end them."""
+    return {
+        hpa
+        for rollout in rollouts_in(state).values()
+        if rollout.state(now_ms) in ("watching", "waiting", "reverting")
+        for hpa in rollout.marks
+    }
+
+
 def mark_of(view: HpaView) -> RolloutMark | None:
     """The mark that an HPA carries; None: none, or one that cannot be read."""
     text = view.annotations.get(ANNOTATION)

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
+from fleethpa.tuning.specsearch import Objective, RefusedError, Tuning, Within
+from fleethpa.tuning.specsearch import tune as search
 from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed
-from streams.analysis.tuning import Objective, RefusedError, Tuning, Within
-from streams.analysis.tuning import tune as search
 from streams.history.evaluations import readers_by_hpa
 from streams.history.parallel import Faults
 from streams.history.past import Past

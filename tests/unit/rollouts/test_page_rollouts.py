@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.changes import rolloutdrive as rolloutlisting
-from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.fleet.state import read_state
-from fleethpa.page.fleetview import RolloutReadings, read_rollout
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout
+from fleethpa.rollouts import wavedrive as rolloutlisting
+from fleethpa.rollouts.marks import rollouts_in
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
 from tests.kit.cli import table_rows
 from tests.kit.page import Shown, browsing, over
-from tests.unit.changes.test_rollout import Waves
+from tests.unit.rollouts.test_rollout import Waves
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """`fleethpa rollout`: a changed spec is applied in waves of clusters, each judged by recorded decisions.
 
-The state of a rollout is in the log: every HPA that was changed carries the plan (`fleethpa.changes.rollouts`), and
+The state of a rollout is in the log: every HPA that was changed carries the plan (`fleethpa.rollouts.marks`), and
 a wave is judged by the decisions recorded since it began. When the command ends early, nothing more changes, and
 anybody can continue the rollout (`resume`) or revert it (`abort`). If a wave fails, all waves so far are reverted.
 """
@@ -14,10 +14,8 @@ from typing import Final
 
 import click
 
-from fleethpa.changes import rolloutdrive as drive
 from fleethpa.changes.lintrules import rules_in, version_errors
 from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
-from fleethpa.changes.rollouts import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm
 from fleethpa.fleet.finding import cluster_globs, matching_clusters
@@ -26,6 +24,8 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
+from fleethpa.rollouts import wavedrive as drive
+from fleethpa.rollouts.marks import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.show.formats import Listing, one
 from fleethpa.show.text import layout, span
 from fleethpa.show.words import counted, listed

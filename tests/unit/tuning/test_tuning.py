@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.cli.tune import headline, relief_hint
 from fleethpa.lab.simulator.model import ConstantLoad, LoadCurve, PodProfile, SineLoad, StepLoad
-from schemas.kubernetes.validation import validate_create
-from streams.analysis.backtest import backtest, condensed
-from streams.analysis.candidate import candidate
-from streams.analysis.load import cycle_ms
-from streams.analysis.tuning import (
+from fleethpa.tuning.specsearch import (
     NO_BETTER,
     NOTHING_TO_SPARE,
     RefusedError,
@@ -23,6 +18,11 @@ from streams.analysis.tuning import (
     Within,
     tune,
 )
+from fleethpa.tuning.tune import headline, relief_hint
+from schemas.kubernetes.validation import validate_create
+from streams.analysis.backtest import backtest, condensed
+from streams.analysis.candidate import candidate
+from streams.analysis.load import cycle_ms
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec

@@ -17,11 +17,12 @@ from fleethpa.fleet.views import price_for
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
-from fleethpa.questions.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from fleethpa.show.formats import to_yaml, to_yaml_documents
 from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
+from fleethpa.tuning.specsearch import WORTH_RELIEF, Objective, TriedSpec, Tuning
+from fleethpa.tuning.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
@@ -29,7 +30,6 @@ from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Scores, by_hours
 from streams.analysis.revisions import differences
-from streams.analysis.tuning import WORTH_RELIEF, Objective, TriedSpec, Tuning
 from streams.history.parallel import Faults, cores
 
 

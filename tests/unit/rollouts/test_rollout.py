@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from fleethpa.changes.rollouts import in_order, waves_of
 from fleethpa.changes.schedules import made, with_schedule
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.options import WAVE_MEASURES, parse_fail_if
 from fleethpa.frame.writer import Fate, SentRecord
+from fleethpa.rollouts.marks import in_order, waves_of
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest
@@ -49,7 +49,7 @@ class Waves:
         for _ in range(3):
             self.time_passes()
         monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda session: self.fleet.now_ms)
-        monkeypatch.setattr("fleethpa.changes.rolloutdrive.rest", self.sleep)
+        monkeypatch.setattr("fleethpa.rollouts.wavedrive.rest", self.sleep)
         self.cli = Cli(monkeypatch, self.fleet)
         monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
 

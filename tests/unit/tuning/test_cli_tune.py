@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.cli.tune import changes
 from fleethpa.frame.errors import CommandError
-from fleethpa.questions import tunings as tuningruns
-from fleethpa.questions.tunings import Progress, parse_within
+from fleethpa.tuning import tunings as tuningruns
+from fleethpa.tuning.specsearch import Within
+from fleethpa.tuning.tune import changes
+from fleethpa.tuning.tunings import Progress, parse_within
 from schemas.kubernetes.versions import complete_behavior
-from streams.analysis.tuning import Within
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.generated_log import Fleet

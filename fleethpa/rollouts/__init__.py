@@ -1,0 +1,1 @@
+"""Changed specs go out in waves of clusters, each judged by recorded decisions. `rollout.py` has the verbs."""
