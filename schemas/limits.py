@@ -147,9 +147,11 @@ SCALE_NAME = Limit("a name, uid or version", 253, "characters", _ALL, REJECTED)
 QUESTION = Limit("a selector", 2 * 1024, "characters", "ingest", "the answer is left out; " + REJECTED)
 QUESTION_TEXT = Limit("a name", 512, "characters", "ingest", "the answer or sample is left out; " + REJECTED)
 LABELS = Limit("labels", 4 * 1024, "characters", "ingest", "the sample is left out; " + REJECTED)
-ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
-PACKED_PODS = Limit("pods in a packed answer", 10_000, "pods", "ingest", "the answer is left out; " + REJECTED)
-PartCount = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]
+_ANSWER = "the metric has failed, with an error that names it; of another producer than an observer: " + REJECTED
+ANSWER = Limit("answer of a metrics API", 320 * 1024, _JSON, "observer; ingest", _ANSWER)
+ANSWER_PODS = Limit("pods in an answer of a metrics API", 10_000, "pods", "observer; ingest", _ANSWER)
+LIST_CHUNKS = Limit("chunks of a list", 10_000, "chunks", "ingest", REJECTED)
+ChunkCount = Annotated[int, Meta(ge=1, le=LIST_CHUNKS.most)]
 POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
 
 AHEAD = Limit("time of a pushed sample after now", 300_000, "ms", "ingest", REJECTED)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from schemas.limits import MAX_WEIGHT, Count, Int64, PartCount, Positive, TimeMs
+from schemas.limits import MAX_WEIGHT, ChunkCount, Count, Int64, Positive, TimeMs
 
 Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
@@ -141,7 +141,7 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     list_id: str
     hpas: list[dict[str, Any]]
     chunk: Count = 0
-    chunks: PartCount = 1
+    chunks: ChunkCount = 1
     rivals: list[Rival] = []
     session: str = ""
     managers: dict[str, tuple[str, TimeMs]] = {}
@@ -203,6 +203,23 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defa
     owner: str = ""
 
 
+PodShape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
+"""Containers, init containers, pod-level requests and overhead of a pod."""
+_SHAPE: Final = msgspec.msgpack.Decoder(PodShape)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+def shape_of(pod: Pod) -> bytes:
+    """Give a key of what a pod requests: pods of one shape have the same."""
+    return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
+
+
+def decode_shape(shape: bytes) -> PodShape:
+    """Return what the key of a shape says."""
+    known: PodShape = _SHAPE.decode(shape)
+    return known
+
+
 class PodSet(EntryBody, frozen=True, gc=False, kw_only=True):
     """A pod was created or changed."""
 
@@ -225,7 +242,7 @@ class PodList(EntryBody, frozen=True, kw_only=True):
     list_id: str
     pods: list[Pod]
     chunk: Count = 0
-    chunks: PartCount = 1
+    chunks: ChunkCount = 1
     session: str = ""
 
 

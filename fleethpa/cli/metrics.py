@@ -23,6 +23,7 @@ from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer, Query
 from schemas.kubernetes.quantity import format_milli
 from schemas.kubernetes.selectors import Selector, SelectorError, parse_selector
+from streams.hpa.observation import PodSamples, compile_answer
 
 
 @click.group(cls=SuggestingGroup)
@@ -175,10 +176,11 @@ class Trials:
         names = {sample.metric[label] for sample in result.samples if label in sample.metric}
         query = Query(api="pods", metric=metric)
         (answer,) = promanswers.pod_answers([(query, names)], result, label, wall_clock_ms())
-        total = sum(each.milli for each in answer.values)
-        count = len(answer.values)
+        reading = compile_answer(answer)
+        pods = reading.samples if isinstance(reading, PodSamples) else {}
+        total, count = sum(milli for milli, *_ in pods.values()), len(pods)
         seen = f"average {format_milli(total // count)} of {count} pods" if count else "no pod has the metric"
-        rows = [(each.pod, format_milli(each.milli)) for each in answer.values]
+        rows = [(pod, format_milli(milli)) for pod, (milli, *_) in pods.items()]
         return MetricTrial("Pods", text, rows, answer.error or seen, bool(answer.error) or not count)
 
     async def object(self, metric: str, selector: Selector, group_kind: str, name: str) -> MetricTrial | None:

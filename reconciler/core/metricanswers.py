@@ -7,8 +7,7 @@ When a namespace's metrics are asked for: on its own phase of the sync period, s
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -19,16 +18,12 @@ from reconciler.core.objects import Asking
 from schemas.answers import (
     DEFAULT_WINDOW_MS,
     MetricAnswer,
-    PackedNames,
-    PackedPods,
     PodUsage,
-    PodValue,
     Query,
-    columns_of,
+    check_size,
+    in_columns,
     is_root_scoped,
-    pack,
-    pack_names,
-    pack_values,
+    pod_value,
     query_of,
     window_of_seconds_ms,
 )
@@ -37,6 +32,7 @@ from schemas.keys import murmur2
 from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli, json_millis
+from schemas.limits import OverLimitError
 from schemas.observed import Target
 
 APART_MS = (1_000, 500, 200, 100)
@@ -128,6 +124,15 @@ def failed(query: Query, error: str) -> MetricAnswer:
     return structs.replace(query, error=error)
 
 
+def within_limits(answer: MetricAnswer) -> MetricAnswer:
+    """The answer; one that is larger than an answer may be is an error that says so."""
+    try:
+        check_size(answer)
+    except OverLimitError as error:
+        return failed(structs.replace(answer, pods=None, items=[]), str(error))
+    return answer
+
+
 class PodMetricsMetadata(Struct, frozen=True, gc=False):
     """Whose metrics they are; `labels` are as they came, and empty where the API does not give any."""
 
@@ -162,84 +167,36 @@ def has_labels(found: PodMetricsList) -> bool:
     return all([len(item.metadata.labels) for item in found.items or ()])
 
 
-class _Share(Struct, frozen=True, gc=False):
-    """What one question gets of a list: the items with these numbers.
-
-    `chosen`: the same as a slice, where the items are in a row, as nearly always, since APIs list pods by name.
-    `names`: of the pods, packed; None: they differ in their `containers`. `error`: of the selector.
-    """
-
-    numbers: Sequence[int] = ()
-    chosen: slice | None = None
-    names: PackedNames | None = None
-    containers: Sequence[str] = ()
-    error: str = ""
-
-
-class Division(Struct, frozen=True, gc=False):
-    """How the metrics of a namespace's pods are divided among questions: the same as long as pods and questions are.
-
-    `of`: hash of the selectors, and of the names, labels and containers of the pods.
-    """
-
-    of: int
-    shares: list[_Share]
-
-
-def split_usages(
-    asked: Sequence[Query], found: PodMetricsList, known: Division | None = None
-) -> tuple[list[MetricAnswer], Division]:
+def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items.
 
-    Args:
-        known: how the list before was divided, which is not worked out again where it is still so.
+    Raises ValueError: a quantity, time or window cannot be read.
     """
     items = found.items or []
-    table = _table(items)
-    names, labels = [item.metadata.name for item in items], [item.metadata.labels for item in items]
-    containers, count = (table.containers, 1 + table.columns[-1][0]) if table is not None else ([], 0)
-    selectors = [query.selector for query in asked]
-    texts = "\0".join([*names, "", *containers, "", *selectors])
-    of = hash((texts, b"\0".join(labels), count))  # labels are as they came
-    if known is None or known.of != of:
-        known = Division(of, _shares(selectors, names, labels, containers, count))
-    return list(map(_answer, asked, known.shares, repeat(items), repeat(table))), known
-
-
-_LABELS = msgspec.json.Decoder(dict[str, str] | None)
-_Group = tuple[dict[str, str], list[int]]
-"""Labels, and the numbers of the items that have them."""
-
-
-def _shares(
-    selectors: Sequence[str], names: Sequence[str], labels: Sequence[Raw], containers: Sequence[str], count: int
-) -> list[_Share]:
-    """What each question gets. `containers`: of each pod the names, `count` of them; empty: pods are not alike."""
+    usages = _usages(items)
     # The pods of a workload have the same labels, which need be read only once.
     groups: dict[bytes, list[int]] = {}
-    for number, each in enumerate(labels):
-        groups.setdefault(bytes(each), []).append(number)
+    for number, item in enumerate(items):
+        groups.setdefault(bytes(item.metadata.labels), []).append(number)
     by_labels = [(_LABELS.decode(text) or {}, numbers) for text, numbers in groups.items()]
     bearing: dict[tuple[str, str], list[_Group]] = {}
     for group in by_labels:
         for label in group[0].items():
             bearing.setdefault(label, []).append(group)
-    shares = []
-    for text in selectors:
+    answers = []
+    for query in asked:
         try:
-            numbers = _matching(text, by_labels, bearing)
+            numbers = _matching(query.selector, by_labels, bearing)
         except SelectorError as error:
-            shares.append(_Share(error=str(error)))
-            continue
-        found = _Share(numbers)
-        if numbers and containers and len({containers[number] for number in numbers}) == 1:
-            first, end = numbers[0], numbers[-1] + 1
-            chosen = slice(first, end) if end - first == len(numbers) else None
-            own = containers[first].split(_SEPARATOR)
-            packed = pack_names([names[number] for number in numbers]) if len(set(own)) == len(own) == count else None
-            found = _Share(numbers if chosen is None else range(first, end), chosen, packed, own)
-        shares.append(found)
-    return shares
+            answers.append(failed(query, str(error)))
+        else:
+            answers.append(_of_pods(query, [usages[number] for number in numbers]))
+    return answers
+
+
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_Group = tuple[dict[str, str], list[int]]
+"""Labels, and the numbers of the items that have them."""
 
 
 def _matching(
@@ -252,84 +209,32 @@ def _matching(
     """
     selector = parse_selector(text)
     candidates = min((bearing.get(label, ()) for label in selector.equalities), key=len, default=groups)
-    found = [numbers for labels, numbers in candidates if selector.matches(labels)]
-    return found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
+    return sorted(chain.from_iterable([numbers for labels, numbers in candidates if selector.matches(labels)]))
 
 
-def _answer(query: Query, share: _Share, items: Sequence[PodMetrics], table: "_Table | None") -> MetricAnswer:
-    if share.error:
-        return failed(query, share.error)
-    if table is None or share.names is None:
-        return _answered(query, [items[number] for number in share.numbers])
-    return structs.replace(query, packed=table.packed(share, share.names))
+def _usages(items: Sequence[PodMetrics]) -> list[PodUsage]:
+    """What the pods of a list use; all quantities are read in one go."""
+    containers_of = [item.containers or () for item in items]
+    millis = iter(
+        json_millis(
+            [value for containers in containers_of for each in containers for value in (each.usage or {}).values()]
+        )
+    )
+    windows = parse_durations_ms([item.window or "0s" for item in items])
+    return [
+        PodUsage(
+            item.metadata.name,
+            _time_ms(item.timestamp),
+            window_ms,
+            [(each.name, dict(zip(each.usage or {}, millis, strict=False))) for each in containers],
+        )
+        for item, window_ms, containers in zip(items, windows, containers_of, strict=True)
+    ]
 
 
-class _Table(Struct, frozen=True, gc=False):
-    """The pods of a namespace as columns, each pod with as many containers: read in one go for all questions.
-
-    `containers`: of each pod, by name. `columns`: place of the container, resource, and the value of each pod.
-    """
-
-    times: list[int]
-    windows: list[int]
-    containers: list[str]
-    columns: list[tuple[int, str, list[int]]]
-
-    def packed(self, share: _Share, names: PackedNames) -> PackedPods:
-        """Pack the pods of a share, whose containers have the same names."""
-        own, chosen = share.containers, share.chosen
-        if chosen is not None:
-            columns = [(own[place], name, values[chosen]) for place, name, values in self.columns]
-            return pack_values(names, self.times[chosen], self.windows[chosen], columns)
-        lists = [self.times, self.windows, *(values for *_, values in self.columns)]
-        times, windows, *picked = [[values[number] for number in share.numbers] for values in lists]
-        columns = [(own[place], name, values) for (place, name, _), values in zip(self.columns, picked, strict=True)]
-        return pack_values(names, times, windows, columns)
-
-
-def _table(items: Sequence[PodMetrics]) -> _Table | None:
-    """Give the table of a list; None: pods have no containers, or differ in their number or their resources."""
-    used = _containers_of(items)
-    count = len(used[0]) if used else 0
-    if not count or [*map(len, used)].count(count) < len(used):
-        return None
-    columns: list[tuple[int, str, list[Any]]] = []
-    names = []
-    for place, containers in enumerate(zip(*used, strict=True)):
-        amounts = [container.usage or {} for container in containers]
-        resources = amounts[0]
-        if not resources or [*map(len, amounts)].count(len(resources)) < len(items):
-            return None
-        try:
-            columns += [(place, name, [usage[name] for usage in amounts]) for name in resources]
-        except KeyError:
-            return None
-        names.append([container.name for container in containers])
-    containers_of = names[0] if count == 1 else list(map(_SEPARATOR.join, zip(*names, strict=True)))
-    amounts_of = [(place, name, json_millis(values)) for place, name, values in columns]
-    return _Table(*_moments(items), containers_of, amounts_of)
-
-
-_SEPARATOR = ","
-"""Between the names of a pod's containers, which are DNS labels."""
-_NAME = attrgetter("name")
-
-
-def _containers_of(items: Sequence[PodMetrics]) -> list[Sequence[ContainerMetrics]]:
-    """The containers of each pod by name, so that pods of a workload are alike: metrics-server gives them in any order.
-
-    Their sum, and the first one of a name, do not depend on it. Source: kubernetes-sigs/metrics-server,
-    pkg/storage/pod.go `GetMetrics`, which goes through a map.
-    """
-    found: list[Sequence[ContainerMetrics]] = [item.containers or () for item in items]
-    return found if max(map(len, found), default=0) < 2 else [sorted(each, key=_NAME) for each in found]
-
-
-def _moments(items: Sequence[PodMetrics]) -> tuple[list[int], list[int]]:
-    """Times (Unix ms) and windows (ms) of pods."""
-    stamps = [item.timestamp for item in items]
-    known = {stamp: _time_ms(stamp) for stamp in set(stamps)}
-    return list(map(known.__getitem__, stamps)), parse_durations_ms([item.window or "0s" for item in items])
+def _of_pods(query: Query, usages: Sequence[PodUsage]) -> MetricAnswer:
+    """Answer a question about pods. Raises ValueError: it is larger than an answer may be."""
+    return structs.replace(query, pods=in_columns(usages))
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:
@@ -342,7 +247,7 @@ def fill(query: Query, body: JsonView) -> MetricAnswer:
         case "resource":
             return fill_usages(query, msgspec.json.decode(encode(body), type=PodMetricsList))
         case "pods":
-            return structs.replace(query, values=[_pod_value(item) for item in items])
+            return _of_pods(query, [_pod_value(item) for item in items])
         case "object":
             return _object_answer(query, body)
         case _:
@@ -361,35 +266,18 @@ def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
 
 def fill_usages(query: Query, found: PodMetricsList) -> MetricAnswer:
     """The answer to one `resource` question. Raises ValueError: a quantity, time or window cannot be read."""
-    return _answered(query, found.items or [])
+    return _of_pods(query, _usages(found.items or []))
 
 
-def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
-    """Give the answer packed, without an object per pod, where the pods are alike enough."""
-    if not items:
-        return query
-    used = [[(each.name, each.usage or {}) for each in containers] for containers in _containers_of(items)]
-    pods = ([item.metadata.name for item in items], *_moments(items))
-    columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
-    if (found := pack(*pods, columns)) is not None:
-        return structs.replace(query, packed=found)
-    amounts = [
-        [(name, {each: json_milli(value) for each, value in usage.items()}) for name, usage in containers]
-        for containers in used
-    ]
-    usages = list(map(PodUsage, *pods, amounts))
-    return structs.replace(query, usages=usages)
-
-
-def _pod_value(item: JsonView) -> PodValue:
+def _pod_value(item: JsonView) -> PodUsage:
     seconds = item.get("windowSeconds")
     if seconds is None:
         seconds = item.get("window")  # v1beta1 of some adapters
-    return PodValue(
-        pod=item["describedObject"]["name"],
-        milli=json_milli(item["value"]),
-        time=_time_ms(item.get("timestamp")),
-        window_ms=DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
+    return pod_value(
+        item["describedObject"]["name"],
+        json_milli(item["value"]),
+        _time_ms(item.get("timestamp")),
+        DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
 
 

@@ -5,19 +5,20 @@ What is kept is encoded, which takes a quarter of the size of the objects.
 
 from collections.abc import Callable
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from schemas.answers import Query, metric_query, shared
+from schemas.answers import Query, metric_query
 from schemas.codec import encode, encode_to_keep
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import HPA_HEAD, JsonView, group_of
-from schemas.observed import Container, Pod, Rival, ScaleSet, Target
+from schemas.observed import Container, Pod, Rival, ScaleSet, Target, decode_shape, shape_of
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
@@ -246,6 +247,32 @@ def pod_body(pod: JsonView) -> Pod:
         owner=_controller(metadata),
     )
     return shared(made)
+
+
+def shared(pod: Pod) -> Pod:
+    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
+    try:
+        containers, init_containers, pod_requests, overhead = _same_shape(shape_of(pod))
+        labels = _same_labels(encode(pod.labels))
+    except msgspec.ValidationError:
+        return pod  # not as an API server has it: ingest will say what is wrong
+    return structs.replace(
+        pod,
+        labels=labels,
+        containers=containers,
+        init_containers=init_containers,
+        pod_requests=pod_requests,
+        overhead=overhead,
+        phase=intern(pod.phase),
+        ready=None if pod.ready is None else intern(pod.ready),
+        owner=_same_text(pod.owner),
+    )
+
+
+_same_shape = lru_cache(maxsize=8192)(decode_shape)
+_same_labels = lru_cache(maxsize=8192)(msgspec.json.Decoder(dict[str, str]).decode)
+_same_text = lru_cache(maxsize=8192)(str)
+"""Each gives the same object for equal ones."""
 
 
 def _container(container: JsonView) -> Container:

@@ -9,7 +9,7 @@ from functools import partial
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.nativehpas import Discovery, Resource, hpa_path
-from reconciler.core.metricanswers import queries
+from reconciler.core.metricanswers import queries, within_limits
 from reconciler.core.objects import (
     FIELD_MANAGER,
     SCALED_OBJECT,
@@ -102,7 +102,7 @@ class ClusterObserver:
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note = ClusterState(self._troubles), note
-        self._lists = self._answers = 0
+        self._lists = 0
         self._version = ClusterVersion(client)
         self._soon: set[str] = set()
         self._central: asyncio.Queue[tuple[str, str, Json | None]] = asyncio.Queue()
@@ -368,9 +368,7 @@ class ClusterObserver:
         asked = queries(state.all_hpas(), state.selectors(), self._pushed())
         if not (found := await self._ask(namespace, asked) if asked else []):
             return
-        self._answers += 1
-        records = answer_records(found, f"{self.session}-{self._answers}")
-        bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
+        bodies: list[Body] = [Answers(items=items, session=self.session) for items in answer_records(found)]
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
 
     async def _ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
@@ -380,7 +378,7 @@ class ClusterObserver:
         of_apis, shares = divide(asked, self._sources)
         asking = [source.ask(namespace, share) for source, share in shares]
         of_these, *others = await asyncio.gather(self._poller.ask(namespace, of_apis), *asking)
-        of_sources = [answer for answers in others for answer in answers]
+        of_sources = [within_limits(answer) for answers in others for answer in answers]
         self._metrics.answered(self.name, of_sources)
         return of_these + of_sources
 

@@ -171,7 +171,6 @@ class MetricsPoller:
         """An API that hangs takes no slot of another one, and one namespace not more than a share of each."""
         self._hung = HungQuestions(timeout_s)
         self._custom_version: tuple[float, str] = (0.0, "")
-        self._divisions: dict[str, metricanswers.Division] = {}
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
@@ -182,7 +181,7 @@ class MetricsPoller:
         asking = [self._resource(namespace, resource, received)]
         asking += [self._one(namespace, query, received) for query in others]
         groups = await asyncio.gather(*asking) if others else [await asking[0]]
-        found = [answer for group in groups for answer in group]
+        found = [metricanswers.within_limits(answer) for group in groups for answer in group]
         self._metrics.answered(self._client.name, found)
         self._note(namespace, received)
         return found
@@ -190,7 +189,6 @@ class MetricsPoller:
     def forget(self, namespace: str) -> None:
         """The namespace has no HPAs any more."""
         self._hung.keep(namespace, ())
-        self._divisions.pop(namespace, None)
 
     def _note(self, namespace: str, received: "_Received") -> None:
         for group in METRICS_APIS:
@@ -207,9 +205,7 @@ class MetricsPoller:
                 found = await self._pod_metrics(namespace, metricanswers.resource_path(namespace))
                 received.answered("resource")
                 if metricanswers.has_labels(found):
-                    known = self._divisions.get(namespace)
-                    answers, self._divisions[namespace] = metricanswers.split_usages(asked, found, known)
-                    return answers
+                    return metricanswers.split_usages(asked, found)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             return await self._failed(asked, error, received)
         return [answer for query in asked for answer in await self._one(namespace, query, received)]

@@ -24,7 +24,7 @@ from runtime import kafkaclients
 from runtime.log import Clock
 from runtime.process import FreeMemory
 from runtime.records import Publisher
-from schemas.answers import MetricAnswer, packed, unpacked
+from schemas.answers import MetricAnswer
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, PublicRecord, central_name
@@ -210,7 +210,7 @@ WAITING_BYTES = 32 * 2**20
 _BESIDE_HPAS_BYTES = 32 * 1024
 """Rivals that share a chunk with HPAs; more of them have chunks of their own."""
 ANSWER_BYTES = 32 * 1024
-"""Of an answer or a part of one. Deciders keep up to three of each part, each part in another row of the namespace."""
+"""Of answers that share a record; a larger one has a record of its own."""
 
 Destination = tuple[str, str, str]
 """Topic, cluster, namespace."""
@@ -311,28 +311,11 @@ def heartbeats(namespaces: Sequence[str], body: Heartbeat) -> Iterator[tuple[str
 # --- lists in chunks --------------------------------------------------------------------------------------------------
 
 
-def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
-    """Answers in lists that each fit into a record, packed; a large one is divided into parts with `answer_id`."""
-    answers = list(map(packed, found))
+def answer_records(answers: Sequence[MetricAnswer]) -> list[list[MetricAnswer]]:
+    """Answers in lists that each fit into a record."""
     if len(encode(answers)) <= ANSWER_BYTES:  # nearly always, and cheaper to see of all than of each
-        return [answers]
-    return list(split(part for answer in answers for part in _parts(answer, answer_id)))
-
-
-def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
-    if len(encode(answer)) <= ANSWER_BYTES:
-        return [answer]
-    answer = unpacked(answer)
-    lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
-    field, items = max(lists.items(), key=lambda named: len(named[1]))
-    if len(items) < 2:
-        return [answer]
-    empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
-    shares = list(split(items, max(ANSWER_BYTES - len(encode(empty)), ANSWER_BYTES // 2)))
-    return [
-        packed(structs.replace(empty, part=number, parts=len(shares), **{field: share}))
-        for number, share in enumerate(shares)
-    ]
+        return [list(answers)]
+    return list(split(answers, ANSWER_BYTES))
 
 
 def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from reconciler.core.metricanswers import failed
 from reconciler.prometheus.promrules import PODS, ObjectResource, ResourceRules
-from schemas.answers import MetricAnswer, PodUsage, PodValue, Query
+from schemas.answers import MetricAnswer, PodUsage, Query, in_columns, pod_value
 
 _I64: Final = 2**63
 
@@ -138,7 +138,9 @@ def pod_answers(
     return [
         structs.replace(
             query,
-            values=[PodValue(name, milli, now_ms) for name in sorted(names) if (milli := millis.get(name)) is not None],
+            pods=in_columns(
+                [pod_value(name, milli, now_ms) for name in sorted(names) if (milli := millis.get(name)) is not None]
+            ),
         )
         for query, names in asked
     ]
@@ -187,7 +189,7 @@ def usage_answers(
     both = cpus.keys() & memories
     usages = {name: _usage(name, cpus[name], memories[name], rules.window_ms) for name in both}
     return [
-        structs.replace(query, usages=[usages[name] for name in sorted(names) if name in usages])
+        structs.replace(query, pods=in_columns([usages[name] for name in sorted(names) if name in usages]))
         for query, names in asked
     ]
 

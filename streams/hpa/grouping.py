@@ -109,13 +109,7 @@ def _order(request_error: str) -> tuple[int, str]:
     return len(pod), pod
 
 
-def of_all(
-    pods: TargetPods,
-    total: int,
-    requests: RequestTable | None,
-    oldest_ms: int | None = None,
-    newest_ms: int | None = None,
-) -> Groups:
+def of_all(pods: TargetPods, total: int, requests: RequestTable | None) -> Groups:
     """Group without looking at each pod where each active pod has one sample, all of them count, and no other pod has
     one. `total`: the sum of the samples.
     """
@@ -123,9 +117,7 @@ def of_all(
     active_request, pending_request, error = 0, 0, ""
     if requests is not None:
         active_request, pending_request, error = requests.active_total, requests.pending_total, requests.error
-    return Groups(
-        ready, total, active_request, 0, 0, pending, pending_request, ignored, 0, total, error, 0, oldest_ms, newest_ms
-    )
+    return Groups(ready, total, active_request, 0, 0, pending, pending_request, ignored, 0, total, error)
 
 
 def group_by_pod(

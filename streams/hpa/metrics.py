@@ -15,7 +15,7 @@ from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Calculation, Conditions, Event, MetricEvaluation, MetricResult
-from streams.hpa.grouping import Groups, MetricError, group, of_all
+from streams.hpa.grouping import Groups, MetricError, group
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -205,23 +205,6 @@ def grouped(
     requests = _requests(spec, pods, settings)
     target = 0 if requests is None else spec.target
     return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, target)
-
-
-def grouped_total(
-    spec: MetricSpec,
-    pods: TargetPods,
-    total_milli: int,
-    oldest_ms: int,
-    newest_ms: int,
-    settings: ControllerSettings,
-    now_ms: int,
-) -> Groups | None:
-    """Do what `grouped` does where each active pod has one sample and no other pod has one; None: not all samples count
-    yet. Times are those of the oldest and the newest sample.
-    """
-    if spec.resource == "cpu" and not pods.are_settled(settings.cpu_initialization_period_ms, now_ms):
-        return None
-    return of_all(pods, total_milli, _requests(spec, pods, settings), oldest_ms, newest_ms)
 
 
 def _requests(spec: MetricSpec, pods: TargetPods, settings: ControllerSettings) -> RequestTable | None:

@@ -7,14 +7,14 @@ Source: upstream `metrics/client.go` and `calculateRequests`, v1.37.1, and compo
 pod-level resources on).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from schemas.answers import MetricAnswer, unpacked
+from schemas.answers import MetricAnswer, PodColumns
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import Quantity, parse_quantity
 from schemas.limits import Count
@@ -201,7 +201,6 @@ class TargetPods:
     """
 
     __slots__ = (
-        "_named",
         "_requests",
         "_template",
         "active",
@@ -232,7 +231,6 @@ class TargetPods:
         if any(pod.template is not self._template for pod in rows):
             self._template = None
         self._requests: dict[tuple[str, str, Rules], RequestTable] | None = None
-        self._named: tuple[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -240,18 +238,6 @@ class TargetPods:
     def are_settled(self, cpu_initialization_period_ms: int, now_ms: int) -> bool:
         """Tell whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
         return self.always_ready and self.newest_start_ms + cpu_initialization_period_ms <= now_ms
-
-    def are_named(self, prefix: str, names: str) -> bool:
-        """Tell whether these are the names of the active pods, each once and no other: `prefix` and a part of `names`,
-        which commas divide. The same texts as before are not divided again.
-        """
-        if self._named == (prefix, names):
-            return True
-        found = [prefix + rest for rest in names.split(",")]
-        if len(found) != len(self.active) or set(found) != {pod.name for pod in self.active}:
-            return False
-        self._named = prefix, names
-        return True
 
     def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
         """Give what each pod requests of a resource (milli): of one container, or (empty name) of the whole pod."""
@@ -383,63 +369,60 @@ def compile_answer(
     """
     if answer.error is not None:
         return fetch_failure(SERVED_BY[answer.api], answer.error)
-    answer = unpacked(answer)
-    if answer.api == "resource":
-        return _of_usages(answer, resource, container, namespace, rules)
     if answer.api == "object":
         return ObjectSample(answer.milli, answer.time or ZERO_TIME_MS)
-    if answer.api == "pods":
-        if not answer.values:
-            return empty_failure("custom")
-        return pod_samples(
-            {value.pod: (value.milli, value.time or ZERO_TIME_MS, value.window_ms) for value in answer.values}
-        )
-    if not answer.items:
-        return empty_failure("external")
-    times = [time_ms or ZERO_TIME_MS for _, time_ms in answer.items]
-    return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
+    if answer.api == "external":
+        if not answer.items:
+            return empty_failure("external")
+        times = [time_ms or ZERO_TIME_MS for _, time_ms in answer.items]
+        return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
+    pods = answer.pods
+    if pods is None:
+        return empty_failure(SERVED_BY[answer.api])
+    without = _first_without(pods, container) if container and not rules.missing_container_is_missing_pod else None
+    if without is not None:
+        where = f"container {container} not present in metrics for pod {namespace}/{without}"
+        return MetricFailure(f"failed to get container metrics: {where}")
+    millis = _of_container(pods, resource, container) if container else _of_pods(pods, resource)
+    return pod_samples(
+        {
+            name: (milli, time_ms or ZERO_TIME_MS, window_ms)
+            for name, milli, time_ms, window_ms in zip(pods.pod_names, millis, pods.times, pods.windows, strict=True)
+            if milli is not None
+        }
+    )
 
 
-def _of_usages(answer: MetricAnswer, resource: str, container: str, namespace: str, rules: Rules) -> MetricReading:
-    """Read the values of one resource. A pod whose item lacks it (no containers, or one without it) is absent.
-
-    Up to 1.32 an item without the named container is an error.
-    """
-    if not answer.usages:
-        return empty_failure("resource")
-    samples: dict[str, tuple[int, int, int]] = {}
-    for usage in answer.usages:
-        containers = usage.containers
-        if container:
-            if not rules.missing_container_is_missing_pod and all(name != container for name, _ in containers):
-                where = f"container {container} not present in metrics for pod {namespace}/{usage.pod}"
-                return MetricFailure(f"failed to get container metrics: {where}")
-            milli = _of_container(containers, resource, container)
-        elif len(containers) == 1:
-            milli = containers[0][1].get(resource)
-        else:
-            milli = _of_pod(containers, resource)
-        if milli is not None:
-            samples[usage.pod] = (milli, usage.time or ZERO_TIME_MS, usage.window_ms)
-    return pod_samples(samples)
+def _first_without(pods: PodColumns, container: str) -> str | None:
+    """Name the first pod without this container, which is an error up to 1.32; None: each has it."""
+    own = [column for name, columns in pods.containers() if name == container for column in columns.values()]
+    lacking = (pod for pod, *values in zip(pods.pod_names, *own, strict=True) if not _any_known(values))
+    return next(lacking, None)
 
 
-def _of_pod(containers: list[tuple[str, dict[str, int]]], resource: str) -> int | None:
-    """Sum over all containers; a container without the resource makes the pod absent."""
-    if not containers:
-        return None
-    total = 0
-    for _, usage in containers:
-        milli = usage.get(resource)
-        if milli is None:
-            return None
-        total += milli
-    return wrap64(total)
+def _of_pods(pods: PodColumns, resource: str) -> list[int | None]:
+    """Sum over all containers of each pod; None: it has no containers, or one of them is without the resource."""
+    containers = [columns for _, columns in pods.containers()]
+    if len(containers) == 1:
+        return containers[0].get(resource) or [None] * pods.count
+    totals: list[int | None] = [None] * pods.count
+    lacking: set[int] = set()
+    for columns in containers:
+        own = columns.get(resource) or [None] * pods.count
+        for number, milli in enumerate(own):
+            if milli is not None:
+                totals[number] = milli + (totals[number] or 0)
+            elif _any_known([column[number] for column in columns.values()]):
+                lacking.add(number)
+    return [None if total is None or number in lacking else wrap64(total) for number, total in enumerate(totals)]
 
 
-def _of_container(containers: list[tuple[str, dict[str, int]]], resource: str, container: str) -> int | None:
+def _any_known(values: Iterable[int | None]) -> bool:
+    """Tell whether there is a value among these."""
+    return any(value is not None for value in values)
+
+
+def _of_container(pods: PodColumns, resource: str, container: str) -> list[int | None]:
     """Read the first container of that name, also where a later one has the resource and it does not."""
-    for name, usage in containers:
-        if name == container:
-            return usage.get(resource)
-    return None
+    first = next((columns for name, columns in pods.containers() if name == container), {})
+    return first.get(resource) or [None] * pods.count

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from schemas import fitting, limits
-from schemas.answers import Answers, MetricAnswer, PackedPods, PodUsage, PodValue, pod_names
+from schemas.answers import Answers, MetricAnswer, PodColumns, check_size
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
 from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
@@ -247,48 +247,36 @@ def _answer(answer: MetricAnswer) -> None:
     if answer.api == "object":
         check_text(answer.group_kind, "groupKind")
         check_text(answer.object, "object")
-    if answer.parts != 1 or answer.part:
-        check_text(answer.answer_id, "answerId")
-        check_range(answer.part, "part", 0, answer.parts - 1)
-    if answer.usages or answer.values:
-        samples: list[PodUsage | PodValue] = [*answer.usages, *answer.values]
-        for sample in samples:
-            check_object(sample.pod, "pod")
-    if answer.packed is not None:
-        _packed(answer, answer.packed)
+    check_size(answer)
+    if answer.pods is not None:
+        _pods(answer.api, answer.pods)
 
 
 _PREFIX = re.compile("[a-z0-9][-a-z0-9]{0,99}")
 _NAMES = re.compile("[-a-z0-9]{0,99}[a-z0-9](?:,[-a-z0-9]{0,99}[a-z0-9])*")
-"""Parts of packed names that surely make DNS subdomains without dots."""
+"""Parts of the names of pods that surely make DNS subdomains without dots."""
 
 
-def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
-    if answer.api not in ("resource", "pods") or answer.usages or answer.values:
-        raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
-    count, ages, shorter = pods.names.count(",") + 1, pods.ages, pods.shorter
-    if count > limits.PACKED_PODS.most:
-        limits.check(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
+def _pods(api: str, pods: PodColumns) -> None:
+    if api not in ("resource", "pods"):
+        raise Refusal("invalid", f"pods: an answer of api {api} has none")
+    count, ages, shorter = pods.count, pods.ages, pods.shorter
     if len(pods.prefix) > limits.SCALE_NAME.most:
-        raise Refusal("badName", f"the prefix of packed has {len(pods.prefix)} characters, a name at most 253")
+        raise Refusal("badName", f"the prefix of pods has {len(pods.prefix)} characters, a name at most 253")
     if not (_PREFIX.fullmatch(pods.prefix) and _NAMES.fullmatch(pods.names)):  # a fifth of the time, for nearly all
-        for name in pod_names(pods):
+        for name in pods.pod_names:
             check_object(name, "pod")
     if ages and (len(ages) != count or min(ages) < 0 or max(ages) > pods.time):
-        raise Refusal("invalid", f"ages of packed: none, or one of 0 to {pods.time} for each of {count} pods")
+        raise Refusal("invalid", f"ages of pods: none, or one of 0 to {pods.time} for each of {count} pods")
     if shorter and (len(shorter) != count or min(shorter) < 0 or max(shorter) > MAX_TIME_MS):
-        raise Refusal("invalid", f"shorter of packed: none, or one of 0 to {MAX_TIME_MS} for each of {count} pods")
-    _check_columns(answer.api, pods.columns, count)
-
-
-def _check_columns(api: str, columns: list[tuple[str, str, int, list[int]]], count: int) -> None:
-    is_one = len(columns) == 1  # as nearly always, and then there is nothing to compare
-    if not is_one and (not columns or api == "pods" or len({column[:2] for column in columns}) < len(columns)):
-        raise Refusal("invalid", "columns of packed: one of a custom metric, else one per resource of a container")
-    for container, resource, factor, values in columns:
-        if len(values) != count:
-            raise Refusal("invalid", f"{resource} of {container}: {len(values)} values for {count} pods")
-        if factor < 1 or max(values) * factor > MAX_I64 or min(values) * factor < MIN_I64:
+        raise Refusal("invalid", f"shorter of pods: none, or one of 0 to {MAX_TIME_MS} for each of {count} pods")
+    if api == "pods" and [column[:2] for column in pods.columns] != [("", "")]:
+        raise Refusal("invalid", "columns of pods: one without container and resource for a custom metric")
+    for container, resource, factor, values in pods.columns:
+        known = [value for value in values if value is not None]
+        if len(values) != count or (api == "pods" and len(known) < count):
+            raise Refusal("invalid", f"{resource} of {container}: {len(known)} values for {count} pods")
+        if factor < 1 or (known and (max(known) * factor > MAX_I64 or min(known) * factor < MIN_I64)):
             raise Refusal("outOfRange", f"{resource} of {container}: factor below 1, or beyond 64 bit with it")
 
 

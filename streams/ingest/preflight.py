@@ -13,14 +13,14 @@ from typing import Any, Literal
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka
 from aiokafka.errors import KafkaError
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import stamp_problem
 from schemas import topics
-from schemas.answers import Answers, unpacked
+from schemas.answers import Answers, PodUsage, in_columns
 from schemas.codec import encode, whole_number
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -234,8 +234,8 @@ def _sample(now_ms: int) -> bytes:
 
 
 def _record(now_ms: int) -> bytes:
-    usage = ["checkout-7c9-abc", now_ms, 15_000, [["app", {"cpu": 335, "memory": 201_326_592_000}]]]
-    answer = {"api": "resource", "selector": "app=checkout", "usages": [usage]}
+    usage = PodUsage("checkout-7c9-abc", now_ms, 15_000, [("app", {"cpu": 335, "memory": 201_326_592_000})])
+    answer = {"api": "resource", "selector": "app=checkout", "pods": to_builtins(in_columns([usage]))}
     return otlp.pretty(
         {
             "v": 1,
@@ -325,8 +325,8 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
 
 
 def _answered(found: Conversion) -> int:
-    answers = [unpacked(item) for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
-    return sum(len(answer.usages) + len(answer.values) + len(answer.items) for answer in answers)
+    answers = [item for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
+    return sum(len(each.items) + (0 if each.pods is None else each.pods.count) for each in answers)
 
 
 def _metrics(found: Conversion) -> dict[str, int]:

@@ -1,39 +1,26 @@
-"""Answers of metrics APIs and pushed points, as the fold takes them from the log: answers stay JSON and come in parts,
-points become rates.
+"""Answers of metrics APIs and pushed points, as the fold takes them from the log: answers stay JSON, points become
+rates.
 
 Most of a log is what metrics APIs answered for pods. The fold needs only what was asked, an evaluation reads the
 values once, and rows store them as they are.
 
 Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value, which is not
-zero. What is kept of a part of an answer depends on what came for this part only, and the answer in force on what is
-kept, so that parts may be stored in rows of different age.
+zero.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
-from schemas.answers import DEFAULT_WINDOW_MS, AnswerIdentity, MetricAnswer
+from schemas.answers import DEFAULT_WINDOW_MS, AnswerIdentity
 from schemas.entries import PlainBody, Source
 from schemas.limits import SyncPeriods
 from schemas.observed import EntryBody, Point
 from streams.hpa.gofloat import trunc_div, wrap64
 from streams.state.ledger import LogError
-from streams.state.rows import AnswerRow, SampleRow, SeriesKey
-
-PACKED = b',"packed":['
-"""What comes behind the question in an answer about pods."""
-
-
-class AnswerHead(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """What a `MetricAnswer` answers, and which part of an answer it is."""
-
-    answer_id: str = ""
-    part: int = 0
-    parts: int = 1
-    error: str | None = None
+from streams.state.namespacerows import query_key
+from streams.state.rows import QueryKey, SampleRow, SeriesKey
 
 
 class FoldedAnswers(EntryBody, frozen=True, gc=False, kw_only=True, tag="answers"):
@@ -63,8 +50,7 @@ class FoldedRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     every: SyncPeriods = 1
 
 
-_HEAD = msgspec.json.Decoder(AnswerHead)
-_ANSWER = msgspec.json.Decoder(MetricAnswer)
+_QUESTION = msgspec.json.Decoder(AnswerIdentity)
 _RECORD = msgspec.json.Decoder(FoldedRecord)
 
 
@@ -79,80 +65,12 @@ def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
         raise LogError(f"log partition {partition} offset {offset} is not a log record: {error}") from error
 
 
-def question_in(item: bytes) -> bytes:
-    """Give the JSON of what an answer answers: what ingest writes before the answer's values. The same question has the
-    same bytes each time, so that it need not be read again. Empty: the answer is an error, a part, or without a list of
-    values, or some text of the question is escaped.
-    """
-    end = item.find(b'":[') if item.endswith(b"]}") else -1
-    # Without a backslash every quote begins or ends a text, so that these bytes do not stand in one.
-    if end < 0 or b"\\" in item[: end + 1]:
-        return b""
-    question = item[: item.rfind(b',"', 0, end)]
-    return b"" if b'"error":' in question or b'"answerId":' in question else question
-
-
-def read_answer(item: Raw, time_ms: int, source: str, place: str) -> tuple[AnswerHead, AnswerRow]:
-    """Read what an answer answers, and make its row.
-
-    Raises LogError: it cannot be decoded as an answer; the text has its place in the log.
-    """
-    json = bytes(item)
+def read_question(json: bytes | Raw, place: str) -> QueryKey:
+    """Read what an answer answers. Raises LogError: it cannot be read; the text has its place in the log."""
     try:
-        head = _HEAD.decode(item)
+        return query_key(_QUESTION.decode(json))
     except msgspec.DecodeError as error:
         raise LogError(f"log {place}: an answer cannot be read: {error}") from error
-    return head, AnswerRow(time_ms, source, json, head.part, head.parts, head.answer_id)
-
-
-def asked(row: AnswerRow) -> AnswerIdentity:
-    """Say what an answer answers. Raises msgspec.DecodeError: it cannot be read."""
-    return _HEAD.decode(row.json)
-
-
-KEPT = 3
-"""How many of a part are kept: of the answer in force, of one that was interrupted, and of one that is coming in."""
-
-
-def with_part(known: Sequence[AnswerRow], row: AnswerRow) -> tuple[AnswerRow, ...]:
-    """Give what is kept of a part of an answer after one more came; an answer that is not divided is its only part.
-
-    `known`: what is kept of that part, the newest first.
-    """
-    return (row, *known[: KEPT - 1]) if row.parts > 1 else (row,)
-
-
-def in_force(kept: Sequence[AnswerRow]) -> Sequence[AnswerRow]:
-    """Give the parts of the newest complete answer, in order; empty if no answer is complete.
-
-    `kept`: what is kept of all parts; of each part the newest first.
-    """
-    if len(kept) == 1 and kept[0].parts == 1:
-        return kept
-    newest = {(each.answer_id, each.parts, each.part): each for each in reversed(kept)}
-    for first in kept:
-        if first.part == 0:
-            parts = [newest.get((first.answer_id, first.parts, number)) for number in range(first.parts)]
-            found = [part for part in parts if part is not None]
-            if len(found) == first.parts:
-                return found
-    return ()
-
-
-def joined(parts: Sequence[AnswerRow]) -> MetricAnswer:
-    """Join the parts of an answer."""
-    if len(parts) == 1:
-        return parts[0].answer
-    answers = [part.answer for part in parts]
-    return structs.replace(
-        answers[0],
-        usages=[usage for each in answers for usage in each.usages],
-        values=[value for each in answers for value in each.values],
-        items=[item for each in answers for item in each.items],
-        answer_id="",
-        part=0,
-        parts=1,
-    )
 
 
 REMEMBERED_MS = 3_600_000

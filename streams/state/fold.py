@@ -31,23 +31,14 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import fleet, foldhpas
-from streams.state.answers import (
-    PACKED,
-    FoldedAnswers,
-    FoldedEntry,
-    fold_point,
-    question_in,
-    read_answer,
-    series_key,
-    series_name,
-)
+from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
 from streams.state.foldhpas import paused_by, take_over_status
 from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.limits import capacity
-from streams.state.namespacerows import query_key, target_key
+from streams.state.namespacerows import target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
@@ -123,24 +114,9 @@ class EntryFold(Folding):
         settings = self.state.settings(namespace.cluster)
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
-            json, question = bytes(item), b""
-            # A question that is known, and behind it the values: `question_in` would give this one.
-            known = namespace.questions.get(json.partition(PACKED)[0]) if json.endswith(b"]}") else None
-            if known is None:
-                question = question_in(json)
-                known = namespace.questions.get(question) if question else None
-            if known is not None:
-                namespace.put_answer(known, AnswerRow(time_ms, position, json))
-                self.state.notify(namespace, known, settings)
-                continue
-            head, row = read_answer(item, time_ms, position, f"partition {self.state.row.number} entry {self.place()}")
-            query = query_key(head)
-            namespace.put_answer(query, row)
-            if question:
-                namespace.note_question(question, query)
-            # Of an answer in parts the last one counts, even if others were lost: it depends on this record alone.
-            if head.part == head.parts - 1:
-                self.state.notify(namespace, query, settings)
+            query = read_question(item, f"partition {self.state.row.number} entry {self.place()}")
+            namespace.put_answer(query, AnswerRow(time_ms, position, bytes(item)))
+            self.state.notify(namespace, query, settings)
 
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""

@@ -17,14 +17,7 @@ from streams.state.folding import Folding
 from streams.state.guards import in_force
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
-from streams.state.namespacerows import (
-    answer_size,
-    encoded_size,
-    limit_of_arrival,
-    row_of_answer,
-    row_of_question,
-    stored_part,
-)
+from streams.state.namespacerows import answer_size, encoded_size, limit_of_arrival, row_of_question, stored_part
 from streams.state.partitionstate import State
 from streams.state.rowcodec import hpa_key, namespace_row_key
 
@@ -55,14 +48,10 @@ def expire(state: State, before_ms: int) -> None:
 def _expire(namespace: Namespace) -> None:
     """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
     oldest_ms = namespace.now_ms - REMEMBERED_MS
-    for query, kept in list(namespace.answers.items()):
-        old = [row for row in kept if row.time_ms < oldest_ms]
-        for row in old:
-            namespace.gives_back(limits.ROW_ANSWERS, row_of_answer(query, row.part), answer_size(row))
-        if len(old) == len(kept):
+    for query, row in list(namespace.answers.items()):
+        if row.time_ms < oldest_ms:
             del namespace.answers[query]
-        elif old:
-            namespace.answers[query] = tuple([row for row in kept if row.time_ms >= oldest_ms])
+            namespace.gives_back(limits.ROW_ANSWERS, row_of_question(query), answer_size(row))
     for key, samples in list(namespace.series.items()):
         for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
             namespace.drop_sample(key, name)

@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from sys import intern
 from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from schemas.answers import API_OF, PackedPods, metric_query, millis, pod_names, pod_times, pod_windows
+from schemas.answers import API_OF, MetricAnswer, metric_query
 from schemas.decisions import UNANSWERED
-from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from streams.hpa.autoscaler import INVALID, Autoscaler
-from streams.hpa.gofloat import wrap64
 from streams.hpa.observation import (
     SERVED_BY,
     ExternalSamples,
@@ -29,7 +26,7 @@ from streams.hpa.observation import (
     fetch_failure,
     pod_samples,
 )
-from streams.state.answers import REMEMBERED_MS, in_force, joined
+from streams.state.answers import REMEMBERED_MS
 from streams.state.clustersettings import Effective
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import query_key
@@ -139,9 +136,9 @@ def is_silent(namespace: Namespace, row: ScaleRow, now_ms: int) -> bool:
 def observe_metric(
     namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
 ) -> tuple[MetricReading | None, str]:
-    """Give the answer for a metric and the source position of its newest part."""
+    """Give the answer for a metric and the source position."""
     if query.query is not None:
-        return _of_api(namespace, query, in_force(namespace.answers.get(query.query, ())), settings, now_ms)
+        return _of_api(namespace, query, namespace.answers.get(query.query), settings, now_ms)
     if query.series is not None:
         limit_ms = min(settings.sample_age_limit_ms, REMEMBERED_MS)
         return _pushed(namespace, query, pods, now_ms - limit_ms, limit_ms)
@@ -149,135 +146,39 @@ def observe_metric(
 
 
 def _of_api(
-    namespace: Namespace, query: MetricQuery, parts: Sequence[AnswerRow], settings: Effective, now_ms: int
+    namespace: Namespace, query: MetricQuery, row: AnswerRow | None, settings: Effective, now_ms: int
 ) -> tuple[MetricReading, str]:
     limit_ms = held_ms(settings.sync_period_ms)
-    if not parts or now_ms - min([part.time_ms for part in parts]) > limit_ms:
+    if row is None or now_ms - row.time_ms > limit_ms:
         served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"{_NO_ANSWER} ({limit_ms // 1000}s)"), ""
-    source = parts[-1].source
-    if len(parts) == 1 and not query.container:
-        samples = _of_columns(parts[0], query.resource)
-        if samples is not None:
-            return samples, source
-    answer, rules = joined(parts), settings.controller.rules
-    return compile_answer(answer, query.resource, query.container, namespace.name, rules), source
-
-
-class _Pods(PackedPods, frozen=True, gc=False, array_like=True):
-    """`PackedPods` whose columns are read only where they are asked for."""
-
-    columns: list[tuple[str, str, int, Raw]]  # type: ignore[assignment]
-
-
-class _Packed(Struct, frozen=True, gc=False):
-    error: str | None = None
-    promql: str = ""
-    packed: _Pods | None = None
-
-
-_PACKED = msgspec.json.Decoder(_Packed)
-_VALUES = msgspec.json.Decoder(list[int])
-
-
-def _of_columns(row: AnswerRow, resource: str) -> PodSamples | None:
-    """Do what `compile_answer` does with one resource (empty: a custom metric) of an answer that is packed, without an
-    object per pod; None: it is not packed, or has nothing of the resource.
-    """
-    try:
-        answer = _PACKED.decode(row.json)
-        pods = answer.packed
-        if pods is None or answer.error is not None:
-            return None
-        own = [column for column in pods.columns if column[1] == resource]
-        if not own or len(own) < len({column[0] for column in pods.columns}):
-            return None
-        columns = [millis((*column[:3], _VALUES.decode(column[3]))) for column in own]
-        values = columns[0] if len(columns) == 1 else map(wrap64, map(sum, zip(*columns, strict=True)))
-        times = [time_ms or ZERO_TIME_MS for time_ms in pod_times(pods)]
-        of_pods = zip(values, times, pod_windows(pods), strict=True)
-        return pod_samples(dict(zip(pod_names(pods), of_pods, strict=True)))
-    except ValueError:
-        return None
-
-
-def observe_total(
-    namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
-) -> tuple[int, int, int] | None:
-    """Give the sum of the values in milli and the times of the oldest and the newest one (Unix ms), where the answer is
-    packed, is of no Prometheus, has one column for what is asked, and names each active pod once and no other; None:
-    `observe_metric` reads it, pod by pod.
-    """
-    kept = namespace.answers.get(query.query) if query.query is not None and not query.container else None
-    if kept is None or len(kept) != 1 or kept[0].parts != 1:
-        return None
-    if now_ms - kept[0].time_ms > held_ms(settings.sync_period_ms):
-        return None
-    try:
-        answer = _PACKED.decode(kept[0].json)
-        found = answer.packed
-        if found is None or answer.error is not None or answer.promql or not pods.are_named(found.prefix, found.names):
-            return None
-        own, container = None, found.columns[0][0]
-        for column in found.columns:
-            # Of several containers the values are added up pod by pod, as they may leave their type.
-            if column[0] != container or (own is not None and column[1] == query.resource):
-                return None
-            if column[1] == query.resource:
-                own = column
-        if own is None:
-            return None
-        values = _VALUES.decode(own[3])
-    except (ValueError, IndexError):
-        return None
-    count, ages, oldest_ms = len(pods.active), found.ages, found.time
-    newest_ms = oldest_ms
-    if ages:
-        oldest_ms, newest_ms = found.time - max(ages), found.time - min(ages)
-    if len(values) != count or (ages and len(ages) != count) or oldest_ms <= 0:
-        return None
-    return own[2] * sum(values), oldest_ms, newest_ms
+    rules = settings.controller.rules
+    return compile_answer(row.answer, query.resource, query.container, namespace.name, rules), row.source
 
 
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> tuple[str, ...]:
     """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
-    # The query is the last field of an answer: most need not be looked at further to see that they have none.
-    for each in queries:
-        rows = namespace.answers.get(each.query, ()) if each.query else ()
-        if any([row.json.endswith(b'"}') for row in rows]):
-            break
-    else:
-        return ()
-    texts = [_promql(in_force(namespace.answers.get(each.query, ()))) if each.query else "" for each in queries]
+    rows = [namespace.answers.get(each.query) if each.query else None for each in queries]
+    texts = [row.answer.promql if row is not None and b'"promql":' in row.json else "" for row in rows]
     return tuple(texts) if any(texts) else ()
-
-
-def _promql(parts: Sequence[AnswerRow]) -> str:
-    if not parts or b'"promql":' not in parts[-1].json:
-        return ""
-    return parts[-1].answer.promql
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
-        return max(filter(None, map(_newest_ms, in_force(namespace.answers.get(query.query, ())))), default=None)
+        row = namespace.answers.get(query.query)
+        return (None if row is None else _newest_ms(row.answer)) or None
     if query.series is not None:
         return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
     return None
 
 
-def _newest_ms(row: AnswerRow) -> int | None:
-    found = _PACKED.decode(row.json)
-    if found.error is not None:
+def _newest_ms(answer: MetricAnswer) -> int | None:
+    if answer.error is not None:
         return None
-    if found.packed is not None:
-        return found.packed.time - min(found.packed.ages, default=0)
-    answer = row.answer
-    if answer.api == "object":
-        return answer.time
-    times = [usage.time for usage in answer.usages] + [value.time for value in answer.values]
-    return max([*times, *(time_ms for _, time_ms in answer.items)], default=None)
+    if answer.pods is not None:
+        return answer.pods.newest_ms
+    return answer.time if answer.api == "object" else max([time_ms for _, time_ms in answer.items], default=None)
 
 
 # --- pushed samples ---------------------------------------------------------------------------------------------------

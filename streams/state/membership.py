@@ -6,11 +6,10 @@ from sys import intern
 
 from msgspec import Struct, structs
 
-from schemas.answers import PodShape, decode_shape, shape_of
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import Selector, is_selector, parse_selector
-from schemas.observed import Container, Pod
+from schemas.observed import Container, Pod, PodShape, decode_shape, shape_of
 from streams.hpa.observation import NO_PODS, ContainerRequests, PodRow, PodTemplate, TargetPods
 from streams.hpa.rules import CURRENT, Rules
 from streams.state.namespacerows import Names, with_name, without_name

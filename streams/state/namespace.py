@@ -12,19 +12,16 @@ from msgspec import structs
 from schemas import limits
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
-from streams.state.answers import with_part
 from streams.state.membership import Membership, TrackedPod
 from streams.state.namespacerows import (
     FIRST_ROW,
     Held,
     Names,
-    answer_growth,
-    answers_size,
+    answer_size,
     encoded_size,
     hpa_size,
     limit_of_arrival,
     pod_size,
-    row_of_answer,
     row_of_question,
     sample_size,
     scale_size,
@@ -82,7 +79,6 @@ class Namespace:
         "offset",
         "parts",
         "pod_list",
-        "questions",
         "registered",
         "rivals",
         "rivals_coming",
@@ -110,8 +106,7 @@ class Namespace:
         self.expiry_slot = crc32(self.key.encode()) % EXPIRY_SLOTS
         self.held = Held()
         self.membership = Membership()
-        self.answers: dict[QueryKey, tuple[AnswerRow, ...]] = {}
-        """What is kept of the answers to a query (`answers.in_force`): of one that came whole, this one."""
+        self.answers: dict[QueryKey, AnswerRow] = {}
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.pod_list = ListProgress()
@@ -133,8 +128,6 @@ class Namespace:
         self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
         self.watchers: dict[Any, Names[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
-        self.questions: dict[bytes, QueryKey] = {}
-        """The JSON of a question (`answers.question_in`) -> the query that it is, where that has been read."""
         self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check knows it."""
 
@@ -239,30 +232,11 @@ class Namespace:
     # --- answers and samples ----------------------------------------------------------------------------------------
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
-        """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
-        kept = self.answers.get(query, ())
-        if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and self.parts <= SPLIT_PARTS:
-            # A whole answer replaces a whole one, nearly always of the same size: no need to say in which of many rows.
-            more = answer_growth(row, kept[0])
-            self.touch()
-            if not more or self._takes_answer(query, row_of_answer(query, 0), more):
-                self.answers[query] = (row,)
-            return
-        at = row_of_answer(query, row.part)
-        before = tuple([each for each in kept if each.part == row.part])
-        after = with_part(before, row)
-        more = answers_size(after) - answers_size(before)
-        if self._takes_answer(query, at, more):
-            self.answers[query] = (*after, *[each for each in kept if each.part != row.part])
-
-    def note_question(self, question: bytes, query: QueryKey) -> None:
-        """Remember which query the JSON of a question is."""
-        if len(self.questions) > 2 * len(self.answers) + 8:
-            self.questions = {}
-        self.questions[question] = query
-
-    def _takes_answer(self, query: QueryKey, row: int, more: int) -> bool:
-        return self.takes(limits.ROW_ANSWERS, row, query[2] or query[0], more)
+        """Take the newest answer to a query."""
+        old = self.answers.get(query)
+        more = answer_size(row) - (0 if old is None else answer_size(old))
+        if self.takes(limits.ROW_ANSWERS, row_of_question(query), query[2] or query[0], more):
+            self.answers[query] = row
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""

@@ -7,7 +7,6 @@ The sums of bytes follow from what is stored, so that they are counted anew when
 one kind in one row. Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Final, TypeVar
 from zlib import crc32
@@ -90,11 +89,6 @@ def row_of_question(question: tuple[str, ...]) -> int:
     return spread_over("|".join(question))
 
 
-def row_of_answer(query: QueryKey, part: int) -> int:
-    """Row of a namespace of many in which a part of an answer is kept: parts of one answer are in rows of their own."""
-    return SPREAD_FROM + (row_of_question(query) - SPREAD_FROM + part) % (PARTS - SPREAD_FROM)
-
-
 def limit_of_arrival(key: MetricKey) -> limits.Limit:
     """The limit that concerns when answers or samples came."""
     return limits.ROW_SERIES_ARRIVALS if is_series(key) else limits.ROW_ARRIVALS
@@ -155,28 +149,9 @@ def pod_size(pod: Pod) -> int:
     return _in_steps(encoded_size(pod))
 
 
-def answers_size(rows: Sequence[AnswerRow]) -> int:
-    """Those of answers, or of the parts that a slot keeps."""
-    return sum(map(answer_size, rows))
-
-
 def answer_size(row: AnswerRow) -> int:
-    """That of an answer, or of a part of one; in steps, as `_in_steps` does it."""
-    texts = _length(row.source) + _length(row.answer_id) + _STEP - 1
-    return (len(row.json) + _STEP - 1) // _STEP * _STEP + texts // _STEP * _STEP + _MARK
-
-
-def answer_growth(row: AnswerRow, old: AnswerRow) -> int:
-    """By how much an answer is larger than the one before; nearly always by nothing, which is seen without sizes."""
-    if (
-        (len(row.json) + _STEP - 1) // _STEP == (len(old.json) + _STEP - 1) // _STEP
-        and len(row.source) == len(old.source)
-        and row.answer_id == old.answer_id
-        and row.source.isascii()
-        and old.source.isascii()
-    ):
-        return 0
-    return answer_size(row) - answer_size(old)
+    """That of an answer; in steps, as `_in_steps` does it."""
+    return (len(row.json) + _STEP - 1) // _STEP * _STEP + (_length(row.source) + _STEP - 1) // _STEP * _STEP + _MARK
 
 
 def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:

@@ -14,7 +14,6 @@ from schemas import limits
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.selectors import canonical_selector, is_selector
 from streams.hpa.observation import PodRow
-from streams.state.answers import in_force, joined
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import VIEW_ROW
 from streams.state.rows import SampleRow, SeenRow, ViewRow
@@ -127,20 +126,17 @@ def _is_ready(pod: PodRow) -> bool:
 
 
 def _answered(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: int) -> Iterator[_Sight]:
-    for query, kept in namespace.answers.items():
-        parts = in_force(kept)
-        time_ms = min([part.time_ms for part in parts], default=0)
-        if not parts or time_ms < oldest_ms:
+    for query, row in namespace.answers.items():
+        if row.time_ms < oldest_ms:
             continue
-        answer = joined(parts)
+        answer, time_ms = row.answer, row.time_ms
         name = _SEPARATOR.join((query[0], *query[2:]))
         ready = groups.get(query[1])
         if query[0] in ("object", "external"):
             values = [milli for milli, _ in answer.items] if query[0] == "external" else [answer.milli]
             yield _of_no_pods(name, [] if answer.error is not None else values, time_ms)
         elif ready is not None:
-            count = sum([each.pod in ready for each in answer.usages])
-            count += sum([each.pod in ready for each in answer.values])
+            count = 0 if answer.pods is None else sum([pod in ready for pod in answer.pods.pod_names])
             yield _Sight(_METRICS, query[1], name, count, len(ready), None, time_ms)
             for resource, total in _totals(answer).items():
                 yield _Sight("total", query[1], f"{name}{_SEPARATOR}{resource}", 0, 0, total, time_ms)
@@ -149,12 +145,10 @@ def _answered(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms
 def _totals(answer: MetricAnswer) -> dict[str, int]:
     """The sum of an answer's values over all pods, by resource; of a metric that is no resource under an empty name."""
     totals: dict[str, int] = {}
-    for usage in answer.usages:
-        for _, resources in usage.containers:
-            for resource, milli in resources.items():
-                totals[resource] = totals.get(resource, 0) + milli
-    for value in answer.values:
-        totals[""] = totals.get("", 0) + value.milli
+    for _, columns in answer.pods.containers() if answer.pods is not None else ():
+        for resource, millis in columns.items():
+            if resource or answer.api == "pods":
+                totals[resource] = totals.get(resource, 0) + sum([milli for milli in millis if milli is not None])
     return totals
 
 

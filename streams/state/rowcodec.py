@@ -13,19 +13,17 @@ import msgspec
 from schemas import limits
 from schemas.keys import HpaId, namespace_key, split_namespace_key
 from schemas.packing import MAGIC, pack, unpack
-from streams.state.answers import asked
+from streams.state.answers import read_question
 from streams.state.ledger import StateError
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import (
     FIRST_ROW,
     VIEW_ROW,
-    answers_size,
+    answer_size,
     encoded_size,
     hpa_size,
     limit_of_arrival,
     pod_size,
-    query_key,
-    row_of_answer,
     row_of_question,
     sample_size,
     scale_size,
@@ -79,10 +77,9 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         return made.get(namespace.part_of(limit, row))
 
     _spread_pods(namespace, made)
-    for query, kept in namespace.answers.items():
-        for answer in kept:
-            if (row := row_with(limits.ROW_ANSWERS, row_of_answer(query, answer.part))) is not None:
-                row.answers.append(answer)
+    for query, answer in namespace.answers.items():
+        if (row := row_with(limits.ROW_ANSWERS, row_of_question(query))) is not None:
+            row.answers.append(answer)
     for question, arrival in namespace.arrivals.items():
         if (row := row_with(limit_of_arrival(question), row_of_question(question))) is not None:
             row.arrivals.append((question, arrival))
@@ -95,7 +92,7 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
 def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     """Put it into the two rows of a namespace: by its kind (`held.side_of`)."""
     if (first := made.get(0)) is not None:
-        first.answers = [answer for kept in namespace.answers.values() for answer in kept]
+        first.answers = list(namespace.answers.values())
         first.scales = list(namespace.scales.items())
         first.arrivals = [each for each in namespace.arrivals.items() if not is_series(each[0])]
     if (second := made.get(1)) is not None:
@@ -130,8 +127,7 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
     for entry in row.pods.values():
         namespace.membership.put(entry.pod, entry.mark)
     for stored in row.answers:
-        query = query_key(asked(stored))
-        namespace.answers[query] = (*namespace.answers.get(query, ()), stored)
+        namespace.answers[read_question(stored.json, f"answer in a row of {namespace.key}")] = stored
     for key, samples in row.samples:
         namespace.series.setdefault(key, {}).update(samples)
     namespace.arrivals.update(row.arrivals)
@@ -152,9 +148,8 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
 def _count(namespace: Namespace) -> None:
     """Count what was read back from rows."""
     held = namespace.held
-    for query, kept in namespace.answers.items():
-        for answer in kept:
-            held.add(limits.ROW_ANSWERS, row_of_answer(query, answer.part), answers_size((answer,)))
+    for query, answer in namespace.answers.items():
+        held.add(limits.ROW_ANSWERS, row_of_question(query), answer_size(answer))
     for name, entry in namespace.pods.items():
         held.add(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
     for key, samples in namespace.series.items():

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field
 
-from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer, unpacked
+from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin, Pod, Rival
@@ -281,23 +281,20 @@ class PodEntry(Struct, array_like=True, frozen=True, gc=False):
 
 
 class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest answer to one query, or a part of it: when it was given (log time at the latest) and where it came
-    from. It is kept as the JSON of the log: a fleet has hundreds of thousands of pods, and an evaluation reads it once.
+    """The newest answer to one query: when it was given (log time at the latest) and where it came from. It is kept as
+    the JSON of the log: a fleet has hundreds of thousands of pods, and an evaluation reads it once.
     """
 
     time_ms: int
     source: str = ""
     json: bytes = b""
-    part: int = 0
-    parts: int = 1
-    answer_id: str = ""
 
     @property
     def answer(self) -> MetricAnswer:
-        """The answer, decoded anew at each call, with an item per pod. Raises StateError: it cannot be read."""
+        """The answer, decoded anew at each call. Raises StateError: it cannot be read."""
         try:
-            return unpacked(_ANSWER.decode(self.json))
-        except ValueError as error:  # a DecodeError is one
+            return _ANSWER.decode(self.json)
+        except msgspec.DecodeError as error:
             raise StateError(f"an answer of the log cannot be read: {error}") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import cramjam
 
 from runtime.kafkaclients import ZSTD_LEVEL
-from schemas.answers import Answers, MetricAnswer, PodUsage, packed
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import Entry, LogRecord
 from schemas.observed import Container, Pod
@@ -107,7 +107,7 @@ def _answers(index: int) -> bytes:
     items = []
     for target in range(20):
         usages = [_usage(f"app{target}-{pod}", 100 + pod, time_ms) for pod in range(100)]
-        items.append(packed(MetricAnswer(api="resource", selector=f"app=app{target}", usages=usages)))
+        items.append(MetricAnswer(api="resource", selector=f"app=app{target}", pods=in_columns(usages)))
     return encode(LogRecord(v=1, entries=[Entry(key="c/ns", body=Answers(items=items))]))
 
 

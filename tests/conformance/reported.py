@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from schemas.answers import MetricAnswer, PodUsage, PodValue
+from schemas.answers import MetricAnswer, PodUsage, in_columns, pod_value
 from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import parse_group_version
@@ -61,19 +61,19 @@ def answer_of(metric: Json, answer: Json, selector: str) -> MetricAnswer | None:
         ]
         # A pod without containers has no sample, so an answer with only that is empty but no error.
         usages = usages or [PodUsage("none", time_ms, 0, [])]
-        return MetricAnswer(api="resource", selector=selector, error=error, usages=[] if error else usages)
+        return MetricAnswer(api="resource", selector=selector, error=error, pods=None if error else in_columns(usages))
     try:
         labels = label_selector_text(source["metric"].get("selector")) if source else ""
     except SelectorError:
         return None
-    values = [PodValue(*sample) for sample in _samples(answer)]
+    values = [pod_value(*sample) for sample in _samples(answer)]
     items = [(milli, time_ms) for milli in answer.get("values") or ()]
     if not error and ((kind == "Pods" and not values) or (kind == "External" and not items)):
         raise UntoldError("an answer without a sample that is no error")
     asked: Json = {"metric": source["metric"]["name"], "metric_selector": labels, "error": error} if source else {}
     match kind:
         case "Pods":
-            return MetricAnswer(api="pods", selector=selector, values=values, **asked)
+            return MetricAnswer(api="pods", selector=selector, pods=in_columns(values), **asked)
         case "External":
             return MetricAnswer(api="external", items=items, **asked)
         case "Object":

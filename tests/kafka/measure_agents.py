@@ -27,7 +27,7 @@ from runtime.records import Publisher
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import agent_topics
 from schemas.agents import ONLY_PARTITION, AgentSet
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
@@ -91,7 +91,7 @@ def answer(time_ms: int) -> Answers:
         )
         for number in range(PODS)
     ]
-    return Answers(items=[MetricAnswer(api="resource", selector="app=web", usages=pods)])
+    return Answers(items=[MetricAnswer(api="resource", selector="app=web", pods=in_columns(pods))])
 
 
 async def load(producer: AIOKafkaProducer, all_agents: list[AgentSet], seconds: int) -> tuple[int, int]:

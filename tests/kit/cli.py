@@ -12,7 +12,7 @@ from typing import Any, Literal
 from click.testing import CliRunner, Result
 
 from fleethpa.frame.writer import Fate, SentRecord
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList, ScaleSet, Target
@@ -91,7 +91,9 @@ class Fleet:
         usages = [
             PodUsage(pod.name, self.now_ms, 15_000, [("main", {"cpu": usage_milli, "memory": 1_000})]) for pod in pods
         ]
-        answer = MetricAnswer(api="resource", selector="app=checkout", usages=[] if error else usages, error=error)
+        answer = MetricAnswer(
+            api="resource", selector="app=checkout", pods=in_columns([] if error else usages), error=error
+        )
         scale = ScaleSet(
             target=Target(group="apps", kind="Deployment", name="checkout"),
             spec_replicas=replicas,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from schemas.answers import Answers, MetricAnswer, PodUsage, packed
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
@@ -198,7 +198,7 @@ class LogGenerator:
             cpu = round(400 * load * self.random.uniform(1 - noise, 1 + noise))
             memory = round(200_000_000_000 * self.random.uniform(0.9, 1.0))
             usages.append(PodUsage(pod.name, time_ms, 15_000, [("main", {"cpu": cpu, "memory": memory})]))
-        answers = [packed(MetricAnswer(api="resource", selector=workload.selector, usages=usages))]
+        answers = [MetricAnswer(api="resource", selector=workload.selector, pods=in_columns(usages))]
         if self.fleet.metrics > 2:
             depth = round(60_000 * load * self.random.uniform(0.8, 1.2))
             answers.append(MetricAnswer(api="external", metric=f"queue-{workload.name}", items=[(depth, time_ms)]))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId
@@ -75,7 +75,7 @@ def make_pod(name: str, app: str = "web", **fields: Any) -> Pod:
 def cpu_answer(app: str, usage_milli: Mapping[str, int], time_ms: int) -> MetricAnswer:
     """What metrics.k8s.io answers for the pods of an app."""
     usages = [PodUsage(pod, time_ms, 15_000, [("main", {"cpu": milli})]) for pod, milli in usage_milli.items()]
-    return MetricAnswer(api="resource", selector=f"app={app}", usages=usages)
+    return MetricAnswer(api="resource", selector=f"app={app}", pods=in_columns(usages))
 
 
 def scale(app: str = "web", spec: int = 2, status: int | None = None, **fields: Any) -> ScaleSet:

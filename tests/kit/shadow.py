@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedWorkload, SineLoad
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
@@ -150,7 +150,7 @@ class ShadowWorld:
             for name, used in sample.pods.items()
         ]
         self.log.add(PodList(list_id=f"p{self.log.now_ms}", pods=self._pods(), session="s"))
-        answer = MetricAnswer(api="resource", selector="app=web", usages=usages)
+        answer = MetricAnswer(api="resource", selector="app=web", pods=in_columns(usages))
         self.log.add(Answers(items=[answer], session="s"))
 
     def _pods(self) -> list[Pod]:

@@ -17,7 +17,7 @@ from reconciler.prometheus.promrules import parse_rules
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
-from schemas.answers import Answers, MetricAnswer, unpacked
+from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.observed import (
@@ -32,6 +32,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS, SPECS
+from tests.kit.answers import pods_of
 from tests.kit.clusters import Denial, Fault
 from tests.kit.prometheus import FakePrometheus
 from tests.patience import PATIENCE_S
@@ -71,7 +72,7 @@ def scales(made: Rig, name: str) -> list[ScaleSet]:
 
 
 def answered(made: Rig, api: str) -> list[MetricAnswer]:
-    return [unpacked(item) for body in made.topics.of(Answers) for item in body.items if item.api == api]
+    return [item for body in made.topics.of(Answers) for item in body.items if item.api == api]
 
 
 async def test_a_cluster_is_reported_whole_and_then_as_it_changes(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ async def test_a_cluster_is_reported_whole_and_then_as_it_changes(tmp_path: Path
             await topics.until(lambda: pods_now(made) == live_pods(made) and len(live_pods(made)) == 2, "both pods")
             first = (await topics.until(lambda: scales(made, "web"), "the scale"))[0]
             assert (first.spec_replicas, first.selector, first.error) == (2, "app=web", None)
-            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages of pods")
+            await topics.until(lambda: any(a.pods for a in answered(made, "resource")), "usages of pods")
             beat = (await topics.until(lambda: topics.of(Heartbeat), "a heartbeat"))[-1]
             assert beat.watches == ["pods", "autoscalers", "scales"]
             await topics.until(
@@ -245,7 +246,7 @@ async def test_metrics_of_all_apis_are_asked_for_and_errors_reported_in_the_serv
         sim.apply(deployment("web", 2, simulation=simulation))
         sim.apply(hpa("web", metrics=[pods, EXTERNAL, lost]))
         async with observed(made):
-            await topics.until(lambda: any(a.values for a in answered(made, "pods")), "values of pods")
+            await topics.until(lambda: any(a.pods for a in answered(made, "pods")), "values of pods")
             await topics.until(lambda: any(a.items for a in answered(made, "external")), "an external series")
             failed = await topics.until(
                 lambda: next((a for a in answered(made, "external") if a.metric == "lost" and a.error), None),
@@ -357,7 +358,7 @@ async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Pat
         async with observed(made):
             await topics.until(lambda: len(topics.of(Answers)) >= 3, "three polls")
         last = topics.of(Answers)[-1]
-        by_selector = {item.selector: {usage.pod for usage in unpacked(item).usages} for item in last.items}
+        by_selector = {item.selector: set(pods_of(item.pods)) for item in last.items}
         assert set(by_selector) == {"app=web", "app=api"}
         assert all(pod.startswith("web-") for pod in by_selector["app=web"])
 
@@ -370,7 +371,7 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
             await _apply_central(made, hpa("central", "web"))
             await topics.until(lambda: scales(made, "web"), "the scale")
             await topics.until(lambda: len(pods_now(made)) == 2, "the pods")
-            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+            await topics.until(lambda: any(a.pods for a in answered(made, "resource")), "usages")
 
 
 async def test_an_observer_that_starts_knows_the_central_hpas_of_before(tmp_path: Path) -> None:
@@ -379,7 +380,7 @@ async def test_an_observer_that_starts_knows_the_central_hpas_of_before(tmp_path
         sim.apply(deployment("web", 2))
         await _apply_central(made, hpa("central", "web"))
         async with observed(made):
-            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+            await topics.until(lambda: any(a.pods for a in answered(made, "resource")), "usages")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,7 @@ async def test_a_central_hpa_that_ingest_rejects_is_passed_over_and_one_of_an_ol
         async with observed(made):
             await _apply_central(made, _merged(hpa("broken", "web"), broken))
             await _apply_central(made, _merged(hpa("central", "web"), v1))
-            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+            await topics.until(lambda: any(a.pods for a in answered(made, "resource")), "usages")
 
 
 def _merged(base: Json, change: Json) -> Json:
@@ -425,7 +426,7 @@ async def test_settings_that_ingest_rejects_do_not_end_an_observer(tmp_path: Pat
             record = {"v": 1, "cluster": "east", "namespace": "", "entries": [entry]}
             await producer.send_and_wait(SETTINGS, encode(record))
         async with observed(made):
-            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+            await topics.until(lambda: any(a.pods for a in answered(made, "resource")), "usages")
 
 
 async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_reported_when_that_goes(tmp_path: Path) -> None:
@@ -490,6 +491,6 @@ async def test_a_prometheus_is_asked_in_place_of_a_metrics_api(tmp_path: Path) -
         made.sims["east"].apply(deployment("web"))
         made.sims["east"].apply(hpa("web", metrics=[EXTERNAL, *hpa("web")["spec"]["metrics"]]))
         async with observed(made, polled={"prometheus": open_prometheus(PromConnections({"*": connection}))}):
-            await made.topics.until(lambda: any(each.usages for each in answered(made, "resource")), "usages of pods")
+            await made.topics.until(lambda: any(each.pods for each in answered(made, "resource")), "usages of pods")
             (first, *_) = await made.topics.until(lambda: answered(made, "external"), "the queue")
         assert (first.error, first.items, first.promql) == (None, [(7_500, 1_000_250)], "queue")

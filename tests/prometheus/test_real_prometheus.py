@@ -16,7 +16,7 @@ from reconciler.observer.process import Observer
 from reconciler.prometheus.connections import PromConnections, parse_prometheus_file
 from reconciler.prometheus.poller import open_prometheus
 from runtime.log import wall_clock_ms
-from schemas.answers import Answers, MetricAnswer, unpacked
+from schemas.answers import Answers, MetricAnswer
 from schemas.decisions import Decision
 from schemas.observed import ClusterReport
 from tests.kit.partition import LogBuilder
@@ -82,7 +82,7 @@ def _lines(made: Rig, now_s: float) -> Iterator[str]:
 
 
 def answered(made: Rig, api: str, *, failed: bool = False) -> list[MetricAnswer]:
-    items = [unpacked(item) for body in made.topics.of(Answers) for item in body.items]
+    items = [item for body in made.topics.of(Answers) for item in body.items]
     return [item for item in items if item.api == api and (item.error is not None) == failed]
 
 

@@ -15,7 +15,7 @@ import msgspec
 from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedPod, SimulatedWorkload
 from fleethpa.lab.simulator.nativecontroller import MANAGER, NativeRule
 from schemas import observed
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId, partition_for
@@ -125,7 +125,7 @@ class _Living:
             PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
             for name, used in sample.pods.items()
         ]
-        return MetricAnswer(api="resource", selector=self.selector, usages=usages)
+        return MetricAnswer(api="resource", selector=self.selector, pods=in_columns(usages))
 
     def scale(self) -> observed.ScaleSet:
         """Its scale, as a watch reports it."""

@@ -64,6 +64,8 @@ def _hostile(value: Any, field: str) -> Any:
         made = {key: _hostile(each, key) for key, each in value.items()}
         return made | {HOSTILE: next(iter(made.values()))} if free else made
     if isinstance(value, list):
+        if field == "pods" and value and isinstance(value[0], str):
+            return value  # columns: names of pods, containers and resources
         return [_hostile(each, field) for each in value]
     fixed = field in IDENTITY or not isinstance(value, str) or value in ("unreachable", "forbidden", "failing")
     return value if fixed else HOSTILE

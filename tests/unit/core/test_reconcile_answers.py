@@ -1,6 +1,5 @@
 """Questions to the metrics APIs, their paths, their answers and error texts."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,10 +10,12 @@ from hypothesis import strategies as st
 from reconciler.clusters.answers import error_text
 from reconciler.core import metricanswers
 from reconciler.core.objects import Asking, asking_of
-from schemas.answers import MetricAnswer, unpacked
+from schemas.answers import MetricAnswer
 from schemas.codec import encode
 from schemas.kubernetes.selectors import Selector, parse_selector
+from schemas.limits import OverLimitError
 from schemas.observed import Target
+from tests.kit.answers import pods_of, usages_of
 
 TARGET = Target(group="apps", kind="Deployment", name="web")
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}
@@ -111,10 +112,10 @@ def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
 
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
-    found, _ = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
-    assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [["p1"], ["p1", "p2"], []]
+    found = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
+    assert [pods_of(answer.pods) for answer in found] == [["p1"], ["p1", "p2"], []]
     assert all(answer.error is None for answer in found)
-    first = unpacked(found[0]).usages[0]
+    first = usages_of(found[0].pods)[0]
     assert (first.time, first.window_ms) == (1_795_262_400_000, 15_500)
     assert first.containers == [("app", {"cpu": 276, "memory": 1_024_000})]
 
@@ -123,44 +124,10 @@ def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
 def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]]) -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("a=x", "a in (x,y)", "!a", "b!=z,a")]
     items = [usage(f"p{number}", **each) for number, each in enumerate(labels)]
-    found, _ = metricanswers.split_usages(asked, pod_metrics(*items))
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
     for query, answer in zip(asked, found, strict=True):
         matches = parse_selector(query.selector).matches
-        assert [each.pod for each in unpacked(answer).usages] == [
-            f"p{n}" for n, each in enumerate(labels) if matches(each)
-        ]
-
-
-CHANGES: list[tuple[str, Callable[[list[dict[str, Any]]], object]]] = [
-    ("nothing but values", lambda items: items[0]["containers"][0]["usage"].update(cpu="9n")),
-    ("another pod", lambda items: items.append(usage("p9", app="b"))),
-    ("a pod of another name", lambda items: items[1]["metadata"].update(name="p7")),
-    ("other labels of a pod", lambda items: items[1]["metadata"].update(labels={"app": "a"})),
-    ("other names of containers", lambda items: [each["containers"][0].update(name="web") for each in items]),
-    ("one other name of a container", lambda items: items[0]["containers"][0].update(name="web")),
-    ("a second container", lambda items: items[0]["containers"].append({"name": "proxy", "usage": {"cpu": "1"}})),
-    ("a resource less", lambda items: items[2]["containers"][0]["usage"].pop("memory")),
-    ("another order", lambda items: items.reverse()),
-    ("no pods", lambda items: items.clear()),
-]
-
-
-@pytest.mark.parametrize(("what", "change"), CHANGES, ids=[what for what, _ in CHANGES])
-def test_a_known_division_is_used_only_where_pods_and_questions_are_still_the_same(
-    what: str, change: Callable[[list[dict[str, Any]]], object]
-) -> None:
-    asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app=b", "app in (a,c)")]
-    items = [usage("p1", app="a"), usage("p2", app="b"), usage("p3", app="a"), usage("p4", app="c")]
-    _, known = metricanswers.split_usages(asked, pod_metrics(*items))
-    change(items)
-    found, now = metricanswers.split_usages(asked, pod_metrics(*items), known)
-    assert found == metricanswers.split_usages(asked, pod_metrics(*items))[0]
-    assert (now is known) == (what in ("nothing but values",))
-    for fewer in (asked[:2], asked[::-1]):
-        assert (
-            metricanswers.split_usages(fewer, pod_metrics(*items), known)[0]
-            == (metricanswers.split_usages(fewer, pod_metrics(*items))[0])
-        )
+        assert pods_of(answer.pods) == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
 
 
 def with_proxy(pod: str, app: str, *, is_first: bool) -> dict[str, Any]:
@@ -170,16 +137,15 @@ def with_proxy(pod: str, app: str, *, is_first: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("selectors", [["app=a", "app=b"], ["app in (a,b)"], ["app=b"]])
-def test_pods_with_a_sidecar_are_packed_in_whichever_order_containers_come(selectors: list[str]) -> None:
+def test_pods_with_a_sidecar_have_the_same_columns_in_whichever_order_containers_come(selectors: list[str]) -> None:
     items = [with_proxy(f"p{number}", "ab"[number % 2], is_first=number % 3 == 0) for number in range(6)]
     asked = [MetricAnswer(api="resource", selector=text) for text in selectors]
-    answers = metricanswers.split_usages(asked, pod_metrics(*items))[0]
+    answers = metricanswers.split_usages(asked, pod_metrics(*items))
     whole = [("app", {"cpu": 276, "memory": 1_024_000}), ("proxy", {"cpu": 2, "memory": 2_048_000})]
     for query, answer in zip(asked, answers, strict=True):
         own = [item for item in items if parse_selector(query.selector).matches(item["metadata"]["labels"])]
-        assert answer.packed is not None
-        assert [each.pod for each in unpacked(answer).usages] == [item["metadata"]["name"] for item in own]
-        assert all(each.containers == whole for each in unpacked(answer).usages)
+        assert pods_of(answer.pods) == [item["metadata"]["name"] for item in own]
+        assert all(each.containers == whole for each in usages_of(answer.pods))
         assert answer == metricanswers.fill(query, {"items": own})
 
 
@@ -187,26 +153,21 @@ def test_two_containers_of_one_name_are_not_taken_for_one() -> None:
     item = with_proxy("p1", "a", is_first=True)
     item["containers"][0]["name"] = "app"
     asked = [MetricAnswer(api="resource", selector="app=a")]
-    (answer,) = metricanswers.split_usages(asked, pod_metrics(item))[0]
-    assert answer.packed is None
-    assert [cpu["cpu"] for _, cpu in answer.usages[0].containers] == [2, 276]
+    (answer,) = metricanswers.split_usages(asked, pod_metrics(item))
+    assert [used["cpu"] for _, used in usages_of(answer.pods)[0].containers] == [2, 276]
 
 
-def test_a_comma_in_the_name_of_a_container_does_not_make_two_of_it() -> None:
-    item = usage("p1", app="a")
-    item["containers"][0]["name"] = "app,proxy"
-    (answer,) = metricanswers.split_usages([MetricAnswer(api="resource", selector="app=a")], pod_metrics(item))[0]
-    assert [name for name, _ in unpacked(answer).usages[0].containers] == ["app,proxy"]
-
-
-def test_a_known_division_of_two_containers_is_not_used_for_one_whose_name_is_both_with_a_comma() -> None:
-    asked, two, one = [MetricAnswer(api="resource", selector="app=a")], usage("p1", app="a"), usage("p1", app="a")
-    two["containers"] *= 2
-    two["containers"][1] = two["containers"][1] | {"name": "proxy"}
-    one["containers"][0]["name"] = "app,proxy"
-    _, known = metricanswers.split_usages(asked, pod_metrics(two))
-    (answer,), _ = metricanswers.split_usages(asked, pod_metrics(one), known)
-    assert [name for name, _ in unpacked(answer).usages[0].containers] == ["app,proxy"]
+def test_an_answer_that_is_too_large_is_an_error_of_its_metric() -> None:
+    query = MetricAnswer(api="pods", metric="rps", selector="app=web")
+    items = [{"describedObject": {"name": f"web-{number:05}"}, "value": "1"} for number in range(10_001)]
+    answer = metricanswers.within_limits(metricanswers.fill(query, {"items": items}))
+    text = "pods in an answer of a metrics API of rps: 10001 pods, the limit is 10000"
+    assert answer == metricanswers.failed(query, text)
+    good = metricanswers.fill(query, {"items": items[:10_000]})
+    assert metricanswers.within_limits(good) is good
+    names = [{"metadata": {"name": str(n)}, "containers": [{"name": str(n), "usage": {"cpu": 1}}]} for n in range(999)]
+    with pytest.raises(OverLimitError, match="so many containers"):
+        metricanswers.fill(MetricAnswer(api="resource"), {"items": names})
 
 
 @pytest.mark.parametrize("workloads", [1, 10, 300])
@@ -220,8 +181,8 @@ def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, mon
     monkeypatch.setattr(Selector, "matches", counted)
     asked = [MetricAnswer(api="resource", selector=f"app=web-{number},tier=a") for number in range(workloads)]
     items = [usage(f"p{number}", app=f"web-{number}", tier="a") for number in range(workloads)]
-    found, _ = metricanswers.split_usages(asked, pod_metrics(*items))
-    assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    assert [pods_of(answer.pods) for answer in found] == [[f"p{n}"] for n in range(workloads)]
     assert looked[0] == workloads
 
 
@@ -242,7 +203,7 @@ def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> N
     external_item, pod_item = {"value": value}, {"metadata": {"name": "p"}, "containers": [_using(value)]}
 
     assert metricanswers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
-    assert unpacked(metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]})).usages[0].containers == [
+    assert usages_of(metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).pods)[0].containers == [
         ("c", {"cpu": milli})
     ]
 
@@ -261,7 +222,7 @@ def _using(value: Any) -> dict[str, Any]:
 def test_a_pods_window_is_a_go_duration(seconds: int, window_ms: int) -> None:
     item = {"describedObject": {"name": "p"}, "value": "1", "windowSeconds": seconds}
 
-    assert metricanswers.fill(MetricAnswer(api="pods"), {"items": [item]}).values[0].window_ms == window_ms
+    assert metricanswers.fill(MetricAnswer(api="pods"), {"items": [item]}).pods.window_ms == window_ms  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -26,7 +26,7 @@ from reconciler.core.objects import (
     target_of,
 )
 from reconciler.observer import observertopics as chunks
-from schemas.answers import MetricAnswer, PodUsage, packed, unpacked
+from schemas.answers import MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
@@ -336,25 +336,13 @@ def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
     assert [rival for each in lists for rival in each.rivals] == [RIVAL]
 
 
-@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (400, 1), (2_000, 1), (20_000, 44)])
-def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, parts_wanted: int) -> None:
-    small = MetricAnswer(api="external", metric="queue", items=[(1, 2)])
-    usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(pods)]
-    large = MetricAnswer(api="resource", selector="app=web", usages=usages)
-    records = chunks.answer_records([small, large], "77")
-    answers = [answer for record in records for answer in record]
-    assert answers[0] == small
-    parts = answers[1:]
-    assert [usage for part in parts for usage in unpacked(part).usages] == usages
-    assert all(len(encode(record)) < 400 * 1024 for record in records)
-    assert len(parts) == parts_wanted
-    if parts_wanted == 1:
-        assert parts == [packed(large)]
-    else:
-        assert [(part.answer_id, part.part, part.parts) for part in parts] == [
-            ("77", number, parts_wanted) for number in range(parts_wanted)
-        ]
-        assert {(part.api, part.selector) for part in parts} == {("resource", "app=web")}
+def test_answers_share_records_and_a_large_one_has_its_own() -> None:
+    small = [MetricAnswer(api="external", metric=f"queue-{i}", items=[(1, 2)]) for i in range(300)]
+    usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(9_000)]
+    large = MetricAnswer(api="resource", selector="app=web", pods=in_columns(usages))
+    assert chunks.answer_records(small) == [small]
+    records = chunks.answer_records([*small, large, *small])
+    assert records == [small, [large], small]
 
 
 # --- phase ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.answers import MetricAnswer, PodUsage
+from schemas.answers import MetricAnswer, PodUsage, in_columns
 from streams.hpa.calculator import bounds
 from streams.hpa.observation import (
     ContainerRequests,
@@ -120,7 +120,7 @@ def test_exactly_ten_percent_above_the_target_is_outside_the_tolerance_up_to_1_3
 def test_a_pod_without_the_named_container_in_its_sample_is_an_error_up_to_1_32() -> None:
     samples = {"a": [("app", {"cpu": 5})], "b": [("other", {"cpu": 5})]}
     usages = [PodUsage(pod=pod, time=1, window_ms=1, containers=found) for pod, found in samples.items()]
-    answer = MetricAnswer(api="resource", usages=usages)
+    answer = MetricAnswer(api="resource", pods=in_columns(usages))
 
     old = compile_answer(answer, "cpu", "app", "shop", rules_of(32))
     new = compile_answer(answer, "cpu", "app", "shop", rules_of(33))

@@ -12,12 +12,11 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from msgspec import structs
 
 from fleethpa.fleet.troubles import ClusterView
 from schemas import limits
 from schemas.agents import AgentSet
-from schemas.answers import Answers, MetricAnswer, PodValue
+from schemas.answers import Answers, MetricAnswer, in_columns, pod_value
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Outcome, PublicRecord
 from schemas.keys import HpaId, namespace_key, partition_for
@@ -49,7 +48,7 @@ from streams.ingest.own import ReceivedAt, admit, refuse_future
 from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, Piece, RawRecord
 from streams.state import partition
 from streams.state.answers import series_name
-from streams.state.namespacerows import SPREAD_FROM, query_key, row_of_answer, spread_over
+from streams.state.namespacerows import SPREAD_FROM, query_key, row_of_question, spread_over
 from streams.state.rows import RefusedRow
 from tests.kit.partition import LogBuilder, make_hpa, make_pod
 
@@ -143,12 +142,12 @@ def pod_in_one_row(hub: Hub) -> str:
     return in_one_row(make)
 
 
-def answer_in_one_row(hub: Hub, part: int = 0, **fields: Any) -> MetricAnswer:
+def answer_in_one_row(hub: Hub, **fields: Any) -> MetricAnswer:
     """Such an answer."""
 
     def make() -> tuple[int, MetricAnswer]:
-        made = MetricAnswer(api="pods", metric=hub.text(20), selector="app=web", part=part, **fields)
-        return row_of_answer(query_key(made), part), made
+        made = MetricAnswer(api="pods", metric=hub.text(20), selector="app=web", **fields)
+        return row_of_question(query_key(made)), made
 
     return in_one_row(make)
 
@@ -334,17 +333,8 @@ def queries(hub: Hub) -> Iterator[None]:
 
 def large_answers(hub: Hub) -> Iterator[None]:
     for _ in range(15):
-        values = [PodValue(hub.text(60), 1, 1) for _ in range(300)]
-        hub.report(Answers(items=[answer_in_one_row(hub, values=values)], session=SESSION))
-        yield
-
-
-def parts_of_answers(hub: Hub) -> Iterator[None]:
-    for number in range(15):
-        values = [PodValue(hub.text(60), 1, 1) for _ in range(300)]
-        item = answer_in_one_row(hub, number % 3, values=values, answer_id=hub.text(9), parts=9)
-        for _ in range(3):
-            hub.report(Answers(items=[structs.replace(item, answer_id=hub.text(9))], session=SESSION))
+        values = [pod_value(hub.text(60), 1, 1) for _ in range(300)]
+        hub.report(Answers(items=[answer_in_one_row(hub, pods=in_columns(values))], session=SESSION))
         yield
 
 
@@ -497,7 +487,6 @@ CODES: dict[Attempt, set[str]] = {
     pods_in_a_list_that_is_too_long: {"overLimit", "pods"},
     queries: {"answers of metrics APIs", "questions to metrics APIs"},
     large_answers: {"answers of metrics APIs"},
-    parts_of_answers: {"answers of metrics APIs"},
     texts_of_answers: {"overLimit"},
     errors: set(),
     errors_that_json_makes_longer: set(),
@@ -652,7 +641,8 @@ def test_answers_make_room_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> Non
         item = MetricAnswer(api="pods", metric=name, selector="app=web")
         hub.report(Answers(items=[item], session=SESSION), after_ms=after_ms)
         answers = hub.log.partition.state.namespaces["east/shop"].answers
-        return [row.time_ms for row in answers.get(query_key(item), ())] == [hub.log.now_ms]
+        row = answers.get(query_key(item))
+        return row is not None and row.time_ms == hub.log.now_ms
 
     assert {ask(f"m{number}") for number in range(40)} == {True, False}
     assert ask("m1"), "what is known already is replaced"
@@ -697,8 +687,8 @@ def test_the_largest_cluster_fits() -> None:
             pods = [make_pod(f"{name}-7c9f8b5d4-{number:05}", uid=uid, labels=labels) for number in range(15)]
             selector = f"app.kubernetes.io/name={name}"
             target = Target(group="apps", kind="Deployment", name=name)
-            values = [PodValue(pod.name, 1, 1) for pod in pods]
-            answers = Answers(items=[MetricAnswer(api="pods", metric="m", selector=selector, values=values)])
+            values = [pod_value(pod.name, 1, 1) for pod in pods]
+            answers = Answers(items=[MetricAnswer(api="pods", metric="m", selector=selector, pods=in_columns(values))])
             bodies: list[Body] = [*[PodSet(pod=pod, session=SESSION) for pod in pods], answers]
             bodies.append(ScaleSet(target=target, selector=selector, uid=uid, session=SESSION))
             log.add(*[Entry(key=namespace_key("east", namespace), body=body) for body in bodies])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import topics
-from schemas.answers import Answers, MetricAnswer, PodUsage
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.keys import partition_for
@@ -93,12 +93,12 @@ def many_samples() -> Samples:
 
 
 def many_answers() -> Answers:
-    return Answers(items=[answer(n, 500) for n in range(60)], session="s")
+    return Answers(items=[answer(n, 500) for n in range(200)], session="s")
 
 
 def answer(number: int, pods: int) -> MetricAnswer:
     usages = [PodUsage(f"pod-{number}-{i}", 1, 1, [("app", {"cpu": 5})]) for i in range(pods)]
-    return MetricAnswer(api="resource", selector=f"app={number}", usages=usages)
+    return MetricAnswer(api="resource", selector=f"app={number}", pods=in_columns(usages))
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_bad_hpa_of_a_list_does_not_cost_the_others() -> None:
     assert (hpa["metadata"]["namespace"], hpa["spec"]["minReplicas"]) == ("shop", 1), "defaulted"
 
 
-def packed(
+def about_pods(
     prefix: str = "web-",
     names: str = "a,b",
     time_ms: int = 9,
@@ -151,31 +151,34 @@ def packed(
     columns: tuple[tuple[Any, ...], ...] = (("app", "cpu", 1, (3, 4)),),
     **fields: Any,
 ) -> dict[str, Any]:
-    return {"api": "resource", "packed": [1, prefix, names, time_ms, ages, 15_000, shorter, columns], **fields}
+    return {"api": "resource", "pods": [prefix, names, time_ms, ages, 15_000, shorter, columns], **fields}
 
 
 CPU = ("app", "cpu", 1, (3, 4))
-BAD_PACKED: list[tuple[dict[str, Any], str]] = [
-    (packed(api="external", metric="lag"), "packed goes with api resource or pods, without usages and values"),
-    (packed(usages=[["p", 1, 1, []]]), "without usages and values"),
-    (packed(names="a,_"), "pod 'web-_' must be a DNS subdomain"),
-    (packed(names="a,"), "pod 'web-' must be a DNS subdomain"),
-    (packed(prefix="w" * 254), "the prefix of packed has 254 characters"),
-    (packed(names="a," * 10_000 + "a"), "pods in a packed answer of an answer to resource: 10001 pods"),
-    (packed(time_ms=-1, ages=()), ">= 0 - at `$.entries[0].items[0].packed[3]`"),
-    (packed(ages=(0,)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
-    (packed(ages=(0, 10)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
-    (packed(ages=(0, -1)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
-    (packed(shorter=(0,)), "shorter of packed: none, or one of 0 to"),
-    (packed(shorter=(0, -1)), "shorter of packed: none, or one of 0 to"),
-    (packed(shorter=(0, 2**62)), "shorter of packed: none, or one of 0 to"),
-    (packed(columns=()), "columns of packed: one of a custom metric"),
-    (packed(columns=(CPU, CPU)), "columns of packed: one of a custom metric"),
-    (packed(columns=(CPU, ("app", "memory", 1, (3, 4))), api="pods", metric="rps"), "one of a custom metric"),
-    (packed(columns=(("app", "cpu", 1, (3,)),)), "cpu of app: 1 values for 2 pods"),
-    (packed(columns=(("app", "cpu", 0, (3, 4)),)), "cpu of app: factor below 1, or beyond 64 bit"),
-    (packed(columns=(("app", "cpu", 2**32, (3, 2**31)),)), "cpu of app: factor below 1, or beyond 64 bit"),
-    ({"api": "resource", "packed": [2, "web-", "a", 9, [], 15_000, [], [["app", "cpu", 1, [3]]]]}, "packed[0]"),
+RPS = ("", "", 1, (3, 4))
+LONG = ",".join(["a" * 99] * 3_500)
+BAD_PODS: list[tuple[dict[str, Any], str]] = [
+    (about_pods(api="external", metric="lag"), "pods: an answer of api external has none"),
+    (about_pods(names="a,_"), "pod 'web-_' must be a DNS subdomain"),
+    (about_pods(names="a,"), "pod 'web-' must be a DNS subdomain"),
+    (about_pods(prefix="w" * 254), "the prefix of pods has 254 characters"),
+    (about_pods(names="a," * 10_000 + "a"), "pods in an answer of a metrics API of resource: 10001 pods"),
+    (about_pods(names=LONG, columns=()), "answer of a metrics API of resource: 350056 bytes of JSON, the limit"),
+    (about_pods(time_ms=-1, ages=()), ">= 0 - at `$.entries[0].items[0].pods[2]`"),
+    (about_pods(ages=(0,)), "ages of pods: none, or one of 0 to 9 for each of 2 pods"),
+    (about_pods(ages=(0, 10)), "ages of pods: none, or one of 0 to 9 for each of 2 pods"),
+    (about_pods(ages=(0, -1)), "ages of pods: none, or one of 0 to 9 for each of 2 pods"),
+    (about_pods(shorter=(0,)), "shorter of pods: none, or one of 0 to"),
+    (about_pods(shorter=(0, -1)), "shorter of pods: none, or one of 0 to"),
+    (about_pods(shorter=(0, 2**62)), "shorter of pods: none, or one of 0 to"),
+    (about_pods(columns=(), api="pods", metric="rps"), "columns of pods: one without container and resource"),
+    (about_pods(columns=(RPS, RPS), api="pods", metric="rps"), "columns of pods: one without container and resource"),
+    (about_pods(columns=(CPU,), api="pods", metric="rps"), "columns of pods: one without container and resource"),
+    (about_pods(columns=(("", "", 1, (3, None)),), api="pods", metric="rps"), "1 values for 2 pods"),
+    (about_pods(columns=(("app", "cpu", 1, (3,)),)), "cpu of app: 1 values for 2 pods"),
+    (about_pods(columns=(("app", "cpu", 0, (3, 4)),)), "cpu of app: factor below 1, or beyond 64 bit"),
+    (about_pods(columns=(("app", "cpu", 2**32, (None, 2**31)),)), "cpu of app: factor below 1, or beyond 64 bit"),
+    (about_pods(columns=(("app", "cpu", 1, (3, 2**63)),)), "cpu of app: factor below 1, or beyond 64 bit"),
 ]
 
 
@@ -245,13 +248,7 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
             id="a manager of no time",
         ),
         pytest.param("autoscalerSet", {"managerTime": -1}, "managerTime", id="a manager's time before all time"),
-        pytest.param(
-            "answers",
-            {"items": [{"api": "resource", "usages": [["p", 1, 1, [["app", {"cpu": 2**63}]]]]}]},
-            "<= 9223372036854775807 - at `$.entries[0].items[0].usages[0][3]",
-            id="an answer beyond 64 bit",
-        ),
-        *[pytest.param("answers", {"items": [made]}, text, id=f"packed: {text}") for made, text in BAD_PACKED],
+        *[pytest.param("answers", {"items": [made]}, text, id=f"pods: {text}") for made, text in BAD_PODS],
         pytest.param("answers", {"items": [{"api": "external"}]}, "items[0]: metric ''", id="an answer to nothing"),
     ],
 )
@@ -267,10 +264,10 @@ NAME_PARTS = st.text("a0-._A,", max_size=3) | st.sampled_from(["w" * 100, "w" * 
 
 
 @given(prefix=NAME_PARTS, names=st.lists(NAME_PARTS, min_size=1, max_size=3))
-def test_packed_names_are_good_if_each_of_them_is(prefix: str, names: list[str]) -> None:
+def test_names_of_pods_are_good_if_each_of_them_is(prefix: str, names: list[str]) -> None:
     rest = ",".join(names)
     columns = (("app", "cpu", 1, (1,) * (rest.count(",") + 1)),)
     record = orjson.loads((GOLDEN / "answers.json").read_bytes())
-    record["entries"][0]["items"] = [packed(prefix, rest, ages=(), columns=columns)]
+    record["entries"][0]["items"] = [about_pods(prefix, rest, ages=(), columns=columns)]
     is_good = all(is_object(prefix + name) for name in rest.split(","))
     assert (check_record(orjson.dumps(record)).result == "ok") == is_good

@@ -17,8 +17,9 @@ from reconciler.prometheus.promanswers import (
     usage_answers,
 )
 from reconciler.prometheus.promrules import ObjectResource, parse_rules
-from schemas.answers import MetricAnswer, PodUsage, PodValue
+from schemas.answers import MetricAnswer, PodUsage, pod_value
 from schemas.codec import encode
+from tests.kit.answers import pods_of, usages_of
 
 NOW_MS = 1_000_000
 PODS_QUERY = MetricAnswer(api="pods", selector="app=web", metric="requests")
@@ -66,15 +67,15 @@ def test_a_number_becomes_milli_cut_off_toward_zero(number: float, milli: int | 
 def test_pods_have_the_values_of_their_series(series: list[tuple[dict[str, str], Any]], values: dict[str, int]) -> None:
     (answer,) = pod_answers([(PODS_QUERY, ["b", "a"])], vector(*series), "pod", NOW_MS)
     assert answer.error is None
-    assert answer.values == [PodValue(name, milli, NOW_MS) for name, milli in sorted(values.items())]
+    assert usages_of(answer.pods) == [pod_value(name, milli, NOW_MS) for name, milli in sorted(values.items())]
 
 
 def test_one_result_answers_the_questions_of_several_hpas() -> None:
     other = MetricAnswer(api="pods", selector="app=api", metric="requests")
     result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2))
     first, second = pod_answers([(PODS_QUERY, ["a"]), (other, ["b"])], result, "pod", NOW_MS)
-    assert (first.selector, [each.pod for each in first.values]) == ("app=web", ["a"])
-    assert (second.selector, [each.pod for each in second.values]) == ("app=api", ["b"])
+    assert (first.selector, pods_of(first.pods)) == ("app=web", ["a"])
+    assert (second.selector, pods_of(second.pods)) == ("app=api", ["b"])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_pods_have_usages_where_both_resources_have_series() -> None:
     query = MetricAnswer(api="resource", selector="app=web")
     (answer,) = usage_answers([(query, ["a", "b", "c", "d"])], cpu, memory, rules)
     nothing = {"cpu": 0, "memory": 0}
-    assert answer.usages == [
+    assert usages_of(answer.pods) == [
         PodUsage("a", 990_500, 300_000, [("app", {"cpu": 250, "memory": 1_024_000}), ("log", nothing)]),
         PodUsage("c", 990_500, 300_000, [("app", nothing), ("side", {"cpu": 0, "memory": 2000})]),
     ]

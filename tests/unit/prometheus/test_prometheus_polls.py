@@ -20,9 +20,10 @@ from reconciler.prometheus.connections import Basic, PromConnection
 from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
 from reconciler.prometheus.promclient import BURST_S, Pace
 from reconciler.prometheus.promrules import parse_rules
-from schemas.answers import MetricAnswer, PodValue
+from schemas.answers import MetricAnswer, pod_value
 from schemas.limits import PROM_BYTES, PROM_NAMES
 from schemas.observed import Pod
+from tests.kit.answers import pods_of, usages_of
 from tests.kit.prometheus import FakePrometheus
 
 PERIOD_MS = 15_000
@@ -110,8 +111,8 @@ async def test_pods_of_several_hpas_are_one_query() -> None:
     async with asking() as (server, made):
         server.results[text] = [({"pod": "a"}, 1), ({"pod": "b"}, 2.5), ({"pod": "x"}, 3)]
         web_answer, api_answer = await made.ask(WEB, API)
-    assert web_answer.values == [PodValue("a", 1000, NOW_MS), PodValue("b", 2500, NOW_MS)]
-    assert api_answer.values == [PodValue("x", 3000, NOW_MS)]
+    assert usages_of(web_answer.pods) == [pod_value("a", 1000, NOW_MS), pod_value("b", 2500, NOW_MS)]
+    assert usages_of(api_answer.pods) == [pod_value("x", 3000, NOW_MS)]
     assert web_answer.promql == 'sum(requests_total{namespace="shop",pod=~".+"}) by (pod)'
     assert server.asked == {text: 1}
 
@@ -133,8 +134,8 @@ async def test_usages_are_two_queries_for_all_hpas_of_a_namespace() -> None:
             text = f'{name}{{namespace="shop",pod=~"a|b|x"}}'
             server.results[text] = [({"pod": "a", "c": "app"}, 0.5), ({"pod": "x", "c": "app"}, 2)]
         found = await made.ask(*(MetricAnswer(api="resource", selector=f"app={name}") for name in ("web", "api")))
-    assert [[usage.pod for usage in answer.usages] for answer in found] == [["a"], ["x"]]
-    assert found[0].usages[0].containers == [("app", {"cpu": 500, "memory": 500})]
+    assert [pods_of(answer.pods) for answer in found] == [["a"], ["x"]]
+    assert usages_of(found[0].pods)[0].containers == [("app", {"cpu": 500, "memory": 500})]
     assert sum(server.asked.values()) == 2
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from reconciler.core.objects import pod_body
-from schemas.answers import shared
+from reconciler.core.objects import pod_body, shared
 from schemas.observed import Container, Pod
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.answers import Answers, MetricAnswer, PodUsage, PodValue
+from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns, pod_value
 from schemas.observed import AutoscalerSet, MetricType, PodDeleted, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.answers import fold_point
@@ -179,7 +179,7 @@ INGRESS = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "mai
                 selector="app=web",
                 metric="rps",
                 metric_selector="verb=GET",
-                values=[PodValue("web-0", 40, T), PodValue("web-1", 60, T)],
+                pods=in_columns([pod_value("web-0", 40, T), pod_value("web-1", 60, T)]),
             ),
             50,
             id="a Pods metric",
@@ -221,7 +221,7 @@ def test_every_type_of_metric_finds_its_answer(metrics: list[Json], answer: Metr
 def test_a_container_metric_reads_one_container() -> None:
     log = pushed([], metrics=metric("ContainerResource", AVERAGE, name="cpu", container="main"))
     usages = [PodUsage(f"web-{i}", T, 15_000, [("side", {"cpu": 900}), ("main", {"cpu": 40})]) for i in range(2)]
-    (decision,) = log.add(Answers(items=[MetricAnswer(api="resource", selector="app=web", usages=usages)]))
+    (decision,) = log.add(Answers(items=[MetricAnswer(api="resource", selector="app=web", pods=in_columns(usages))]))
     assert decision["metrics"][0]["value"] == 40
 
 

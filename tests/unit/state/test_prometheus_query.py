@@ -6,7 +6,7 @@ import msgspec
 from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from schemas.answers import Answers, MetricAnswer, packed
+from schemas.answers import Answers, MetricAnswer
 from schemas.decisions import Decision
 from schemas.observed import AutoscalerSet, PodList
 from schemas.settings import SettingsSet
@@ -62,7 +62,6 @@ def test_a_query_that_is_asked_no_longer_is_in_no_record() -> None:
     log.add(scale(), PodList(list_id="a", pods=[make_pod("web-0"), make_pod("web-1")]))
     made = []
     for text in (QUERY, QUERY, QUERY, "", ""):
-        answer = packed(cpu_answer("web", {"web-0": 50, "web-1": 50}, log.now_ms))
-        assert answer.packed is not None
+        answer = cpu_answer("web", {"web-0": 50, "web-1": 50}, log.now_ms)
         made += log.add(Answers(items=[structs.replace(answer, promql=text)]), after_ms=15_000)
     assert ["promql" in each["observed"] for each in made[1:]] == [True, True, False, False]
