@@ -428,7 +428,8 @@ async def test_a_hundred_requests_at_once_are_answered_each_by_its_own_answer() 
 
     async with served(echoing) as (_, client):
         asked = [f"/pods/{number}" for number in range(100)]
-        assert await asyncio.gather(*map(client.get, asked)) == [{"asked": each} for each in asked]
+        answers = await asyncio.gather(*[client.get(each, timeout_s=60) for each in asked])
+        assert answers == [{"asked": each} for each in asked]
 
 
 async def test_a_request_that_is_given_up_disturbs_no_other() -> None:

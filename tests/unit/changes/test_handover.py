@@ -65,7 +65,7 @@ class Cluster:
         monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
         monkeypatch.setattr(handover, "rest", self.rest)
         monkeypatch.setattr("fleethpa.cli.release.rest", self.rest)
-        monkeypatch.setattr(handover, "REPORTED_S", 0.2)
+        self.monkeypatch = monkeypatch
 
     # --- the log, as a command writes it ------------------------------------------------------------------------------
 
@@ -152,6 +152,11 @@ class Cluster:
             made["metadata"] |= metadata
             self.fleet.append(AutoscalerSet(hpa=made, origin="central", mode=mode, author="eva"))
         self.fleet.checkpoint()
+
+    def silence_agent(self) -> None:
+        """From here on nothing that it should report comes, so that what waits for it does so to the end."""
+        self.agent_is_silent = True
+        self.monkeypatch.setattr(handover, "REPORTED_S", 0.2)
 
     async def rest(self, seconds: float) -> None:
         if not self.agent_is_silent:
@@ -611,7 +616,7 @@ def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
     cluster.add_agent()
     cluster.add_native("web")
     cluster.add_central("api")
-    cluster.agent_is_silent = True
+    cluster.silence_agent()
     adopted = cluster.run("adopt", "-C", "east", "-A")
     assert adopted.exit_code == 0
     assert "the agent of cluster east has not reported that east/shop/web is gone" in adopted.stderr
@@ -625,7 +630,7 @@ def test_a_native_hpa_that_stays_is_not_reported_as_deleted_where_the_agent_says
     cluster.add_native("api")
     cluster.add_central("api", "web")
     cluster.add_agent()
-    cluster.agent_is_silent = True
+    cluster.silence_agent()
     released = cluster.run("release", "-C", "east", "-A")
     assert released.exit_code == 3
     assert "has not reported the native HPA" in released.stderr
