@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-import fleethpa.cli
+import fleethpa.cli.run  # so that each test puts back the module without the toy
 from fleethpa.fleet.polledsources import POLLED_SOURCES, FileReader, SourceKind, polled_sources
 from fleethpa.fleet.troubles import ClusterView
 from fleethpa.frame.errors import CommandError
