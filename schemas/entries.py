@@ -9,10 +9,11 @@ Fields are only ever added, with a default. Times are integer milliseconds since
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from schemas import topics
 from schemas.agents import AgentSet
 from schemas.answers import Answers
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
@@ -163,6 +164,61 @@ PlainBody = (
 """Any body but answers of metrics APIs, which the fold leaves encoded."""
 Body = Answers | PlainBody
 """Any body; tagged by `kind`."""
+
+
+class EntryKind(NamedTuple):
+    """A kind of entry: its body, the topics that may carry it, and the method of `streams.state.fold.EntryFold` that
+    folds it.
+
+    `scope`: what it is about: the `namespace` of its record, a whole `cluster` or a CapacityGroup (`group`), whose
+    entries go into one partition, or every `partition`, into each of which it is copied.
+    """
+
+    body: type[EntryBody]
+    topics: tuple[str, ...]
+    handler: str
+    scope: Literal["namespace", "cluster", "group", "partition"] = "namespace"
+
+    @property
+    def tag(self) -> str:
+        """Its name in a record (`kind`)."""
+        return str(self.body.__struct_config__.tag)
+
+
+_OBSERVED: Final = (topics.SAMPLES, topics.PODS, topics.AUTOSCALERS, topics.SCALES)
+_SPECS: Final = (topics.AUTOSCALERS, topics.SPECS)
+
+KINDS: Final = (
+    EntryKind(Answers, (topics.SAMPLES,), "answers"),
+    EntryKind(Samples, (topics.SAMPLES,), "samples"),
+    EntryKind(PodSet, (topics.PODS,), "pod_set"),
+    EntryKind(PodDeleted, (topics.PODS,), "pod_deleted"),
+    EntryKind(PodList, (topics.PODS,), "pod_list"),
+    EntryKind(AutoscalerSet, _SPECS, "autoscaler_set"),
+    EntryKind(AutoscalerDeleted, _SPECS, "autoscaler_deleted"),
+    EntryKind(AutoscalerList, (topics.AUTOSCALERS,), "autoscaler_list"),
+    EntryKind(Command, (*_SPECS, topics.SETTINGS), "command"),
+    EntryKind(ScaleSet, (topics.SCALES,), "scale_set"),
+    EntryKind(Heartbeat, _OBSERVED, "heartbeat"),
+    EntryKind(ClusterReport, (topics.SCALES,), "cluster_report", "cluster"),
+    EntryKind(Serving, (topics.SCALES,), "serving", "partition"),
+    EntryKind(HandsChanged, (topics.SCALES,), "hands_changed", "partition"),
+    EntryKind(SettingsSet, (topics.SETTINGS,), "settings", "partition"),
+    EntryKind(EngineSet, (topics.SETTINGS,), "engine", "partition"),
+    EntryKind(WatermarkReset, (topics.SETTINGS,), "watermark_reset", "partition"),
+    EntryKind(Restart, (topics.SETTINGS,), "restart", "partition"),
+    EntryKind(LogTimeSet, (topics.SETTINGS,), "log_time", "partition"),
+    EntryKind(AgentSet, (topics.SETTINGS,), "agent", "partition"),
+    EntryKind(CapacityGroupSet, (topics.SETTINGS,), "capacity_group", "partition"),
+    EntryKind(Outcome, (topics.OUTCOMES,), "outcome"),
+    EntryKind(FleetReport, (topics.REPORTS,), "report"),
+    EntryKind(FleetAllotment, (topics.REPORTS,), "allotment"),
+    EntryKind(CapacityReport, (topics.REPORTS,), "capacity_report", "group"),
+    EntryKind(CapacityAllotment, (topics.REPORTS,), "capacity_allotment"),
+)
+"""Each kind once, from which follow the dispatch of the fold and what ingest reads of which topic. A `command` whose
+record on the topic of settings names no namespace is about a cluster or all, and is copied into every partition.
+"""
 
 WHOLE_PARTITION_KEY = "*"
 """Key of entries that are of no namespace. Those that concern every partition (settings, agents, engine, resets,

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from schemas import topics
 from schemas.agents import AgentRegistry, AgentSet, AgentTopics, agent_of_reports
 from schemas.codec import encode
-from schemas.entries import VERSION, Body, HandsChanged, Outcome, PublicRecord, central_name
+from schemas.entries import KINDS, VERSION, Body, HandsChanged, Outcome, PublicRecord, central_name
 from schemas.keys import parse_session
 from schemas.limits import AHEAD, PROBLEM, Refusal, shortened
 from schemas.observed import (
@@ -162,44 +162,32 @@ def _convert(document: Any, type_: type[T]) -> T:
         raise Refusal("malformed", "nested too deeply") from error
 
 
-_HEARTBEAT = frozenset({"heartbeat"})
-
-KINDS: dict[str, frozenset[str]] = {
-    topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
-    topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
-    topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
-    topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
-    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
-    topics.SETTINGS: frozenset(
-        {"settings", "agent", "engine", "watermarkReset", "restart", "logTime", "command", "capacityGroup"}
-    ),
-    topics.OUTCOMES: frozenset({"outcome"}),
-    topics.REPORTS: frozenset({"report", "allotment", "capacityReport", "capacityAllotment"}),
-}
+OF_TOPIC = {topic: frozenset(each.tag for each in KINDS if topic in each.topics) for topic in topics.PUBLIC_TOPICS}
+"""Topic → the kinds of entries that it may carry."""
 
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
 OBSERVED = frozenset().union(
-    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.REPORTS))
+    *(OF_TOPIC[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.REPORTS))
 ) - {"command"}
 """What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
 origin cluster. An agent may report nothing else.
 """
 
-WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | {"serving", "handsChanged"}
+WHOLE_PARTITION = frozenset(each.tag for each in KINDS if each.scope == "partition")
 """Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.
 """
 
 
 def kinds_of(topic: str) -> frozenset[str]:
     """The kinds of entries that a topic may carry."""
-    return KINDS.get(topic) or (OBSERVED if agent_of_reports(topic) else SAMPLE_KINDS)
+    return OF_TOPIC.get(topic) or (OBSERVED if agent_of_reports(topic) else SAMPLE_KINDS)
 
 
 def topics_of(kind: str) -> list[str]:
     """The topics that may carry a kind of entry."""
-    return [topic for topic, kinds in KINDS.items() if kind in kinds]
+    return [topic for each in KINDS if each.tag == kind for topic in each.topics]
 
 
 def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
@@ -211,7 +199,7 @@ def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
 
 def takes_foreign(topic: str) -> bool:
     """Whether a topic takes samples in formats other than ours."""
-    return topic == topics.SAMPLES or topic not in KINDS
+    return topic == topics.SAMPLES or topic not in OF_TOPIC
 
 
 # --- reports of agents ------------------------------------------------------------------------------------------------

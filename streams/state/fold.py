@@ -3,7 +3,7 @@
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from sys import intern
 from typing import Any
 
@@ -11,24 +11,21 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
+from schemas.answers import Answers
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE, log_offset_of
-from schemas.entries import WHOLE_PARTITION_KEY, FleetAllotment, FleetReport, HandsChanged, Outcome, Source
-from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from schemas.observed import (
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    ClusterReport,
-    Command,
-    Heartbeat,
-    PodDeleted,
-    PodList,
-    PodSet,
-    Samples,
-    ScaleSet,
-    Serving,
+from schemas.entries import (
+    KINDS,
+    WHOLE_PARTITION_KEY,
+    EntryKind,
+    FleetAllotment,
+    FleetReport,
+    HandsChanged,
+    Outcome,
+    Source,
 )
+from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
+from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import fleet, foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
@@ -58,14 +55,12 @@ class EntryFold(Folding):
             self.state.row.duplicates += 1
             return
         body: Any = entry.body
-        whole = _WHOLE_PARTITION.get(type(body))
+        whole = _OF_PARTITION.get(type(body))
         if whole is not None:
             whole(self, body)
         elif entry.key == WHOLE_PARTITION_KEY:
             if isinstance(body, Command):
                 self._cluster_command(body)
-            elif isinstance(body, ClusterReport):
-                self._cluster_report(body)
         else:
             self._fold_in_namespace(entry.key, body)
 
@@ -102,6 +97,11 @@ class EntryFold(Folding):
         if agent is None or known is None:
             return False
         return agent.incarnation < known.incarnation or (known.left and agent.incarnation == known.incarnation)
+
+    autoscaler_set = foldhpas.autoscaler_set
+    autoscaler_deleted = foldhpas.autoscaler_deleted
+    autoscaler_list = foldhpas.autoscaler_list
+    command = foldhpas.command
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class EntryFold(Folding):
         pauses = paused_by(row.pauses.get(cluster, {}), body, self.now_ms)
         self.state.put_pauses(cluster, pauses)
 
-    def _cluster_report(self, body: ClusterReport) -> None:
+    def cluster_report(self, body: ClusterReport) -> None:
         """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""
         cluster = body.cluster
         forget_reports(self.state, cluster)
@@ -256,6 +256,14 @@ class EntryFold(Folding):
                 its = fleet.fleet_turn(row.fleet, row.evaluated_ms, self.now_ms, period_ms)
                 if its.evaluate or its.due_ms != row.next_due_ms:
                     self.state.ready_or_due.add(hpa.id)
+
+    def capacity_group(self, body: CapacityGroupSet) -> None:
+        """A CapacityGroup was applied, changed or deleted."""
+        capacity.take_group(self.state, body)
+
+    def capacity_report(self, body: CapacityReport) -> None:
+        """An HPA reported to a CapacityGroup."""
+        capacity.take_report(self.state, body)
 
     def allotment(self, body: FleetAllotment) -> None:
         """A FleetHPA gave a share to an HPA."""
@@ -358,33 +366,17 @@ class EntryFold(Folding):
                 hpa.dirty = True
 
 
-_Apply = Callable[[EntryFold, Any], None]
-_WHOLE_PARTITION: dict[type, _Apply] = {
-    SettingsSet: EntryFold.settings,
-    Serving: EntryFold.serving,
-    EngineSet: EntryFold.engine,
-    WatermarkReset: EntryFold.watermark_reset,
-    Restart: EntryFold.restart,
-    LogTimeSet: EntryFold.log_time,
-    HandsChanged: EntryFold.hands_changed,
-    AgentSet: EntryFold.agent,
-    CapacityGroupSet: lambda fold, body: capacity.take_group(fold.state, body),
-    CapacityReport: lambda fold, body: capacity.take_report(fold.state, body),
-}
-_IN_NAMESPACE: dict[type, _Apply] = {
-    FoldedAnswers: EntryFold.answers,
-    Samples: EntryFold.samples,
-    PodSet: EntryFold.pod_set,
-    PodDeleted: EntryFold.pod_deleted,
-    PodList: EntryFold.pod_list,
-    AutoscalerSet: foldhpas.autoscaler_set,
-    AutoscalerDeleted: foldhpas.autoscaler_deleted,
-    AutoscalerList: foldhpas.autoscaler_list,
-    Command: foldhpas.command,
-    ScaleSet: EntryFold.scale_set,
-    Heartbeat: EntryFold.heartbeat,
-    Outcome: EntryFold.outcome,
-    FleetReport: EntryFold.report,
-    FleetAllotment: EntryFold.allotment,
-    CapacityAllotment: EntryFold.capacity_allotment,
-}
+Handler = Callable[[EntryFold, Any], None]
+
+
+def handlers(kinds: Iterable[EntryKind], *, in_namespace: bool) -> dict[type, Handler]:
+    """Return what folds each body of a namespace, or each of none.
+
+    Raises AttributeError: the fold has no such method.
+    """
+    chosen = (each for each in kinds if (each.scope == "namespace") == in_namespace)
+    return {FoldedAnswers if each.body is Answers else each.body: getattr(EntryFold, each.handler) for each in chosen}
+
+
+_OF_PARTITION = handlers(KINDS, in_namespace=False)
+_IN_NAMESPACE = handlers(KINDS, in_namespace=True)

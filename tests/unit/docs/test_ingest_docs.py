@@ -8,7 +8,7 @@ import pytest
 from schemas.topics import TOPICS
 from streams import ingest
 from streams.ingest.mapping import load_mapping
-from streams.ingest.own import KINDS
+from streams.ingest.own import OF_TOPIC
 from streams.ingest.pieces import HARMLESS
 from streams.ingest.preflight import check_record
 
@@ -43,7 +43,7 @@ TOPICS_PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "topics.md").r
 def test_the_reference_names_every_topic_kind_and_code() -> None:
     for topic in TOPICS:
         assert f"| `{topic.name}` |" in TOPICS_PAGE
-    for kind in {kind for taken in KINDS.values() for kind in taken}:
+    for kind in {kind for taken in OF_TOPIC.values() for kind in taken}:
         assert f"`{kind}`" in TOPICS_PAGE
     sources = Path(ingest.__file__).parent.glob("*.py")
     codes = {code for path in sources for code in re.findall(r'Refusal\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
