@@ -18,7 +18,8 @@ from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord, central_name
 from schemas.inforce import InForce
-from schemas.keys import by_partition, namespace_key, partition_for
+from schemas.keys import namespace_key
+from schemas.partitioning import by_partition, partition_for
 from schemas.settingskeys import settings_records
 from schemas.topics import SETTINGS, SPECS
 

@@ -14,7 +14,7 @@ from runtime.records import read_in_force
 from runtime.topicneeds import Acl, FoundTopic, TopicDifference, WantedTopic, agent_topics, differences, wanted_beside
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.topics import TOPICS
+from schemas.topicconfigs import TOPICS
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from schemas import agents, topics
 from schemas.agents import AgentTopics
-from schemas.topics import AGENT_ORDERS_CONFIG, AGENT_REPORTS_CONFIG, DEFAULT_PARTITIONS, LOG, TOPICS
+from schemas.topicconfigs import AGENT_ORDERS_CONFIG, AGENT_REPORTS_CONFIG, TOPICS
+from schemas.topics import DEFAULT_PARTITIONS, LOG
 
 Component = Literal["observer", "ingest", "decider", "reconciler", "router", "reader", "operator"]
 

@@ -4,17 +4,17 @@ The log has the truth (`streams.state`). This is for those who must know it besi
 routers, agents and ingest. It ends up with what the log has.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
-from schemas.agents import AgentRegistry, AgentSet, KnownPause
+from schemas.agentknowledge import KnownPause
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet
 from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
+from schemas.pauses import ScalingDirection, is_in_force, pauses_after, stopping_kinds
 from schemas.settings import ClusterSettings, SettingsSet, settings_of, take_settings
-
-P = TypeVar("P")
-ScalingDirection = Literal["scaleUp", "scaleDown"]
 
 SHORTEST_PERIOD_MS: Final = 1_000
 """Metrics APIs are not asked more often, even if the settings ask for a shorter period."""
@@ -26,30 +26,6 @@ def report_every_ms(sync_period_ms: int, longest_ms: int) -> int:
     every 5 s. So two reports that do not come are noticed within three sync periods.
     """
     return min(longest_ms, max(SHORTEST_REPORT_MS, sync_period_ms))
-
-
-def is_in_force(until_ms: int, now_ms: int) -> bool:
-    """Whether a pause has not ended by itself; one without an end (0) never does."""
-    return not until_ms or now_ms < until_ms
-
-
-OVERRIDE: Final = "override"
-"""The kind of an override among the pauses of an HPA. It stops nothing, and a `resume` does not end it."""
-
-
-def pauses_after(known: Mapping[str, P], command: Command, pause: P) -> dict[str, P]:
-    """The pauses of a scope by kind after a `pause` or `override`, which adds `pause`, or what ends one."""
-    if command.command == "pause":
-        return {**known, command.pause_kind: pause}
-    if command.command == "override":
-        others = {kind: each for kind, each in known.items() if kind != OVERRIDE}
-        return others if command.replicas is None else {**others, OVERRIDE: pause}
-    return {kind: each for kind, each in known.items() if kind == OVERRIDE or command.pause_kind not in ("all", kind)}
-
-
-def stopping_kinds(direction: ScalingDirection) -> tuple[str, str]:
-    """The kinds of pauses that stop changes in a direction while they are in force."""
-    return "all", direction
 
 
 def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.kubernetes.shape import well_formed
+from schemas.kubernetes.decoding import well_formed
 from schemas.limits import JSON_DEPTH
 
 

@@ -4,8 +4,6 @@ The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/n
 `instance@epoch`, so that a restarted observer supersedes its own dead session.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -40,9 +38,6 @@ FLEET: Final = "@fleet"
 """Stands in place of a cluster in the identity of a FleetHPA, `@fleet/namespace/name`. No cluster can be called so."""
 EVERY_CLUSTER = "*"
 """What settings and commands name instead of a cluster where they are about all of them."""
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
 
 
 class HpaId(NamedTuple):
@@ -83,40 +78,3 @@ def parse_hpa_id(text: str) -> HpaId:
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"an HPA is cluster/namespace/name, got {text!r}")
     return HpaId(*parts)
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's murmur2 of a key, as an unsigned 32-bit integer.
-
-    Source: org.apache.kafka.common.utils.Utils.murmur2 (seed 0x9747b28c).
-    """
-    length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(data[i : i + 4], "little") * _M & _MASK
-        k = (k ^ (k >> 24)) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if tail := data[whole:]:
-        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
-    h = (h ^ (h >> 13)) * _M & _MASK
-    return h ^ (h >> 15)
-
-
-def by_partition(cluster: str, namespaces: Iterable[str], partitions: int) -> dict[int, list[str]]:
-    """Partition → those of a cluster's namespaces that are in it, in their order."""
-    found: dict[int, list[str]] = {}
-    for name in namespaces:
-        found.setdefault(partition_for(namespace_key(cluster, name), partitions), []).append(name)
-    return found
-
-
-@lru_cache(maxsize=65_536)
-def partition_for(key: str, partitions: int) -> int:
-    """The partition of a `cluster/namespace` key, the same that Kafka's default partitioner picks.
-
-    Args:
-        key: `cluster/namespace`.
-        partitions: partition count of the log, fixed for life.
-    """
-    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

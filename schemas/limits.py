@@ -350,3 +350,8 @@ LOG_PARTITIONS = Limit(
 
 LIMITS: tuple[Limit, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Limit))
 """Every limit, in the order above."""
+
+
+def share_of(total: int) -> int:
+    """Return how many of `total` (slots, members, places in a queue) one key may have: a quarter, at least one."""
+    return max(1, total * SHARE_PERCENT.most // 100)

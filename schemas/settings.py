@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 
@@ -229,27 +229,6 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
 
 MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
 """Settings that are maps, of which a cluster may have some members and take the others from `*`."""
-
-
-class DeclaredSetting(NamedTuple):
-    """A field of `ClusterSettings`: its type without None and without bounds, its text, and its least value."""
-
-    kind: Any
-    text: str
-    least: int | None
-
-
-def _declared(name: str, annotation: Any) -> DeclaredSetting:
-    kind = get_args(annotation)[0]
-    meta = getattr(kind, "__metadata__", (None,))[0]
-    return DeclaredSetting(
-        kind if meta is None else get_args(kind)[0], SETTING_TEXTS[name], None if meta is None else meta.ge
-    )
-
-
-DECLARED: Final[Mapping[str, DeclaredSetting]] = {
-    each.name: _declared(each.name, each.type) for each in structs.fields(ClusterSettings)
-}
 
 
 READERS: Final[Mapping[str, Callable[[str], object]]] = {

@@ -10,8 +10,8 @@ from uuid import uuid4
 from msgspec import structs
 
 from schemas.entries import Body
-from schemas.inforce import OVERRIDE
 from schemas.observed import Command
+from schemas.pauses import OVERRIDE
 
 _KINDS = ("scaleUp", "scaleDown")
 

@@ -9,18 +9,13 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from schemas.limits import SHARE_PERCENT
+from schemas.limits import share_of
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 _PRUNED_FROM = 1_000
 """Keys that have nothing to do are remembered for what they used; from this number on the settled ones are dropped."""
-
-
-def share_of(total: int) -> int:
-    """Return how many of `total` (slots, members, places in a queue) one key may have: a quarter, at least one."""
-    return max(1, total * SHARE_PERCENT.most // 100)
 
 
 class Turns(Generic[K, T]):

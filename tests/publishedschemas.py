@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from schemas.agents import AgentKnowledge
+from schemas.agentknowledge import AgentKnowledge
 from schemas.decisions import Decision
 from schemas.entries import LogRecord, PublicRecord
 from streams.ingest.own import PublicSample

@@ -18,7 +18,8 @@ from fleethpa.show.words import counted, listed
 from runtime.log import without_cycle_search
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
-from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
+from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key
+from schemas.partitioning import partition_for
 from streams.state.ownership import Claim, Holder, Ownership, ownership
 from streams.state.partition import Partition
 

@@ -29,9 +29,10 @@ from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from schemas.entries import Body
-from schemas.keys import FLEET, HpaId, partition_for
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.rows import DirectoryKey
 

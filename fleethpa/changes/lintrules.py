@@ -22,6 +22,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND, Target
 from streams.analysis.candidate import metric_key
+from streams.analysis.rulewords import rules_in_words
 from streams.hpa.rules import (
     CURRENT_TEXT,
     NEWEST,
@@ -30,7 +31,6 @@ from streams.hpa.rules import (
     UnknownRulesError,
     minor_of,
     parse_gates,
-    rules_in_words,
     rules_of,
     rules_text,
 )

@@ -20,10 +20,10 @@ from fleethpa.changes.specs import changed_spec, checked, setting_of, split
 from fleethpa.changes.writing import check_writes
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
-from schemas.codec import Weekly, parse_weekly
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
+from schemas.weekly import Weekly, parse_weekly
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 

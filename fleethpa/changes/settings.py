@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import click
 from msgspec import structs
@@ -36,7 +36,7 @@ from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
-from schemas.settings import DECLARED, MAPS, READERS, SETTING_NAMES, ClusterSettings, SettingsSet, parse_price
+from schemas.settings import MAPS, READERS, SETTING_NAMES, SETTING_TEXTS, ClusterSettings, SettingsSet, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
@@ -179,6 +179,27 @@ SETTINGS: Final = {
 """Settings as they are written, and their fields. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the budgets
 of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
 """
+
+
+class DeclaredSetting(NamedTuple):
+    """A field of `ClusterSettings`: its type without None and without bounds, its text, and its least value."""
+
+    kind: Any
+    text: str
+    least: int | None
+
+
+def _declared(name: str, annotation: Any) -> DeclaredSetting:
+    kind = get_args(annotation)[0]
+    meta = getattr(kind, "__metadata__", (None,))[0]
+    return DeclaredSetting(
+        kind if meta is None else get_args(kind)[0], SETTING_TEXTS[name], None if meta is None else meta.ge
+    )
+
+
+DECLARED: Final[Mapping[str, DeclaredSetting]] = {
+    each.name: _declared(each.name, each.type) for each in structs.fields(ClusterSettings)
+}
 
 
 def setting_fields() -> dict[str, str]:

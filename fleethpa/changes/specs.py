@@ -20,11 +20,12 @@ from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import alike
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
+from schemas.partitioning import partition_for
 from streams.analysis.counterfactual import Varied, total_of, varied
 from streams.analysis.revisions import Revision, RevisionReader
 from streams.hpa.observation import PodSamples

@@ -37,8 +37,9 @@ from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerSet, Mode
+from streams.analysis.fleetwords import differences_in_words
 from streams.analysis.revisions import differences
-from streams.state.clustersettings import differences_in_words, fleet_settings
+from streams.state.clustersettings import fleet_settings
 
 if TYPE_CHECKING:
     from reconciler.clusters.nativehpas import NativeHpas

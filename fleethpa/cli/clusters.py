@@ -36,9 +36,10 @@ from reconciler.clusters.manifests import (
 )
 from reconciler.core.fence import fence_manifests
 from runtime.topicneeds import acl_commands, agent_acls, agent_topics, wanted_beside
-from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import MAX_TOPIC_NAME, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
-from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
+from schemas.kubernetes.names import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES, Refusal
 from schemas.topics import LOG
 from streams.ingest.checks import check_cluster

@@ -21,8 +21,9 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
 from fleethpa.show.text import rfc3339
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.limits import OverLimitError
+from schemas.partitioning import partition_for
 from streams.history.archivepast import Bundled, pack, write_bundle
 
 _MOST_NAMED: Final = 5

@@ -18,7 +18,8 @@ from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import rfc3339
 from schemas.decisions import uid_of
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 
 if TYPE_CHECKING:
     from streams.history.past import Past

@@ -15,8 +15,8 @@ from runtime.log import clean
 from schemas.constraints import of_step, words_of
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.hpa.rules import rules_in_words
-from streams.state.moves import Fight
+from streams.analysis.rulewords import rules_in_words
+from streams.state.fights import Fight
 
 if TYPE_CHECKING:
     from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved, Without

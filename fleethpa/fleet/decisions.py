@@ -24,7 +24,8 @@ from fleethpa.show.formats import Listing, render
 from fleethpa.show.text import Column, Widths, rfc3339, shown
 from schemas.constraints import CONSTRAINTS
 from schemas.decisions import Decision, uid_of
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import Decorator, gathered
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.words import counted
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.kubernetes.selectors import SelectorError, parse_selector
+from schemas.partitioning import partition_for
 from streams.state.rowcodec import decode_row, row_kind
 from streams.state.rows import HpaRow
 

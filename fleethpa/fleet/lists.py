@@ -22,7 +22,7 @@ from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_API_VERSION, FLEET_KIND
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
-from streams.state.moves import Fight
+from streams.state.fights import Fight
 
 
 def cluster_listing(views: list[ClusterView], now_ms: int) -> Listing[ClusterView]:

@@ -16,22 +16,24 @@ from fleethpa.frame.session import Session
 from fleethpa.show.text import clock, rfc3339, span
 from fleethpa.show.words import counted, listed
 from runtime.log import wall_clock_ms, without_cycle_search
-from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import ABSENT
+from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import settings_of
 from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
+from streams.analysis.fleetwords import differences_in_words
 from streams.archive.layout import ArchiveError
-from streams.state.clustersettings import differences_in_words, fleet_settings
+from streams.state.clustersettings import fleet_settings
+from streams.state.flapping import wants_of
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.needs import Blocked, wants_of
+from streams.state.needs import Blocked
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key

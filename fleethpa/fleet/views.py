@@ -18,9 +18,11 @@ from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.allotments import CapacityMember
 from streams.state.clustersettings import effective
-from streams.state.moves import Fight, Move, by_another, fight_now
+from streams.state.fights import Fight, by_another, fight_now
+from streams.state.flapping import Flapping, flapping, is_disabled, is_saturated
+from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.needs import Blocked, Flapping, flapping, is_disabled, is_saturated
+from streams.state.needs import Blocked
 from streams.state.partitionrow import GroupRow, PartitionRow
 from streams.state.replacements.override import Override
 

@@ -22,7 +22,8 @@ from fleethpa.show.text import rfc3339
 from fleethpa.show.words import spec_diff
 from schemas.codec import encode, whole_number
 from schemas.constraints import CONSTRAINTS
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from streams.analysis.revisions import spec_of
 from streams.archive.layout import LOG, ArchiveError, is_written, snapshots
 from streams.archive.segmentreader import PartitionReader

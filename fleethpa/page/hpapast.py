@@ -20,7 +20,8 @@ from fleethpa.fleet.finding import Ref, Selection, check_known
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past

@@ -15,8 +15,9 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import MOST_NAMED
 from fleethpa.show.words import counted, listed
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
+from schemas.partitioning import partition_for
 from streams.analysis.backtest import Backtest, Model, backtest
 from streams.analysis.candidate import CandidateError, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.revisions import differences

@@ -18,8 +18,9 @@ from schemas.decisions import IGNORED_REASON, Decision, MetricDecision
 from schemas.kubernetes.metricspecs import metric_name
 
 if TYPE_CHECKING:
-    from streams.state.moves import Fight
-    from streams.state.needs import Blocked, Flapping
+    from streams.state.fights import Fight
+    from streams.state.flapping import Flapping
+    from streams.state.needs import Blocked
 
 
 _TENTHS: Final = 100

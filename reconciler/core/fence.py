@@ -12,8 +12,8 @@ from typing import Final, get_args
 
 from reconciler.core.objects import STAND_IN_LABEL
 from schemas.entries import HUB_HOLDER
-from schemas.inforce import ScalingDirection
 from schemas.kubernetes.shape import Json
+from schemas.pauses import ScalingDirection
 
 LEASE: Final = "fleethpa-hub"
 GENERATION_LABEL: Final = "fleethpa.io/generation"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from reconciler.core.statusplan import wants_events, wants_status
-from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
+from schemas.agentknowledge import AgentKnowledge, CentralHpa, KnownPause
 from schemas.decisions import Decision
 from schemas.entries import VERSION
 from schemas.fitting import over_limits, split

@@ -28,12 +28,13 @@ from schemas.answers import (
     window_of_seconds_ms,
 )
 from schemas.codec import encode
-from schemas.keys import murmur2
+from schemas.kubernetes.decoding import json_milli, json_millis
 from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.kubernetes.shape import JsonView, json_milli, json_millis
+from schemas.kubernetes.shape import JsonView
 from schemas.limits import OverLimitError
 from schemas.observed import Target
+from schemas.partitioning import murmur2
 
 APART_MS = (1_000, 500, 200, 100)
 TOGETHER_HPAS = 100

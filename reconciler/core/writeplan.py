@@ -7,13 +7,14 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from schemas.agents import KnownPause
+from schemas.agentknowledge import KnownPause
 from schemas.changerules import ScaleChange, refused_by_rule
 from schemas.constraints import CONSTRAINTS, cuts
 from schemas.decisions import Decision
 from schemas.entries import Outcome
-from schemas.inforce import InForce, ScalingDirection, stopping
+from schemas.inforce import InForce, stopping
 from schemas.kubernetes.gotimes import time_ms
+from schemas.pauses import ScalingDirection
 from schemas.settings import ClusterSettings
 
 WRITE_TIMEOUT_S = 4

@@ -18,7 +18,7 @@ from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from runtime.log import Clock
 from runtime.slots import FairSlots
 from schemas.answers import MetricAnswer, Query
-from schemas.keys import murmur2
+from schemas.partitioning import murmur2
 
 LONGEST_WAIT_S = 5.0
 """So soon it is noticed that the clock was put back."""

@@ -15,7 +15,8 @@ from functools import cache
 from typing import Any, Final
 
 from schemas.kubernetes import versions
-from schemas.kubernetes.shape import Decoding, Json, ListOf, Shape, Struct
+from schemas.kubernetes.decoding import Decoding, ListOf, Shape, Struct
+from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import HPA_V1, HPA_V2, METADATA, SPEC, STATUS, set_defaults_v1, set_defaults_v2
 
 KIND = "HorizontalPodAutoscaler"

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
+from schemas.kubernetes.decoding import well_formed
 from schemas.kubernetes.manifesttext import JsonStart, Pairs, TabScanner, TextPart, integer_of, parts_of
-from schemas.kubernetes.shape import Json, well_formed
+from schemas.kubernetes.shape import Json
 
 
 class YamlTextError(ValueError):

@@ -13,7 +13,7 @@ from sys import intern
 from typing import Any
 
 from schemas.kubernetes.fielderrors import aggregate, go_quote, invalid
-from schemas.kubernetes.objectmeta import label_key_errors, label_value_errors
+from schemas.kubernetes.names import label_key_errors, label_value_errors
 
 Labels = Mapping[str, str]
 

@@ -22,14 +22,8 @@ from schemas.kubernetes.fielderrors import (
     required,
 )
 from schemas.kubernetes.hpa import convert_to_v2, decode_and_default
-from schemas.kubernetes.objectmeta import (
-    dns_label_errors,
-    label_key_errors,
-    path_segment_errors,
-    validate_metadata_update,
-    validate_new_metadata,
-    validate_stored_metadata,
-)
+from schemas.kubernetes.names import dns_label_errors, label_key_errors, path_segment_errors
+from schemas.kubernetes.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json, parse_group_version
 

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.kubernetes.decoding import Decoding, ListOf, RawNumber, Shape, declared
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.shape import Decoding, Json, ListOf, RawNumber, Shape, declared
+from schemas.kubernetes.shape import Json
 
 
 def set_defaults_v2(hpa: Json) -> None:

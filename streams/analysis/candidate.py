@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import orjson
 from msgspec import Struct, structs
 
-from schemas.codec import Weekly
 from schemas.keys import HpaId
 from schemas.kubernetes.metricspecs import metric_source
+from schemas.weekly import Weekly
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
 from streams.state.inputs import EvaluationInputs

@@ -19,8 +19,9 @@ from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode
 from schemas.settings import EngineSet, LogTimeSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
+from streams.analysis.rulewords import rules_in_words
 from streams.archive.layout import PlainRecord
-from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
+from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold
 from streams.state.guards import asked_mode

@@ -37,13 +37,13 @@ from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, Takes, end_of_chain
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
+from streams.decider.pace import next_pace
 from streams.decider.rebuild import rebuild
 from streams.decider.strict import StartError, StrictTransport, Watchdog, check, check_patiently, watch_loop
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.history.kafkapast import KafkaPast
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
-from streams.state.timing import next_pace
 
 CLOCK_BEHIND_MS = 60_000
 """Log time stands still while a broker's clock is behind it, and a step that far ahead of it is doubted for a while."""
@@ -105,7 +105,7 @@ class Ticker:
     """Appends ticks; none to a partition whose last tick the broker has not acknowledged.
 
     Those of a partition in which the decider is behind and does not catch up ask for fewer evaluations
-    (`streams.state.timing.next_pace`).
+    (`streams.decider.pace.next_pace`).
     """
 
     def __init__(

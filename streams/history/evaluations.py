@@ -13,8 +13,9 @@ from msgspec import structs
 
 from schemas.decisions import links_of, log_offset_of
 from schemas.entries import Entry, LogRecord
-from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
+from schemas.keys import FLEET, HpaId, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
+from schemas.partitioning import partition_for
 from streams.archive.layout import PlainRecord
 from streams.history.parallel import Faults
 from streams.history.past import LogGoneError, Past

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from schemas.codec import WireError
 from schemas.decisions import REMEMBERED, links_of
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from streams.archive.layout import BAD_JSON, DECISIONS, GENESIS, LOG, ArchivedRecord, ArchiveError, is_written
 from streams.archive.signing import (
     Heads,

@@ -188,20 +188,6 @@ def rules_named(text: str) -> Rules:
     return rules_of(max(minor_of(version), OLDEST), parse_gates(gates))
 
 
-def rules_in_words(text: str) -> str:
-    """Say for people by which rules `rules_text` decides: also that the version itself is not a known one.
-
-    Raises UnknownRulesError: the text is none of `rules_text`.
-    """
-    version, _, gates = text.partition(" ")
-    minor = minor_of(version)
-    known = min(max(minor, OLDEST), NEWEST)
-    named = f"1.{known} {gates}".rstrip()
-    if minor == known:
-        return named
-    return f"{named} (the {'newest' if minor > known else 'oldest'} that are known: those of 1.{minor} are not)"
-
-
 def parse_gates(text: str) -> dict[str, bool]:
     """Read `HPAScaleToZero=true,HPAGeneration=false`, as kube-controller-manager's `--feature-gates` has it.
 

@@ -14,7 +14,7 @@ from schemas.codec import encode
 from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
 from schemas.keys import FLEET
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
+from schemas.kubernetes.names import dns_label_errors, dns_subdomain_errors
 from schemas.kubernetes.quantity import MAX_I64, MIN_I64, QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json

@@ -16,7 +16,8 @@ from schemas.kubernetes.hpa import (
     metadata_wire_form,
     status_wire_form,
 )
-from schemas.kubernetes.objectmeta import path_segment_errors, validate_new_metadata
+from schemas.kubernetes.names import path_segment_errors
+from schemas.kubernetes.objectmeta import validate_new_metadata
 from schemas.kubernetes.validation import api_error_message, validate_create
 from schemas.limits import HPA_DEPTH, Refusal
 from streams.ingest.checks import check_text

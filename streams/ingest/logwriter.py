@@ -18,9 +18,10 @@ from schemas import limits
 from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
-from schemas.keys import by_partition, namespace_key, partition_for
+from schemas.keys import namespace_key
 from schemas.limits import Refusal
 from schemas.observed import Heartbeat, Samples
+from schemas.partitioning import by_partition, partition_for
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
 from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.mapping import Mapping

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
 from runtime.process import FreeMemory
-from schemas.agents import AgentRegistry
+from schemas.agentregistry import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.limits import CYCLE_BYTES, CYCLE_RECORDS

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from schemas import topics
-from schemas.agents import AgentRegistry, AgentSet, AgentTopics, agent_of_reports
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet, AgentTopics, agent_of_reports
 from schemas.codec import encode
 from schemas.entries import KINDS, VERSION, Body, HandsChanged, Outcome, PublicRecord, central_name
 from schemas.keys import parse_session

@@ -30,7 +30,8 @@ from runtime.kafkaclients import (
 )
 from runtime.process import health_server
 from runtime.records import follow_topic
-from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet, AgentTopics, agent_of_reports
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import ONLY_PARTITION, AgentSet, AgentTopics, agent_of_reports
 from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.appendtimes import AppendTimes

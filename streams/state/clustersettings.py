@@ -121,19 +121,6 @@ def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -
     return FleetSettings(made, tuple(differing))
 
 
-def differences_in_words(found: FleetSettings) -> list[str]:
-    """Say in which settings the clusters of a FleetHPA differ, and what is used."""
-    return [
-        f"its clusters differ in {name} ({', '.join(f'{cluster} {_shown(name, each)}' for cluster, each in values)}): "
-        f"{_shown(name, used)} is used"
-        for name, values, used in found.differing
-    ]
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:g}" if name == "tolerance" else f"{value / 1000:g}s"
-
-
 def _read(text: str | None, read: Callable[[str], T], default: T) -> T:
     """Read a setting that is a text; ingest lets only valid ones pass, and another one must not stop the partition."""
     try:

@@ -12,10 +12,10 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.entries import LeftNative
-from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
+from schemas.pauses import OVERRIDE, pauses_after
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import standing

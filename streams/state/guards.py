@@ -5,10 +5,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from schemas.inforce import is_in_force, stopping_kinds
 from schemas.keys import EVERY_CLUSTER
 from schemas.limits import ERROR, shortened
 from schemas.observed import Mode
+from schemas.pauses import is_in_force, stopping_kinds
 from streams.hpa.evaluation import Calculation
 from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective

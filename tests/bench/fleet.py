@@ -33,6 +33,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.topicconfigs import TOPICS
 from tests.bench import fleetmetrics
 from tests.bench.fleetreport import document, evaluations_of, table, unchanged_share, worse_than_stored
 from tests.bench.fleetworld import kubeconfig
@@ -116,7 +117,7 @@ def brokers(plan: Plan, folder: Path) -> Iterator[tuple[str, int | None]]:
     """Run the broker; gives its address, and its process if it is one of its own."""
     if plan.broker == "embedded":
         with EmbeddedBroker() as embedded:
-            embedded.ensure_topics([topic.name for topic in topics.TOPICS])
+            embedded.ensure_topics([topic.name for topic in TOPICS])
             yield embedded.bootstrap, None
         return
     with KafkaBroker(folder / "kafka", java=JAVA) as kafka:
@@ -187,7 +188,7 @@ class FleetRun:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
         await admin.start()
         try:
-            described = await admin.describe_topics([topic.name for topic in topics.TOPICS])
+            described = await admin.describe_topics([topic.name for topic in TOPICS])
         finally:
             await admin.close()
         found = [TopicPartition(each["topic"], part["partition"]) for each in described for part in each["partitions"]]

@@ -29,7 +29,8 @@ from schemas import topics
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
-from schemas.keys import partition_for
+from schemas.partitioning import partition_for
+from schemas.topicconfigs import TOPICS
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.kit.generated_log import Fleet, generate
 
@@ -149,7 +150,7 @@ async def _rig(ingest: list[str], decider: list[str]) -> AsyncIterator[Rig]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleethpa-bench-")))
         broker = stack.enter_context(EmbeddedBroker())
-        broker.ensure_topics([topic.name for topic in topics.TOPICS])
+        broker.ensure_topics([topic.name for topic in TOPICS])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         reach = ["--brokers", broker.bootstrap, "--web-port", "0", "--log-level", "warning"]
         one = stack.enter_context(_process(folder / "ingest", *reach, *ingest))

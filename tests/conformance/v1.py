@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.kubernetes import versions
+from schemas.kubernetes.decoding import ALWAYS, Struct
 from schemas.kubernetes.fielderrors import go_json
-from schemas.kubernetes.shape import ALWAYS, Json, Struct
+from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import CURRENT_METRIC_V1, METRIC_V1
 
 _GO_NAMES = {

@@ -32,8 +32,9 @@ from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Body, LogRecord, PublicRecord
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import namespace_key
 from schemas.observed import Heartbeat
+from schemas.partitioning import partition_for
 from schemas.topics import DECISIONS, LOG, SETTINGS
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import make_topics

@@ -27,7 +27,8 @@ from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.records import Publisher
 from runtime.topicneeds import agent_acls
 from schemas import topics
-from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.answers import Answers
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings

@@ -20,7 +20,8 @@ from runtime.records import Publisher
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import Acl, WantedTopic, agent_acls
 from schemas import topics
-from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import LogRecord, PublicRecord

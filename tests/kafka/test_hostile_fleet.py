@@ -31,13 +31,15 @@ from runtime.kafkaclients import reader, running_producer
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import Acl, WantedTopic, agent_acls
 from schemas import limits, topics
-from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import uid_of
 from schemas.entries import WHOLE_PARTITION_KEY, Body, HandsChanged, LeftNative, LogRecord, PublicRecord
-from schemas.keys import HpaId, namespace_key, partition_for
+from schemas.keys import HpaId, namespace_key
 from schemas.observed import AutoscalerSet, ClusterReport, ObserverTrouble, PodSet, Point, Samples, Serving
+from schemas.partitioning import partition_for
 from schemas.settings import SettingsSet
 from streams.history.recorded import recorded_at
 from streams.ingest import pieces as rates

@@ -20,7 +20,7 @@ from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import ACLS, Acl, WantedTopic, wanted
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
-from schemas.keys import partition_for
+from schemas.partitioning import partition_for
 from schemas.topics import DECISIONS, ROUTER_GROUP
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics

@@ -17,8 +17,9 @@ from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import namespace_key
 from schemas.observed import AutoscalerSet, Container, Heartbeat, Pod, PodList, PodSet, ScaleSet, Target
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 

@@ -12,7 +12,6 @@ from schemas import limits, topics
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, Outcome, PublicRecord, central_name
-from schemas.keys import partition_for
 from schemas.limits import Refusal
 from schemas.observed import (
     AutoscalerList,
@@ -30,6 +29,7 @@ from schemas.observed import (
     Serving,
     Target,
 )
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, log_entries, rejected

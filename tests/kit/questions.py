@@ -19,8 +19,8 @@ from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
-from schemas.keys import partition_for
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
 from streams.state.partition import Partition

@@ -13,10 +13,10 @@ from typing import Any
 from faust.tables import recovery
 
 from fleethpa.cli.main import main
-from streams.decider import strict
+from streams.decider import pace, strict
 from streams.decider.app import Ticker
 from streams.decider.assignment import Takes
-from streams.state import timing, visit
+from streams.state import visit
 
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3
@@ -68,7 +68,7 @@ def slow_down() -> None:
     """Let each evaluation take as long as on a processor with a hundred times as much to do, and look for that sooner:
     what a decider does about it takes minutes otherwise.
     """
-    timing.BEHIND_MS, timing.CAUGHT_UP_MS, timing.FALLING_MS, timing.LOOK_EVERY_MS = 3_000, 1_500, 400, 2_000
+    pace.BEHIND_MS, pace.CAUGHT_UP_MS, pace.FALLING_MS, pace.LOOK_EVERY_MS = 3_000, 1_500, 400, 2_000
     evaluate = vars(visit)["evaluate"]
 
     def slowly(*arguments: Any) -> Any:

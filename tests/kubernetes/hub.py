@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fleethpa.lab.simulator.broker import EmbeddedBroker
-from schemas.topics import TOPICS
+from schemas.topicconfigs import TOPICS
 from tests.kafka.fleet import ROOT, Part
 from tests.kubernetes.controlplane import (
     CPU_INITIALIZATION_S,

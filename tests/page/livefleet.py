@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from schemas.codec import encode
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
-from schemas.topics import CHANGELOG, DECISIONS, LOG, TOPICS
+from schemas.topicconfigs import TOPICS
+from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, WRITE_MS, ClosedLoop
 from tests.kit.generated_log import Fleet

@@ -11,7 +11,8 @@ from reconciler.agents.agent.process import HOME, Agent, AgentConfig
 from reconciler.apply.clusterwriters import WriterLimits
 from runtime.kafkaclients import reader
 from runtime.log import wall_clock_ms
-from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentTopics, CentralHpa
+from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge, CentralHpa
+from schemas.agents import ONLY_PARTITION, AgentTopics
 from schemas.codec import decode, encode
 from schemas.decisions import Decision
 from schemas.entries import VERSION, PublicRecord

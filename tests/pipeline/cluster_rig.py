@@ -20,8 +20,9 @@ from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import PublicRecord, central_name
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import namespace_key
 from schemas.observed import Heartbeat, Target
+from schemas.partitioning import partition_for
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from tests.kit.clusters import FaultyCluster
 from tests.patience import PATIENCE_S

@@ -12,8 +12,9 @@ from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import namespace_key
 from schemas.limits import Refusal
+from schemas.partitioning import partition_for
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, Batcher, log_entries

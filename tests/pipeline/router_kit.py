@@ -11,11 +11,13 @@ from msgspec import structs
 from reconciler.agents.router.process import Router, RouterConfig
 from reconciler.core.knowledge import KnowledgeFold
 from runtime.records import Publisher
-from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
+from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
+from schemas.agents import AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import namespace_key
+from schemas.partitioning import partition_for
 from schemas.topics import DECISIONS, SETTINGS
 from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import running

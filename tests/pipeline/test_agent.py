@@ -9,7 +9,7 @@ import pytest
 from fleethpa.lab.simulator.requests import FieldWriter
 from fleethpa.lab.simulator.resources import by_kind
 from runtime.log import wall_clock_ms
-from schemas.agents import CentralHpa
+from schemas.agentknowledge import CentralHpa
 from schemas.answers import Answers
 from schemas.entries import Outcome
 from schemas.keys import supersedes

@@ -29,7 +29,8 @@ from schemas.decisions import ENGINE
 from schemas.entries import LogRecord, Outcome
 from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from schemas.topics import DECISIONS, LOG, SETTINGS, SPECS, TOPICS
+from schemas.topicconfigs import TOPICS
+from schemas.topics import DECISIONS, LOG, SETTINGS, SPECS
 from streams.state.partition import Partition
 from tests.kafka.broker import free_ports
 from tests.kit.clusters import FaultyCluster

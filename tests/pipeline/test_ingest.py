@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 from fleethpa.lab.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.keys import partition_for
+from schemas.partitioning import partition_for
 from streams.ingest.preflight import IngestConfig, IngestError, example, reset_source
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 

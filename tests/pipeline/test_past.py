@@ -11,8 +11,9 @@ from fleethpa.lab.simulator.broker import EmbeddedBroker
 from fleethpa.page.hpapast import KeptPasts, number_of
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.observed import Command
+from schemas.partitioning import partition_for
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.archive.layout import DECISIONS
 from streams.history import kafkapast

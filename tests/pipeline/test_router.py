@@ -13,8 +13,8 @@ from reconciler.agents.router.process import Router, RouterConfig, has_agents
 from runtime.kafkaclients import reader
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
-from schemas.keys import partition_for
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import DECISIONS, PUBLIC_TOPICS, SETTINGS, SPECS
 from tests.pipeline.cluster_rig import hpa

@@ -18,8 +18,9 @@ from schemas import observed
 from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
+from schemas.partitioning import partition_for
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import ScaleApplied

@@ -24,9 +24,10 @@ from fleethpa.frame.writer import open_writer
 from fleethpa.lab.simulator.broker import EmbeddedBroker
 from fleethpa.processes.parts import Child, Supervisor
 from schemas.decisions import ENGINE
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from schemas.topics import TOPICS
+from schemas.topicconfigs import TOPICS
 from streams.archive.layout import ArchiveError, Lock
 from streams.history.past import Past
 from streams.history.recorded import Recorded

@@ -23,7 +23,8 @@ from runtime import kafkaclients
 from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer
 from runtime.log import Clock
-from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
+from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
+from schemas.agents import ONLY_PARTITION
 from schemas.codec import WireError, decode, encode, whole_number
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision

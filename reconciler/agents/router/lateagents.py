@@ -17,7 +17,8 @@ from reconciler.core.inbox import OffsetProgress
 from reconciler.core.knowledge import FleetKnowledge
 from runtime import kafkaclients
 from runtime.process import PartHealth
-from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
+from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge, CentralHpa
+from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.inforce import InForceChange

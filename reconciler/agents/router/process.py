@@ -30,13 +30,15 @@ from runtime.groups import GroupMember, begin_of, group_consumer, keep_signing
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from runtime.records import follow_topic, follow_topics
-from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
+from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
+from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import cluster_of
 from schemas.entries import Body
 from schemas.inforce import InForce
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
+from schemas.partitioning import partition_for
 from schemas.topics import DECISIONS, ROUTER_GROUP, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,11 @@ from msgspec import Struct, structs
 
 from reconciler.agents.standin.protocol import HpaKey
 from reconciler.core.objects import STAND_IN_POLICY
-from schemas.agents import KnownPause
+from schemas.agentknowledge import KnownPause
 from schemas.decisions import Decision
-from schemas.inforce import OVERRIDE, ScalingDirection, covers, is_in_force
+from schemas.inforce import covers
 from schemas.kubernetes.shape import Json, JsonView
+from schemas.pauses import OVERRIDE, ScalingDirection, is_in_force
 
 _FLOOR = re.compile(r"floor=(?:(?P<count>[0-9]{1,6})|(?P<peak>peak-24h))")
 _HOUR_MS = 3_600_000

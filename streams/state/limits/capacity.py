@@ -26,7 +26,7 @@ from schemas.capacity import (
 )
 from schemas.decisions import Step
 from schemas.keys import HpaId, parse_hpa_id
-from schemas.shares import share_of
+from schemas.limits import share_of
 from streams.across.allotments import (
     CapacityLeft,
     CapacityMember,

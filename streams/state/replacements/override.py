@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.decisions import Step
-from schemas.inforce import OVERRIDE, is_in_force
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.pauses import OVERRIDE, is_in_force
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation
 from streams.state.replacements.replacement import Replacement

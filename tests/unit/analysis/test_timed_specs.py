@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleethpa.lab.simulator.model import SineLoad
-from schemas.codec import Weekly, parse_weekly
+from schemas.weekly import Weekly, parse_weekly
 from streams.analysis.candidate import Candidate, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs

@@ -10,7 +10,8 @@ from fleethpa.cli.clusters import agent_present, new_agent, permission_lines
 from fleethpa.frame.errors import CommandError
 from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests
 from runtime.topicneeds import ACLS, agent_acls
-from schemas.agents import AgentRegistry, AgentSet, AgentTopics
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet, AgentTopics
 
 
 def registry(*names: str, incarnation: int = 7, left: bool = False) -> AgentRegistry:

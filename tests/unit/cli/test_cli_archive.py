@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from runtime.process import PortTakenError
-from schemas.keys import partition_for
+from schemas.partitioning import partition_for
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS
 from streams.history.archivepast import ArchivePast

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.knowledge import KnowledgeFold, Learnt
-from schemas.agents import AgentKnowledge, CentralHpa
+from schemas.agentknowledge import AgentKnowledge, CentralHpa
 from schemas.settings import ClusterSettings, SettingsSet
 
 FROZEN = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))

@@ -21,7 +21,7 @@ from reconciler.core.writeplan import (
     outcome,
     plan,
 )
-from schemas.agents import KnownPause
+from schemas.agentknowledge import KnownPause
 from schemas.decisions import Decision, InputPosition
 from schemas.observed import Target
 from schemas.settings import ClusterSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.topics import TOPICS
+from schemas.topicconfigs import TOPICS
 from streams import ingest
 from streams.ingest.mapping import load_mapping
 from streams.ingest.own import OF_TOPIC

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.codec import WireError
-from schemas.keys import partition_for
+from schemas.partitioning import partition_for
 from streams.archive.layout import DECISIONS
 from streams.history.past import Past
 from streams.history.recorded import NewestEvaluations, Recorded, in_sequence

@@ -7,7 +7,8 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from schemas import topics
-from schemas.agents import AgentRegistry, AgentSet
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.entries import PublicRecord
 from schemas.limits import AHEAD

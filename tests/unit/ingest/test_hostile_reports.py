@@ -19,7 +19,7 @@ from schemas.agents import AgentSet
 from schemas.answers import Answers, MetricAnswer, in_columns, pod_value
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Outcome, PublicRecord
-from schemas.keys import HpaId, namespace_key, partition_for
+from schemas.keys import HpaId, namespace_key
 from schemas.limits import Refusal
 from schemas.observed import (
     REFUSED_PART,
@@ -40,6 +40,7 @@ from schemas.observed import (
     Serving,
     Target,
 )
+from schemas.partitioning import partition_for
 from schemas.topics import MAX_ROW_BYTES
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, LogEntry, log_entries

@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from schemas.agents import AgentRegistry, AgentSet, AgentTopics
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet, AgentTopics
 from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import Body, HandsChanged, Outcome, PublicRecord

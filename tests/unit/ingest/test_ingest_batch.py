@@ -12,9 +12,9 @@ from schemas import topics
 from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
-from schemas.keys import partition_for
 from schemas.limits import Refusal
 from schemas.observed import ClusterReport, Heartbeat, Pod, PodDeleted, PodList, Point, Samples
+from schemas.partitioning import partition_for
 from schemas.settings import Restart
 from streams.ingest.logwriter import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries, rejected
 from streams.ingest.pieces import Piece, RawRecord

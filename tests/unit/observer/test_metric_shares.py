@@ -14,7 +14,7 @@ from reconciler.observer.metricpolls import FIRST_PAUSE_S, LONGEST_PAUSE_S, Hung
 from reconciler.observer.troubles import Troubles
 from runtime.slots import FairSlots, Pace
 from schemas.answers import MetricAnswer, Query
-from schemas.shares import share_of
+from schemas.limits import share_of
 from tests.patience import PATIENCE_S
 
 SLOTS = 16

@@ -22,6 +22,7 @@ from runtime.topicneeds import (
 from schemas import topics as names
 from schemas.agents import AgentSet, AgentTopics
 from schemas.inforce import InForce
+from schemas.topicconfigs import TOPICS
 from tests.kit.cli import Cli
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
@@ -168,7 +169,7 @@ def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("runtime.topicadmin.read_in_force", _no_agents)
     run = Cli(monkeypatch)
     made = run("topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
-    assert (made.exit_code, made.stdout.count("created")) == (0, len(names.TOPICS)), made.output
+    assert (made.exit_code, made.stdout.count("created")) == (0, len(TOPICS)), made.output
     checked = run("topics", "check", "--brokers", "127.0.0.1:1")
     assert (checked.exit_code, checked.stdout) == (0, "all topics are as they should be\n"), checked.output
     again = run("topics", "init", "--brokers", "127.0.0.1:1")

@@ -5,7 +5,8 @@ import pytest
 
 from reconciler.core.writeplan import guards_of
 from runtime.records import hand_over
-from schemas.agents import AgentSet, KnownPause
+from schemas.agentknowledge import KnownPause
+from schemas.agents import AgentSet
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.observed import Command

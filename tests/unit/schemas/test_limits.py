@@ -22,7 +22,7 @@ from reconciler.core.objects import kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.observertopics import RecordPublisher, autoscaler_lists
 from schemas import limits, topics
-from schemas.agents import CentralHpa
+from schemas.agentknowledge import CentralHpa
 from schemas.answers import Answers, MetricAnswer
 from schemas.codec import encode
 from schemas.entries import Body, Outcome

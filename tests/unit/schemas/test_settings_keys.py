@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from schemas.agents import KnownPause
+from schemas.agentknowledge import KnownPause
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.observed import Command

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.shares import Turns, share_of
+from schemas.limits import share_of
+from schemas.shares import Turns
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.kubernetes.decoding import ListOf, Struct
 from schemas.kubernetes.hpa import MOST, strict_errors
 from schemas.kubernetes.manifests import load_manifests
-from schemas.kubernetes.shape import ListOf, Struct
 from schemas.kubernetes.versions import HPA_V1, HPA_V2
 from tests.kit.cli import Cli, Fleet
 

@@ -38,7 +38,7 @@ from reconciler.core.fence import GENERATION_LABEL, STAND_IN, STORE_NAME, fence_
 from reconciler.core.lease import PROTOCOL
 from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.core.objects import STAND_IN_POLICY as POLICY
-from schemas.agents import KnownPause
+from schemas.agentknowledge import KnownPause
 from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.entries import HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds

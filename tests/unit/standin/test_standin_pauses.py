@@ -6,13 +6,14 @@ from reconciler.core.knowledge import FleetKnowledge, KnowledgeFold
 from reconciler.core.writeplan import guards_of
 from runtime.records import hand_over
 from schemas import topics
-from schemas.agents import AgentKnowledge, KnownPause
+from schemas.agentknowledge import AgentKnowledge, KnownPause
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.settingskeys import settings_records
+from schemas.topicconfigs import TOPICS
 from streams.ingest.own import topic_of
 
 NOW_MS = 1_000_000
@@ -67,7 +68,7 @@ def _written() -> list[tuple[str, int, bytes]]:
 
 def _retained() -> list[tuple[str, int, bytes]]:
     """What the topic of settings still holds years later, as `topics init` sets it up: the newest of each key."""
-    config = {topic.name: topic.config for topic in topics.TOPICS}
+    config = {topic.name: topic.config for topic in TOPICS}
     assert {topic_of(namespace, [body]) for _, namespace, body in MADE} == {topics.SETTINGS}
     assert config[topics.SETTINGS]["cleanup.policy"] == "compact"
     found: dict[str, tuple[str, int, bytes]] = {}

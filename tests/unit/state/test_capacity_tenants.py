@@ -6,8 +6,8 @@ import pytest
 
 from schemas import limits
 from schemas.capacity import CapacityLimit, CapacityReport
+from schemas.limits import share_of
 from schemas.observed import AutoscalerList
-from schemas.shares import share_of
 from streams.across.allotments import CapacityClaim, granted
 from streams.state.limits.capacity import SETTLES_MS, replica_use, take_report
 from tests.kit.capacity import GROUP, LABELS, Ceiling

@@ -16,10 +16,11 @@ from schemas.codec import encode
 from schemas.entries import Body, Entry, LogRecord, Outcome, Source
 from schemas.observed import AutoscalerSet, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.decider.pace import EvaluationPace, next_pace
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import Arrival
-from streams.state.timing import EvaluationPace, as_of, next_pace, note_arrival, turn
+from streams.state.timing import as_of, note_arrival, turn
 from tests.kit.partition import ENFORCING, START_MS, make_hpa, make_pod, scale
 from tests.laws import examples
 
