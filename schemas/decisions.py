@@ -5,10 +5,10 @@ back as the same double. Id, number and the hash of the record before place a de
 """
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from schemas.observed import Mode, Origin, Target
 from schemas.topics import Headers
@@ -149,56 +149,77 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     until: int | None = None
 
 
-class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """A decision record. See schemas/json/decision.json for every field.
+ColumnType = Literal["", "text", "integer", "texts", "time", "json", "result"]
+"""The type of a field's column in exports; `result`: the member `result` of it, as a text; empty: it has no column."""
 
-    `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
-    replicas to write (None: no write is wanted); `expires`: when that write is no longer valid (ms). `shows_refusal`:
-    enforcing was refused where no native controller looks after the HPA's status, so `status` and `events` say so and
-    are written to the cluster. `rules`: version of Kubernetes by whose rules it was decided, and the feature gates that
-    differ from its defaults; empty: v1.37.
+
+def about(text: str, column: ColumnType = "", *, label: str = "") -> Meta:
+    """Declare a field of a decision: what it means, its column, and the label of its own line in `explain` (empty: it
+    has none there). The schema, the reference, exports and `explain` read this (`schemas.decisionfields`).
     """
+    return Meta(description=text, extra={"column": column, "label": label})
 
-    id: str
-    seq: int
-    prev: str
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
-    time: str
-    input: InputPosition
-    kind: Literal["evaluation", "completion"] = "evaluation"
-    scale_target_ref: dict[str, str] = {}
-    target: Target | None = None
-    mode: Mode = "shadow"
-    origin: Origin = "cluster"
-    current_replicas: int = 0
-    raw_desired_replicas: int | None = None
-    final_desired_replicas: int = 0
-    direction: Direction = "None"
-    reason: str = ""
-    selected_metric: str = ""
-    metrics: list[MetricDecision] = []
-    steps: list[Step] = []
-    constraints_applied: list[str] = []
-    wants: int | None = None
-    expires: int | None = None
-    observed: dict[str, Any] = {}
-    completes: str = ""
-    outcome: dict[str, Any] = {}
-    status: dict[str, Any] | None = None
-    events: list[tuple[str, str, str]] = []
-    error: str = ""
-    labels: dict[str, Any] = {}
-    paused: str = ""
-    refused: str = ""
-    min_replicas: int = 1
-    max_replicas: int = 0
-    spec_hash: str = ""
-    generation: int = 0
-    engine: int = 1
-    author: str = ""
-    change_reason: str = ""
-    shows_refusal: bool = False
-    rules: str = ""
+
+class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """A decision record."""
+
+    id: Annotated[str, about("partition, log offset and uid of the HPA; of a completion with `-c` at the end", "text")]
+    seq: Annotated[int, about("its number among the decisions of its partition", "integer")]
+    prev: Annotated[str, about("SHA-256 (hex) of the record before it", "text")]
+    cluster: Annotated[str, about("cluster of the HPA; `@fleet`: a FleetHPA", "text")]
+    namespace: Annotated[str, about("namespace of the HPA", "text")]
+    name: Annotated[str, about("name of the HPA", "text")]
+    uid: Annotated[str, about("uid of the HPA", "text")]
+    time: Annotated[str, about("log time of the record that it follows from (RFC 3339)", "time")]
+    input: Annotated[InputPosition, about("which prefix of the log it follows from")]
+    kind: Annotated[
+        Literal["evaluation", "completion"],
+        about("`evaluation`; `completion`: the end of the write that an evaluation wanted", "text"),
+    ] = "evaluation"
+    scale_target_ref: Annotated[dict[str, str], about("what the HPA scales, as its spec has it")] = {}
+    target: Annotated[Target | None, about("the same as kind, group and name")] = None
+    mode: Annotated[Mode, about("mode in force; only `enforce` writes", "text")] = "shadow"
+    origin: Annotated[Origin, about("where the HPA lives: `cluster`, or `central` (the log)", "text")] = "cluster"
+    current_replicas: Annotated[int, about("replicas before it, by the scale", "integer")] = 0
+    raw_desired_replicas: Annotated[
+        int | None, about("what the metrics ask for, before any limit; null: nothing", "integer")
+    ] = None
+    final_desired_replicas: Annotated[
+        int, about("replicas after it; if nothing changes the current ones", "integer")
+    ] = 0
+    direction: Annotated[Direction, about("from the current to the final replicas", "text")] = "None"
+    reason: Annotated[
+        str, about("why, as upstream words a rescale; else the reason of the condition that explains it", "text")
+    ] = ""
+    selected_metric: Annotated[str, about("the metric whose proposal was taken", "text")] = ""
+    metrics: Annotated[list[MetricDecision], about("what each metric of the spec gave", "json")] = []
+    steps: Annotated[list[Step], about("the way from the proposal to the final replicas", "json")] = []
+    constraints_applied: Annotated[list[str], about("what held, cut or replaced the proposal", "texts")] = []
+    wants: Annotated[int | None, about("replicas to write; null: no write is wanted", "integer")] = None
+    expires: Annotated[int | None, about("when that write is no longer valid (Unix ms)")] = None
+    observed: Annotated[dict[str, Any], about("what was seen of scale, pods and other writers")] = {}
+    completes: Annotated[str, about("id of the evaluation whose write ended", "text")] = ""
+    outcome: Annotated[dict[str, Any], about("how that write ended, as its reconciler reported it", "result")] = {}
+    status: Annotated[dict[str, Any] | None, about("status of the HPA after it; null: a write is still wanted")] = None
+    events: Annotated[list[tuple[str, str, str]], about("Events of the HPA: type, reason, message")] = []
+    error: Annotated[str, about("why metrics or the scale could not be read", "text")] = ""
+    labels: Annotated[dict[str, Any], about("labels of upstream's own metrics about the evaluation")] = {}
+    paused: Annotated[str, about("why a change that was asked for is not written", "text")] = ""
+    refused: Annotated[str, about("why enforcing is refused, and the next step", "text")] = ""
+    min_replicas: Annotated[int, about("minReplicas of the spec", "integer")] = 1
+    max_replicas: Annotated[int, about("maxReplicas of the spec", "integer")] = 0
+    spec_hash: Annotated[str, about("hash of the spec", "text")] = ""
+    generation: Annotated[int, about("generation of the spec", "integer")] = 0
+    engine: Annotated[int, about("engine that decided", "integer")] = 1
+    author: Annotated[str, about("who applied the spec of a central HPA", "text", label="Spec by")] = ""
+    change_reason: Annotated[str, about("why, as they said", "text", label="Because")] = ""
+    shows_refusal: Annotated[
+        bool,
+        about(
+            "enforcing is refused where no native controller looks after the status, so `status` and `events` are "
+            "written to the cluster and say it"
+        ),
+    ] = False
+    rules: Annotated[
+        str, about("version of Kubernetes whose rules decided, with gates that differ from its defaults; empty: v1.37")
+    ] = ""

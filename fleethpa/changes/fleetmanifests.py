@@ -22,7 +22,8 @@ from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
-from streams.across.division import UNLIMITED, Strategy, contradiction
+from streams.across.contradiction import contradiction
+from streams.across.division import UNLIMITED, Strategy
 from streams.analysis.revisions import differences
 from streams.analysis.wholes import bounded
 

@@ -13,6 +13,7 @@ from fleethpa.show.text import age, for_terminal, layout, paint, rfc3339, shown,
 from fleethpa.show.words import cause, threshold
 from runtime.log import clean
 from schemas.constraints import of_step, words_of
+from schemas.decisionfields import DECISION_FIELDS
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.analysis.rulewords import rules_in_words
@@ -212,6 +213,14 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
     yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))
+    yield from labelled(decision)
+
+
+def labelled(decision: Decision) -> Iterator[tuple[str, str]]:
+    """The fields that have a line of their own, with their labels."""
+    for field in DECISION_FIELDS:
+        if field.label and (value := getattr(decision, field.name)):
+            yield field.label, words.one_line(", ".join(value) if isinstance(value, list) else str(value))
 
 
 def _stopped(decision: Decision, stopped: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

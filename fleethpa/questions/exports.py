@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ import msgspec
 from fleethpa.show.formats import csv_cell, to_json_line
 from fleethpa.show.text import rfc3339
 from schemas.codec import WireError
+from schemas.decisionfields import DECISION_FIELDS, DecisionField
+from schemas.decisions import ColumnType
 from schemas.keys import HpaId
 from streams.history.parallel import Faults
 from streams.history.recorded import Recorded
@@ -26,46 +29,29 @@ MOST_OPEN: Final = 100
 """Files that are open at a time, at most: systems allow some hundreds."""
 PARTITION_KEYS: Final = ("cluster", "namespace", "date", "hour")
 
-COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
-    ("time", "time", lambda r: r.time_ms),
-    ("id", "text", lambda r: r.decision.id),
-    ("kind", "text", lambda r: r.decision.kind),
-    ("cluster", "text", lambda r: r.decision.cluster),
-    ("namespace", "text", lambda r: r.decision.namespace),
-    ("name", "text", lambda r: r.decision.name),
-    ("uid", "text", lambda r: r.decision.uid),
-    ("mode", "text", lambda r: r.decision.mode),
-    ("origin", "text", lambda r: r.decision.origin),
-    ("current_replicas", "integer", lambda r: r.decision.current_replicas),
-    ("raw_desired_replicas", "integer", lambda r: r.decision.raw_desired_replicas),
-    ("final_desired_replicas", "integer", lambda r: r.decision.final_desired_replicas),
-    ("direction", "text", lambda r: r.decision.direction),
-    ("reason", "text", lambda r: r.decision.reason),
-    ("selected_metric", "text", lambda r: r.decision.selected_metric),
-    ("constraints_applied", "texts", lambda r: list(r.decision.constraints_applied)),
-    ("wants", "integer", lambda r: r.decision.wants),
-    ("completes", "text", lambda r: r.decision.completes),
-    ("outcome", "text", lambda r: str(r.decision.outcome.get("result", ""))),
-    ("error", "text", lambda r: r.decision.error),
-    ("paused", "text", lambda r: r.decision.paused),
-    ("refused", "text", lambda r: r.decision.refused),
-    ("min_replicas", "integer", lambda r: r.decision.min_replicas),
-    ("max_replicas", "integer", lambda r: r.decision.max_replicas),
-    ("generation", "integer", lambda r: r.decision.generation),
-    ("spec_hash", "text", lambda r: r.decision.spec_hash),
-    ("author", "text", lambda r: r.decision.author),
-    ("change_reason", "text", lambda r: r.decision.change_reason),
-    ("engine", "integer", lambda r: r.decision.engine),
-    ("metrics", "json", lambda r: msgspec.to_builtins(r.decision.metrics)),
-    ("steps", "json", lambda r: msgspec.to_builtins(r.decision.steps)),
-    ("seq", "integer", lambda r: r.decision.seq),
-    ("prev", "text", lambda r: r.decision.prev),
+_READ: Final[dict[ColumnType, Callable[[Any], Any]]] = {
+    "texts": list,
+    "json": msgspec.to_builtins,
+    "result": lambda value: str(value.get("result", "")),
+}
+"""How the value of a column is made of that of its field, by the column's type; of others they are the same."""
+
+
+def _column(field: DecisionField) -> tuple[str, ColumnType, Callable[[Recorded], Any]]:
+    if field.column == "time":
+        return field.name, "time", lambda recorded: recorded.time_ms
+    value, read = attrgetter(f"decision.{field.name}"), _READ.get(field.column)
+    return field.name, field.column, value if read is None else lambda recorded: read(value(recorded))
+
+
+COLUMNS: Final[tuple[tuple[str, ColumnType, Callable[[Recorded], Any]], ...]] = (
     ("partition", "integer", lambda r: r.partition),
     ("offset", "integer", lambda r: r.offset),
     ("log_offset", "integer", lambda r: r.decision.input.offset),
     ("log_hash", "text", lambda r: r.decision.input.hash),
+    *map(_column, (each for each in DECISION_FIELDS if each.column)),
 )
-"""Name, type and value of every column; columns are only ever added, at the end."""
+"""Name, type and value of every column: where the decision is, and the fields that have one."""
 
 
 ExportedRow = list[str]
@@ -98,8 +84,6 @@ def _cell(recorded: Recorded, name: str, kind: str, get: Callable[[Recorded], An
         return ""
     if kind == "texts":
         return ",".join(value)
-    if kind == "flag":
-        return "true" if value else "false"
     if kind == "json":
         return _json(recorded, name, value)
     return rfc3339(value) if kind == "time" else value

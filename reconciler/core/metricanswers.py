@@ -29,9 +29,10 @@ from schemas.answers import (
 )
 from schemas.codec import encode
 from schemas.kubernetes.decoding import json_milli, json_millis
-from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
+from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView
+from schemas.kubernetes.textcolumns import parse_durations_ms
 from schemas.limits import OverLimitError
 from schemas.observed import Target
 from schemas.partitioning import murmur2

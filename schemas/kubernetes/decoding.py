@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment
-from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_millis, parse_quantity
+from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
+from schemas.kubernetes.textcolumns import parse_millis
 
 ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""

@@ -1,12 +1,9 @@
 """Times and durations as Go and Kubernetes write them: the one reader and the one writer of each."""
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
-
-from schemas.kubernetes.quantity import plain_numbers
 
 ZERO_TIME_MS: Final = -62_135_596_800_000
 """Go's zero time, 0001-01-01T00:00:00Z: what upstream reads where a time is null or absent."""
@@ -27,11 +24,6 @@ _UNIT_NS: Final = {
     "h": 3600 * 10**9,
 }
 _MOST_NS: Final = 2**63
-_EXACT_CHARACTERS: Final = 12
-"""A text of so many has at most nine digits behind the point, which are whole nanoseconds."""
-_EXACT_SECONDS: Final = 10**5
-"""Of fewer, a thousandfold is wrong by less than 10^-7 as a float, a tenth of what `_HALF_NS_MS` makes up for."""
-_HALF_NS_MS: Final = 5e-7
 
 
 def parse_moment(text: str) -> datetime:
@@ -92,14 +84,6 @@ def parse_duration_ms(text: str) -> int:
     """
     duration_ns = parse_duration_ns(text)
     return duration_ns // 10**6 if duration_ns >= 0 else -(-duration_ns // 10**6)
-
-
-def parse_durations_ms(texts: Sequence[str]) -> list[int]:
-    """Give `parse_duration_ms` of each text: of seconds with a fraction, as metrics-server has them, in one go."""
-    is_exact = max(map(len, texts), default=0) <= _EXACT_CHARACTERS
-    if is_exact and (seconds := plain_numbers(texts, "s", fractions=True)) and max(seconds) < _EXACT_SECONDS:
-        return [int(each * 1e3 + _HALF_NS_MS) for each in seconds]
-    return list(map(parse_duration_ms, texts))
 
 
 def _parsed(text: str) -> tuple[datetime, str | None]:

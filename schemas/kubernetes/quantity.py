@@ -9,13 +9,10 @@ Source: k8s.io/apimachinery/pkg/api/resource v0.37.1 (quantity.go, amount.go, ma
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Literal
-
-import orjson
+from typing import Literal
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
@@ -42,8 +39,6 @@ _NANO_DIGITS = 9
 _I64_DIGITS = 18
 _SURELY_I64_LENGTH = 12
 """Of a text whose value fits 64 bits, in any unit."""
-_SURELY_MILLI_I64 = 10**12
-"""Of so many KiB the milli value fits 64 bits."""
 _DECIMAL_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIXES = {0: "", 10: "Ki", 20: "Mi", 30: "Gi", 40: "Ti", 50: "Pi", 60: "Ei"}
 _SUFFIXES: dict[str, tuple[int, Format]] = {
@@ -249,41 +244,6 @@ def parse_milli(text: str) -> int:
         if text[-2:] == "Ki" and text[:-2].isdigit():
             return int(text[:-2]) * 1_024_000
     return _parse_milli(text)
-
-
-_DIGITS = "0123456789"
-
-
-def parse_millis(texts: Sequence[str]) -> list[int]:
-    """Give `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
-    metrics.k8s.io has them, in one go.
-    """
-    if texts and (suffix := texts[0][-2:].lstrip(_DIGITS)) in ("n", "Ki"):
-        numbers = plain_numbers(texts, suffix)
-        if numbers and max(numbers) < _SURELY_MILLI_I64:
-            if suffix == "Ki":
-                return [number * 1_024_000 for number in numbers]
-            return [-(-number // 1_000_000) for number in numbers]
-    return [parse_milli(text.strip()) for text in texts]
-
-
-def plain_numbers(texts: Sequence[str], unit: str, *, fractions: bool = False) -> list[Any]:
-    """Give the numbers of texts that are plain decimal numbers with this unit behind them; empty: some are not.
-
-    An integer beyond 64 bits is a float. `fractions`: they may have a point, and are floats then.
-    """
-    joined, end = ",".join(texts) + ",", f"{unit},"
-    if joined.count(end) != len(texts):
-        return []
-    numbers = joined.replace(end, ",")
-    digits = numbers.replace(",", "").replace(".", "") if fractions else numbers.replace(",", "")
-    if not (digits.isdigit() and digits.isascii()):
-        return []
-    try:
-        found: list[Any] = orjson.loads(f"[{numbers[:-1]}]")
-    except orjson.JSONDecodeError:  # zeros before a number, or a point without digits
-        return []
-    return found if len(found) == len(texts) else []
 
 
 @lru_cache(maxsize=65_536)

@@ -13,7 +13,8 @@ from msgspec import Struct, structs
 
 from schemas.decisions import Decision
 from schemas.observed import FleetCluster, FleetSpec
-from streams.across.division import capped, contradiction, settle
+from streams.across.contradiction import contradiction
+from streams.across.division import capped, settle
 from streams.analysis.answer import Answer
 from streams.analysis.candidate import Candidate, CandidateError, metric_key
 from streams.analysis.shadowreport import MIN_AGREEMENT, MIN_DECISIONS

@@ -20,7 +20,7 @@ from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, NAME, POD_QUANTITY, Refusal
 from schemas.observed import AutoscalerSet, Command, Container, FleetSpec, Pod, PodList, Point, Samples
-from streams.across.division import contradiction
+from streams.across.contradiction import contradiction
 from streams.hpa.parts import PartError, read_part
 from streams.ingest.pieces import SourcePlace
 

@@ -57,26 +57,6 @@ BOUNDED: Final = frozenset(
     }
 )
 """Fields of rows that have a moment of the past, or when something is due: after a step back none is in the future."""
-LEFT: Final = frozenset(
-    {
-        "clock_ms",
-        "doubted_ms",
-        "expires_ms",
-        "longest_period_ms",
-        "manager_ms",
-        "recommended_ms",
-        "set_ms",
-        "start_ms",
-        "stated_ms",
-        "stepped_from_ms",
-        "stepped_ms",
-        "until_ms",
-        "window_ms",
-    }
-)
-"""Fields of rows that are times by another clock, ends that somebody has set, lengths, log time itself, and those of
-windows, which begin anew.
-"""
 CAPACITY_LASTS_MS: Final = 60_000
 """What a CapacityGroup has allotted ends within so long (`streams.state.limits.capacity.LASTS_MS`)."""
 

@@ -10,6 +10,8 @@ import duckdb
 import pytest
 from msgspec import structs
 
+from fleethpa.questions.exports import COLUMNS
+from schemas.decisionfields import DECISION_FIELDS
 from streams.archive.layout import DECISIONS
 from tests.kit.archive import ENFORCING, topics_of, write_archive
 from tests.kit.generated_log import Fleet
@@ -48,6 +50,28 @@ def test_duckdb_answers_the_questions_of_the_page(folder: Path, monkeypatch: pyt
         assert counted == [(count, count)]
         for question in questions:
             assert connection.execute(question).fetchall(), question
+
+
+DUCKDB = {
+    "text": "VARCHAR",
+    "integer": "INTEGER",
+    "texts": "VARCHAR[]",
+    "time": "TIMESTAMP",
+    "json": "JSON",
+    "result": "JSON",
+}
+
+
+def test_the_view_names_fields_of_a_decision_with_their_types() -> None:
+    declared = {each.wire: DUCKDB[each.column] for each in DECISION_FIELDS if each.column}
+    named = dict(re.findall(r"(\w+): '([A-Z\[\]]+)'", blocks("sql")[0].split("columns = {")[1]))
+    assert len(named) > 10
+    assert named.items() <= declared.items()
+
+
+def test_the_page_lists_the_columns_of_an_export() -> None:
+    listed = PAGE.split("One row for each decision has the columns ")[1].split("\n\n")[0]
+    assert re.findall(r"`(\w+)`", listed) == [name for name, *_ in COLUMNS]
 
 
 @pytest.mark.skipif(not shutil.which("zstdcat") or not shutil.which("jq"), reason="NOT TESTED: no zstdcat or no jq")

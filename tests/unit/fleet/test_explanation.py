@@ -359,3 +359,14 @@ def test_the_step_of_a_pause_is_called_pause(monkeypatch: pytest.MonkeyPatch) ->
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
     assert re.search(r"^pause +4 +7 → 4", shown, re.MULTILINE), shown
     assert "\nguard " not in shown
+
+
+def test_fields_with_a_label_have_a_line_of_their_own_where_they_say_something() -> None:
+    recorded, lines = next(_explained(metrics=1, seed=0))
+    assert not [line for line in lines if line.startswith(("Spec by", "Because"))]
+    applied = structs.replace(recorded.decision, author="anna", change_reason="PAY-1\x1b[2J\nsale")
+    shown = explanation_lines(explained(applied), now_ms=recorded.time_ms)
+    assert "Spec by    anna" in shown
+    (why,) = [line for line in shown if line.startswith("Because")]
+    assert "PAY-1" in why
+    assert "\x1b" not in why

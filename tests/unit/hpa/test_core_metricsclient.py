@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 from reconciler.core.metricanswers import fill
 from schemas.answers import MetricAnswer, MetricsApiName, Query, is_root_scoped, metric_query
 from schemas.codec import decode, encode
-from schemas.kubernetes.gotimes import (
-    ZERO_TIME_MS,
-    parse_duration_ms,
-    parse_durations_ms,
-    parse_time_ms,
-    rfc3339_seconds,
-)
+from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_duration_ms, parse_time_ms, rfc3339_seconds
+from schemas.kubernetes.textcolumns import parse_durations_ms
 from streams.hpa import gofloat
 from streams.hpa.observation import (
     ExternalSamples,

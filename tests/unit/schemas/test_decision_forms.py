@@ -1,13 +1,16 @@
 """A decision record: what was ever written reads for ever."""
 
 from pathlib import Path
+from typing import Annotated
 
 import jsonschema
+import msgspec
 import orjson
 import pytest
 
 from schemas.codec import decode, encode
-from schemas.decisions import Decision, MetricDecision, Step
+from schemas.decisionfields import DECISION_FIELDS, declared
+from schemas.decisions import Decision, MetricDecision, Step, about
 from tests import publishedschemas
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "decisions"
@@ -34,4 +37,28 @@ def test_the_golden_records_have_every_field() -> None:
     )
     assert {field for each in decisions for step in each.get("steps", ()) for field in step} == set(
         Step.__struct_encode_fields__
+    )
+
+
+def test_a_field_without_a_text_fails() -> None:
+    class Longer(Decision, frozen=True, kw_only=True):
+        priority: int = 0
+
+    with pytest.raises(TypeError, match="field priority has no text"):
+        declared(Longer)
+
+
+def test_a_field_is_declared_once_and_shown_wherever_fields_are() -> None:
+    class Longer(Decision, frozen=True, kw_only=True):
+        priority: Annotated[int, about("who goes first", "integer", label="Priority")] = 0
+
+    (*known, priority) = declared(Longer)
+    assert tuple(known) == DECISION_FIELDS
+    assert priority == ("priority", "priority", "who goes first", "integer", "Priority")
+    assert msgspec.json.schema(Longer)["$defs"]["Longer"]["properties"]["priority"]["description"] == "who goes first"
+
+
+def test_the_reference_is_what_is_declared() -> None:
+    assert publishedschemas.REFERENCE.read_text(encoding="utf-8") == publishedschemas.reference(), (
+        "python -m tests.publishedschemas"
     )

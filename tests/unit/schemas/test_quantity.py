@@ -18,10 +18,10 @@ from schemas.kubernetes.quantity import (
     equal_quantity_text,
     format_milli,
     parse_milli,
-    parse_millis,
     parse_quantity,
     wrap_i64,
 )
+from schemas.kubernetes.textcolumns import parse_millis
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
