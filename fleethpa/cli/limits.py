@@ -197,11 +197,16 @@ def _row(name: str, held: Sequence[HeldBack], *, is_limit: bool = False) -> tupl
         name,
         str(len(held)) if is_limit else words_of(held[0].limit),
         str(sum(each.times for each in held)),
-        minutes(sum(each.minutes for each in held)),
-        minutes(max(each.longest_minutes for each in held)),
+        _lasting(sum(each.minutes for each in held)),
+        _lasting(max(each.longest_minutes for each in held)),
         rfc3339(min(each.first_ms for each in held)),
         str(max(each.most_replicas for each in held)),
     )
+
+
+def _lasting(held: float) -> str:
+    """How long something was held back; what began with the last evaluation has no length yet."""
+    return minutes(held) if held else "just began"
 
 
 def _verdict(

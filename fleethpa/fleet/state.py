@@ -31,6 +31,7 @@ from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import pause_scopes, standing
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
 from streams.state.ledger import CoreError
+from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked
@@ -310,7 +311,7 @@ def _view(part: State, hpa: Hpa) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
     in_force = standing(namespace, hpa, settings)
-    (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
+    (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row, is_exempt=is_exempt(hpa))
     pauses = tuple(_pauses(hpa.id, [("", own), *wider], clock_ms))
     briefly = (_paused(scope, known, clock_ms, _briefly) for scope, known in [("", own), *wider])
     return HpaView(

@@ -37,7 +37,7 @@ class TriedLimits(NamedTuple):
 
 class HeldBack(Struct, frozen=True, kw_only=True, rename="camel"):
     """What one limit held back of one HPA: how often, how long in all and at most, since when first (Unix ms), and the
-    most replicas that a write was short of.
+    most replicas that a write was short of. `minutes` 0: it began with the last evaluation, so nobody knows how long.
     """
 
     limit: str
@@ -64,7 +64,7 @@ class _Held:
     """One limit and one HPA."""
 
     def __init__(self) -> None:
-        self.spans, self.first_ms, self.most = HeldSpans(), 0, 0
+        self.spans, self.first_ms, self.most, self.times = HeldSpans(), 0, 0, 0
 
 
 class _Effects:
@@ -92,6 +92,7 @@ class _Effects:
             held = self.held.setdefault((name, hpa), _Held())
             held.first_ms = held.first_ms or now_ms
             held.most = max(held.most, short)
+            held.times += held.spans.begin_ms is None
         for (name, known), held in self.held.items():
             if known == hpa:
                 held.spans.see(name in names, now_ms)
@@ -112,7 +113,7 @@ def _held_back(name: str, hpa: str, held: _Held) -> HeldBack:
     return HeldBack(
         limit=name,
         hpa=hpa,
-        times=len(held.spans.closed),
+        times=held.times,
         minutes=held.spans.minutes,
         longest_minutes=(end_ms - begin_ms) / 60_000,
         first_ms=held.first_ms,

@@ -154,19 +154,29 @@ def _print(target: TargetName) -> str:
     return f"{target[1]}/{target[2]}"
 
 
-def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tuple[str, Mapping[str, Pause]]]:
-    """What persons paused of an HPA, its namespace, its cluster and all clusters: scope in words, pauses by kind."""
-    return [
+def pause_scopes(
+    namespace: Namespace, name: str, row: PartitionRow, *, is_exempt: bool = False
+) -> list[tuple[str, Mapping[str, Pause]]]:
+    """What is paused of an HPA, its namespace, its cluster and all clusters: scope in words, pauses by kind.
+
+    `is_exempt`: from budgets, and so from pauses that they make.
+    """
+    scopes: list[tuple[str, Mapping[str, Pause]]] = [
         ("this HPA", namespace.commands.get(name, (None, {}))[1]),
         (f"namespace {namespace.name}", namespace.commands.get("", (None, {}))[1]),
         (f"cluster {namespace.cluster}", row.pauses.get(namespace.cluster, {})),
         (_EVERYWHERE, row.pauses.get(EVERY_CLUSTER, {})),
     ]
+    if not is_exempt:
+        return scopes
+    return [(scope, {kind: each for kind, each in known.items() if not each.by_budget}) for scope, known in scopes]
 
 
-def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
-    """Say which pause stops a change in this direction now; empty: none."""
-    for scope, known in pause_scopes(namespace, name, row):
+def pause_in_force(
+    namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int, *, is_exempt: bool = False
+) -> str:
+    """Say which pause stops a change in this direction now; empty: none. `is_exempt`: as of `pause_scopes`."""
+    for scope, known in pause_scopes(namespace, name, row, is_exempt=is_exempt):
         for kind in stopping_kinds("scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
             if pause is not None and is_in_force(pause.until_ms, now_ms):

@@ -58,13 +58,16 @@ class DirectoryKey(NamedTuple):
 
 
 class Pause(Struct, array_like=True, frozen=True, gc=False):
-    """A pause: `until_ms` 0 means until resumed. `replicas`: of an override, which is kept among the pauses."""
+    """A pause: `until_ms` 0 means until resumed. `replicas`: of an override, which is kept among the pauses.
+    `by_budget`: a budget with `then=hold` made it; what is exempt from budgets is not paused by it.
+    """
 
     until_ms: int = 0
     author: str = ""
     reason: str = ""
     since_ms: int = 0
     replicas: int = 0
+    by_budget: bool = False
 
 
 class PendingWrite(Struct, array_like=True, frozen=True, gc=False):

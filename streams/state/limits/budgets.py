@@ -1,9 +1,11 @@
 """Budgets: how many replicas fleethpa may remove or add in a namespace or cluster within a window."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import structs
 
+from schemas.pauses import is_in_force
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import SeenPods
 from streams.state.budget import CONSTRAINT, Left, Way
@@ -45,22 +47,30 @@ HOLDER: Final = "fleethpa"
 def _hold_if_used_up(subject: Subject) -> None:
     """Pause the removals of a namespace or cluster whose budget is used up, has cut a removal, and says `then=hold`.
 
-    It is a pause as any other: lists show it, it stops each further removal, and a `resume` ends it. Of a cluster whose
+    It is a pause as any other: lists show it, it stops each further removal but those of HPAs that are exempt from
+    budgets, and a `resume` ends it. Of a cluster whose
     namespaces are in several partitions of the log, each partition holds those of its own.
     """
     left = _left(subject, "removal")
     if left is None or not left.budget.holds or not left.is_used_up:
         return
     state, namespace = subject.state, subject.namespace
-    pause = Pause(0, HOLDER, f"the removal budget {left.budget.text} of {left.scope} is used up", state.now_ms)
+    why = f"the removal budget {left.budget.text} of {left.scope} is used up"
+    pause = Pause(0, HOLDER, why, state.now_ms, by_budget=True)
     if left.scope == f"cluster {namespace.cluster}":
         known = state.row.pauses.get(namespace.cluster, {})
-        if "scaleDown" not in known:
+        if not _is_paused(known, state.now_ms):
             state.put_pauses(namespace.cluster, {**known, "scaleDown": pause})
         return
     mode, known = namespace.commands.get("", (None, {}))
-    if "scaleDown" not in known:
+    if not _is_paused(known, state.now_ms):
         namespace.put_command("", (mode, {**known, "scaleDown": pause}))
+
+
+def _is_paused(known: Mapping[str, Pause], now_ms: int) -> bool:
+    """Return whether removals of a scope are paused already."""
+    pause = known.get("scaleDown")
+    return pause is not None and is_in_force(pause.until_ms, now_ms)
 
 
 _NOTHING: Final = BudgetEntry(0, 0, 0, 0)
@@ -83,7 +93,12 @@ def _left(subject: Subject, way: Way) -> Left | None:
 
 def _is_bounded(subject: Subject) -> bool:
     """Return whether budgets bound what fleethpa writes for an HPA."""
-    return subject.settings.budgets.is_set and subject.hpa.annotation(EXEMPT_ANNOTATION) != EXEMPT
+    return subject.settings.budgets.is_set and not is_exempt(subject.hpa)
+
+
+def is_exempt(hpa: Hpa) -> bool:
+    """Return whether an HPA is exempt from budgets, by its annotation."""
+    return hpa.annotation(EXEMPT_ANNOTATION) == EXEMPT
 
 
 class BudgetAccount(HpaAccount):

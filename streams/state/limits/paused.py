@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from streams.hpa.observation import SeenPods
 from streams.state.guards import pause_in_force
+from streams.state.limits.budgets import is_exempt
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.subject import Subject
 
@@ -19,8 +20,10 @@ class Paused(WriteLimit):
     name = "Paused"
 
     def inputs(self, subject: Subject, pods: SeenPods) -> PausesInForce | None:
-        namespace, state, name = subject.namespace, subject.state, subject.hpa.id.name
-        up, down = (pause_in_force(namespace, name, state.row, is_up, state.now_ms) for is_up in (True, False))
+        namespace, state, name, exempt = subject.namespace, subject.state, subject.hpa.id.name, is_exempt(subject.hpa)
+        up, down = (
+            pause_in_force(namespace, name, state.row, is_up, state.now_ms, is_exempt=exempt) for is_up in (True, False)
+        )
         return PausesInForce(up, down) if up or down else None
 
     def apply(self, inputs: PausesInForce, write: LimitedWrite) -> LimitedWrite:

@@ -101,3 +101,18 @@ def test_what_is_in_shadow_is_not_bounded_and_that_is_said(monkeypatch: pytest.M
     since = ("--since", "2026-11-21T14:00:08Z")
     made = Cli(monkeypatch, fleet)("limits", "test", "max-step=1", *since)
     assert "No HPA was in enforce in this window" in made.stdout, made.output
+
+
+def test_what_begins_with_the_last_evaluation_counts_and_has_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=3)
+    fleet.now_ms += 15_000
+    fleet.observe(3, 600)
+    run = Cli(monkeypatch, fleet)
+    shown = run("limits", "test", "max-step=1", *SINCE)
+    assert "limits would have held back 1 of 1 HPA, 1 time." in shown.stdout, shown.output
+    (row,) = [line for line in shown.stdout.splitlines() if line.startswith("east/shop/checkout")]
+    assert " 1  " in row
+    assert row.count("just began") == 2
+    (held,) = fits("LimitsReport", run("limits", "test", "max-step=1", *SINCE, "-o", "json").stdout)["held"]
+    assert (held["times"], held["minutes"], held["longestMinutes"]) == (1, 0, 0)

@@ -104,6 +104,30 @@ def test_a_budget_that_holds_removes_nothing_more_until_somebody_resumes() -> No
     assert whole(world.log)[-1].paused.startswith("scaleDown of namespace shop is paused by fleethpa")
 
 
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param({"removal_budgets": {"shop": "30%/10m,then=hold"}}, id="of the namespace"),
+        pytest.param({"removal_budget": "30%/10m,then=hold"}, id="of the cluster"),
+    ],
+)
+def test_an_exempt_hpa_is_not_paused_by_a_budget_that_holds_but_by_a_person(budget: dict[str, Any]) -> None:
+    world = World("free", "web", **budget)
+    world.put("free", {"fleethpa.io/budget": "exempt"})
+    world.period({"free": 50, "web": 0})
+    assert after(world.period({"free": 25, "web": 0})) == {"free": 5, "web": 4}, "30 % of what both had"
+    world.log.add(Command(command="pause", pause_kind="scaleDown", name="", author="jo"))
+    assert after(world.period({"free": 0, "web": 0})) == {"free": 5, "web": 4}
+
+
+def test_a_pause_that_has_ended_does_not_keep_a_budget_from_holding() -> None:
+    world = World("web", removal_budgets={"shop": "30%/10m,then=hold"})
+    world.log.add(Command(command="pause", pause_kind="scaleDown", name="", until=world.log.now_ms + 1))
+    world.period(0)
+    world.period(0)
+    assert whole(world.log)[-1].paused.startswith("scaleDown of namespace shop is paused by fleethpa")
+
+
 def test_what_is_cut_before_the_budget_is_used_up_holds_nothing() -> None:
     world = World("calm", "web", removal_budgets={"*": "50%/10m,then=hold"})
     assert after(world.poll({"calm": 50, "web": 0})) == {"calm": 10, "web": 5}
