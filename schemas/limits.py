@@ -195,26 +195,26 @@ SETTINGS = Limit("settings", 64 * 1024, _JSON, "ingest; the command line", "the 
 _SHOWN = "it is not stored: trouble `overLimit` in `get clusters`, `doctor`"
 
 
-def _in_row(what: str, kibibytes: int) -> Limit:
-    return Limit(what, kibibytes * 1024, "bytes in one stored row", "fold", _SHOWN)
+def _in_namespace(what: str, kibibytes: int) -> Limit:
+    return Limit(what, kibibytes * 1024, "bytes stored of one namespace", "fold", _SHOWN)
 
 
 def _in_partition(what: str, kibibytes: int, shown: str = _SHOWN, refused_by: str = "fold") -> Limit:
     return Limit(what, kibibytes * 1024, "bytes stored in one log partition", refused_by, shown)
 
 
-# A stored row may have no more than 1 MiB. The first row of a namespace holds its HPAs, rivals and commands, the
-# second what is seen for partial views, each of the other 62 pods, answers, samples, scales and when they came.
-ROW_HPAS = _in_row("HPAs", 640)
-ROW_RIVALS = _in_row("rivals of HPAs", 64)
-ROW_COMMANDS = _in_row("modes and pauses", 64)
-ROW_PODS = _in_row("pods", 256)
-ROW_ANSWERS = _in_row("answers of metrics APIs", 384)
-ROW_SAMPLES = _in_row("pushed samples", 96)
-ROW_SCALES = _in_row("scales", 64)
-ROW_ARRIVALS = _in_row("questions to metrics APIs", 40)
-ROW_SERIES_ARRIVALS = _in_row("pushed metrics", 24)
-ROW_VIEW = _in_row("what is seen for partial views", 768)
+# Of each kind by itself, so that none takes the room of another. The sums decide what is stored and so what is decided;
+# into how many rows it is cut (`ROW`) decides nothing.
+NAMESPACE_HPAS = _in_namespace("HPAs", 640)
+NAMESPACE_RIVALS = _in_namespace("rivals of HPAs", 64)
+NAMESPACE_COMMANDS = _in_namespace("modes and pauses", 64)
+NAMESPACE_PODS = _in_namespace("pods", 16 * 1024)
+NAMESPACE_ANSWERS = _in_namespace("answers of metrics APIs", 24 * 1024)
+NAMESPACE_SAMPLES = _in_namespace("pushed samples", 6 * 1024)
+NAMESPACE_SCALES = _in_namespace("scales", 4 * 1024)
+NAMESPACE_ARRIVALS = _in_namespace("questions to metrics APIs", 2_560)
+NAMESPACE_SERIES_ARRIVALS = _in_namespace("pushed metrics", 1_536)
+NAMESPACE_VIEW = _in_namespace("what is seen for partial views", 768)
 
 CLUSTER_BYTES = _in_partition("everything of the cluster", 256 * 1024)
 CLUSTER_HPAS = Limit(
@@ -328,7 +328,9 @@ REJECTED_VALUE = Limit(
 )
 REASON = Limit("reason in `fleethpa.rejected`", 8 * 1024, "bytes", "ingest", "the first part")
 DECISION = Limit("decision", 128 * 1024, _JSON, "fold", IGNORED)
-ROW = Limit("state row of a namespace", MAX_ROW_BYTES, "bytes", "fold", "nothing: it is divided into 64 rows")
+ROW = Limit(
+    "state row of a namespace", MAX_ROW_BYTES, "bytes of MessagePack", "fold", "nothing: it is cut into several rows"
+)
 BUNDLE = Limit(
     "a bundle of `export bundle`",
     64 * 1024 * 1024,

@@ -39,7 +39,7 @@ ELSEWHERE = [
             ("bytes of an agent's reports, after decompression", agentrates.REPORTED_BYTES),
             ("bytes of an additional sample topic, after decompression, in one ingest", agentrates.SAMPLED_BYTES),
             ("an agent's heartbeats about one namespace", agentrates.BEATS),
-            ("an agent's samples of one row of a namespace", agentrates.SAMPLES),
+            ("an agent's samples of one namespace", agentrates.SAMPLES),
         )
     ),
 ]

@@ -463,8 +463,7 @@ def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:
     for watch, reported in namespace.watches.items():
         if reported.problem:
             cluster.problems[f"{namespace.name}/{watch}"] = reported.problem
-    for rows in namespace.held.refused.values():
-        cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
+    cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in namespace.held.refused.items()}
 
 
 def _take_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:

@@ -37,8 +37,6 @@ from schemas.observed import (
 from streams.ingest import pieces as rates
 from streams.ingest.checks import check_cluster, check_namespace, check_range, check_text, time_to_ms, to_milli
 from streams.ingest.pieces import SHOWN_S, AgentRates, Conversion, Piece
-from streams.state.answers import series_name
-from streams.state.namespacerows import spread_over
 
 # --- records and kinds ------------------------------------------------------------------------------------------------
 
@@ -341,7 +339,7 @@ class _Admission:
 
     def _take_point(self, point: Point) -> None:
         what = f"samples of namespace {self._namespace}"
-        self._rates.take(rates.SAMPLES, (self._namespace, spread_over(series_name(point))), self._moment.at_s, what)
+        self._rates.take(rates.SAMPLES, (self._namespace,), self._moment.at_s, what)
 
 
 def _clusters(piece: Piece) -> list[str]:

@@ -142,8 +142,8 @@ a second, several times as many as one ingest takes.
 """
 BEATS = Rate(30, 1.0)
 """Heartbeats about one namespace: a short one names a thousand, each of which a decider folds."""
-SAMPLES = Rate(15_000, 500.0)
-"""Pushed samples of one row of a namespace: a decider keeps since its last checkpoint which ones it took."""
+SAMPLES = Rate(60_000, 4_000.0)
+"""Pushed samples of one namespace: a decider keeps since its last checkpoint which ones it took."""
 _PRUNED_FROM = 50_000
 
 

@@ -247,7 +247,7 @@ class EntryFold(Folding):
             row = hpa.row
             if known.parts_bytes(body.member, each.part) > limits.FLEET_PARTS.most:
                 self.namespace.touch()
-                self.namespace.held.refuse(limits.FLEET_PARTS, 0, row.name, self.now_ms)
+                self.namespace.refuse(limits.FLEET_PARTS, row.name)
                 continue
             row.fleet = fleet.take_report(known, row.revision, body.member, body.at, each, self.now_ms)
             if row.fleet is not known:

@@ -22,7 +22,7 @@ from streams.state.guards import standing
 from streams.state.hpastate import Hpa, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
-from streams.state.namespacerows import FIRST_ROW, encoded_size
+from streams.state.namespacerows import encoded_size
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 
@@ -63,7 +63,7 @@ def _is_overtaken(fold: Folding, key: DirectoryKey, body: AutoscalerSet) -> bool
     namespace.touch()
     by = f"{key.name}: what {body.author or 'somebody'} applied changes another version"
     text = shortened(f"{by} than that of {(hpa and hpa.row.author) or 'somebody'}, which stays", TEXT)
-    namespace.held.refuse(limits.CHANGED_MEANWHILE, 0, text, fold.now_ms)
+    namespace.refuse(limits.CHANGED_MEANWHILE, text)
     return True
 
 
@@ -87,7 +87,7 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         # Ingest lets only valid specs pass; one that is not must not stop the partition.
         fold.namespace.touch()
         text = shortened(str(error), TEXT)
-        fold.namespace.held.refuse(limits.UNUSABLE_HPA, 0, f"{hpa.id.name}: {text}", fold.now_ms)
+        fold.namespace.refuse(limits.UNUSABLE_HPA, f"{hpa.id.name}: {text}")
     else:
         hpa.row.hidden = hidden
 
@@ -194,7 +194,7 @@ def _add_rivals(namespace: Namespace, rivals: Iterable[Rival], *, is_first: bool
         _release_rivals(namespace, namespace.rivals_coming)
         namespace.rivals_coming = []
     for rival in rivals:
-        if namespace.takes(limits.ROW_RIVALS, FIRST_ROW, f"{rival.kind} {rival.name}", encoded_size(rival)):
+        if namespace.takes(limits.NAMESPACE_RIVALS, f"{rival.kind} {rival.name}", encoded_size(rival)):
             namespace.rivals_coming = [*namespace.rivals_coming, rival]
 
 
@@ -209,7 +209,7 @@ def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
 
 def _release_rivals(namespace: Namespace, rivals: Iterable[Rival]) -> None:
     less = sum([encoded_size(rival) for rival in rivals])
-    namespace.gives_back(limits.ROW_RIVALS, FIRST_ROW, less)
+    namespace.gives_back(limits.NAMESPACE_RIVALS, less)
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:

@@ -17,9 +17,10 @@ from streams.state.folding import Folding
 from streams.state.guards import in_force
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
-from streams.state.namespacerows import answer_size, encoded_size, limit_of_arrival, row_of_question, stored_part
+from streams.state.namespacerows import answer_size, encoded_size, limit_of_arrival
 from streams.state.partitionstate import State
-from streams.state.rowcodec import hpa_key, namespace_row_key
+from streams.state.rowcodec import hpa_key, namespace_row_keys
+from streams.state.rows import SIDES
 
 SWEEP_MS = 3_600_000
 """One hour of log time: the interval of these checks, and how long most things are kept."""
@@ -51,13 +52,13 @@ def _expire(namespace: Namespace) -> None:
     for query, row in list(namespace.answers.items()):
         if row.time_ms < oldest_ms:
             del namespace.answers[query]
-            namespace.gives_back(limits.ROW_ANSWERS, row_of_question(query), answer_size(row))
+            namespace.gives_back(limits.NAMESPACE_ANSWERS, answer_size(row))
     for key, samples in list(namespace.series.items()):
         for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
             namespace.drop_sample(key, name)
     for question in [key for key, arrival in namespace.arrivals.items() if arrival.started_ms < oldest_ms]:
         del namespace.arrivals[question]
-        namespace.gives_back(limit_of_arrival(question), row_of_question(question), encoded_size(question))
+        namespace.gives_back(limit_of_arrival(question), encoded_size(question))
 
 
 def forget(fold: Folding) -> None:
@@ -199,9 +200,8 @@ def _is_idle(state: State, namespace: Namespace) -> bool:
 def _remove(state: State, namespace: Namespace, hpas: Iterable[Hpa]) -> None:
     """Remove a namespace; tombstones are entered into what comes in its place."""
     state.drop_namespace(namespace)
-    for part in range(namespace.parts):
-        stored = stored_part(part, namespace.parts)
-        state.index.remove(namespace_row_key(state.row.number, namespace.cluster, namespace.name, stored).decode())
+    for side in SIDES:
+        state.index.remove_from(namespace_row_keys(state.row.number, namespace, side))
     for hpa in hpas:
         hpa.watched = ()
         state.add(hpa)

@@ -14,7 +14,6 @@ from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, Rival
 from streams.state.membership import Membership, TrackedPod
 from streams.state.namespacerows import (
-    FIRST_ROW,
     Held,
     Names,
     answer_size,
@@ -22,17 +21,14 @@ from streams.state.namespacerows import (
     hpa_size,
     limit_of_arrival,
     pod_size,
-    row_of_question,
     sample_size,
     scale_size,
     side_of,
-    spread_over,
     with_name,
     without_name,
 )
 from streams.state.rows import (
     NOTHING_APPLIED,
-    SPLIT_PARTS,
     AnswerRow,
     Arrival,
     DirectoryEntry,
@@ -47,7 +43,6 @@ from streams.state.rows import (
     TargetName,
     ViewRow,
     WatchRow,
-    is_series,
 )
 
 EXPIRY_SLOTS = 60
@@ -77,7 +72,6 @@ class Namespace:
         "name",
         "now_ms",
         "offset",
-        "parts",
         "pod_list",
         "registered",
         "rivals",
@@ -95,9 +89,8 @@ class Namespace:
         self.cluster = cluster
         self.name = name
         self.key = f"{cluster}/{name}"
-        self.parts = SPLIT_PARTS
         self.dirty: set[int] = set()
-        """The parts that have changed since the last checkpoint."""
+        """Of which kinds of rows (`SIDES`) something has changed since the last checkpoint."""
         self.is_stored = False
         self.offset = NOTHING_APPLIED
         self.now_ms = 0
@@ -142,21 +135,8 @@ class Namespace:
         """Something of it is or will be stored: it was reported, or given an HPA or a command."""
         return bool(self.dirty) or self.is_stored
 
-    def split(self, parts: int) -> None:
-        """Keep so many parts from now on; all of them are to be written."""
-        self.parts = parts
-        self.dirty = set(range(parts))
-
-    def part_of(self, limit: limits.Limit, row: int) -> int:
-        """Give the part in which something is kept. `row`: its row while the namespace has many."""
-        return row if self.parts > SPLIT_PARTS else side_of(limit)
-
-    def touch_of(self, limit: limits.Limit, row: int) -> None:
-        """Mark the part in which something is kept as changed."""
-        self.dirty.add(self.part_of(limit, row))
-
     def touch(self) -> None:
-        """Mark part 0 as changed."""
+        """Mark the first kind of rows as changed."""
         self.dirty.add(0)
 
     def count_ignored(self, why: str) -> None:
@@ -164,20 +144,24 @@ class Namespace:
         self.touch()
         self.ignored[why] = self.ignored.get(why, 0) + 1
 
-    def takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
+    def takes(self, limit: limits.Limit, name: str, more: int) -> bool:
         """Count what is to be stored; False: it is over a limit, which is noted."""
-        self.touch_of(limit, row)
-        if self.held.has_room(limit, row, more):
-            self.held.add(limit, row, more)
+        self.dirty.add(side_of(limit))
+        if self.held.has_room(limit, more):
+            self.held.add(limit, more)
             return True
-        over = limits.CLUSTER_BYTES if self.held.is_full else limit
-        self.held.refuse(over, self.part_of(limit, row), name, self.now_ms)
+        self.refuse(limits.CLUSTER_BYTES if self.held.is_full else limit, name)
         return False
 
-    def gives_back(self, limit: limits.Limit, row: int, size: int) -> None:
+    def refuse(self, limit: limits.Limit, name: str) -> None:
+        """Note what is not stored."""
+        self.touch()
+        self.held.refuse(limit, name, self.now_ms)
+
+    def gives_back(self, limit: limits.Limit, size: int) -> None:
         """Count what is removed."""
-        self.touch_of(limit, row)
-        self.held.add(limit, row, -size)
+        self.dirty.add(side_of(limit))
+        self.held.add(limit, -size)
 
     @property
     def pods(self) -> Mapping[str, TrackedPod]:
@@ -187,25 +171,23 @@ class Namespace:
 
     def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
-        row = spread_over(pod.name)
         old, mark = self.pods.get(pod.name), self.pod_list.mark
         before = None if old is None else old.pod
         if old is not None and old.mark == mark and before == pod:
             return
-        self.touch_of(limits.ROW_PODS, row)
+        self.dirty.add(side_of(limits.NAMESPACE_PODS))
         if old is not None:
             self.membership.note(pod.name, mark)
         if before != pod:
             more = pod_size(pod) - (0 if before is None else pod_size(before))
-            if self.takes(limits.ROW_PODS, row, pod.name, more):
+            if self.takes(limits.NAMESPACE_PODS, pod.name, more):
                 self.membership.put(pod, mark)
 
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
-        row = spread_over(name)
         if name not in self.pods:
             return
-        self.gives_back(limits.ROW_PODS, row, pod_size(self.pods[name].pod))
+        self.gives_back(limits.NAMESPACE_PODS, pod_size(self.pods[name].pod))
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
             if key[0] not in ("Object", "External"):
@@ -216,7 +198,7 @@ class Namespace:
         row = self.series[key].pop(name)
         if not self.series[key]:
             del self.series[key]
-        self.gives_back(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, row))
+        self.gives_back(limits.NAMESPACE_SAMPLES, sample_size(key, name, row))
 
     def list_pods(self, chunk: PodList, place: str) -> None:
         """Apply a chunk of a full list at a place in the log; the last one removes the pods that no chunk named."""
@@ -235,7 +217,7 @@ class Namespace:
         """Take the newest answer to a query."""
         old = self.answers.get(query)
         more = answer_size(row) - (0 if old is None else answer_size(old))
-        if self.takes(limits.ROW_ANSWERS, row_of_question(query), query[2] or query[0], more):
+        if self.takes(limits.NAMESPACE_ANSWERS, query[2] or query[0], more):
             self.answers[query] = row
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
@@ -244,23 +226,17 @@ class Namespace:
 
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
         """Replace a pushed sample; False: it is over a limit."""
-        at = spread_over(name)
         old = self.series.get(key, _EMPTY_MAP).get(name)
         more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
-        if not self.takes(limits.ROW_SAMPLES, at, name, more):
+        if not self.takes(limits.NAMESPACE_SAMPLES, name, more):
             return False
         self.series.setdefault(key, {})[name] = row
         return True
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        if key in self.arrivals and self.parts <= SPLIT_PARTS:
-            self.dirty.add(int(is_series(key)))
-            self.arrivals[key] = arrival
-            return
-        limit, row = limit_of_arrival(key), row_of_question(key)
         more = 0 if key in self.arrivals else encoded_size(key)
-        if self.takes(limit, row, "/".join(key), more):
+        if self.takes(limit_of_arrival(key), "/".join(key), more):
             self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
@@ -289,11 +265,11 @@ class Namespace:
             over = limits.CLUSTER_HPAS
         elif grows and self.held.is_full:
             over = limits.CLUSTER_BYTES
-        elif not self.held.has_room(limits.ROW_HPAS, FIRST_ROW, more):
-            over = limits.ROW_HPAS
+        elif not self.held.has_room(limits.NAMESPACE_HPAS, more):
+            over = limits.NAMESPACE_HPAS
         else:
             return True
-        self.held.refuse(over, 0, key.name, self.now_ms)
+        self.refuse(over, key.name)
         if old is not None:
             self.directory[key] = structs.replace(old, mark=entry.mark)
         return False
@@ -309,11 +285,11 @@ class Namespace:
             self.join_target(entry.target, key)
         self._uncount_hpa(key)
         self.directory[key] = entry
-        self.held.add(limits.ROW_HPAS, FIRST_ROW, hpa_size(key, entry), entry.own, 1)
+        self.held.add(limits.NAMESPACE_HPAS, hpa_size(key, entry), entry.own, 1)
 
     def _uncount_hpa(self, key: DirectoryKey) -> None:
         if (old := self.directory.get(key)) is not None:
-            self.held.add(limits.ROW_HPAS, FIRST_ROW, -hpa_size(key, old), -old.own, -1)
+            self.held.add(limits.NAMESPACE_HPAS, -hpa_size(key, old), -old.own, -1)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
         if key in self.directory:
@@ -336,16 +312,15 @@ class Namespace:
         self.by_target[target] = with_name(self.by_target.get(target, ()), key)
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
-        at = row_of_question(target)
         old = self.scales.get(target)
         more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
-        if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
+        if self.takes(limits.NAMESPACE_SCALES, "/".join(target), more):
             self.scales[target] = row
             self.targets = object()
 
     def drop_scale(self, target: TargetName) -> None:
         """Forget the observation of a scale."""
-        self.gives_back(limits.ROW_SCALES, row_of_question(target), scale_size(target, self.scales.pop(target)))
+        self.gives_back(limits.NAMESPACE_SCALES, scale_size(target, self.scales.pop(target)))
         self.targets = object()
 
     def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
@@ -353,7 +328,7 @@ class Namespace:
         old, is_empty = self.commands.get(name), command == (None, {})
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
-        if self.takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
+        if self.takes(limits.NAMESPACE_COMMANDS, name, more):
             self.commands.pop(name, None)
             if not is_empty:
                 self.commands[name] = command

@@ -1,15 +1,13 @@
-"""Where a namespace keeps things: their keys, the row of each, how many bytes each row holds, and what is refused.
+"""Where a namespace keeps things: their keys, how many bytes each takes in a row, and what is refused.
 
 There is nearly always one name under a key, for which a `set` takes 216 bytes, a tuple 48; a partition has several of
 these for each HPA. Many names are the keys of a dictionary, in the order in which they were added.
 
-The sums of bytes follow from what is stored, so that they are counted anew when rows are read back. A limit concerns
-one kind in one row. Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
+The sums of bytes, one of each kind, follow from what is stored, so that they are counted anew when rows are read back.
+Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
 """
 
-from functools import cache
 from typing import Final, TypeVar
-from zlib import crc32
 
 import msgspec
 
@@ -19,8 +17,6 @@ from schemas.kubernetes.selectors import canonical_selector
 from schemas.limits import Limit
 from schemas.observed import Pod, Target
 from streams.state.rows import (
-    PARTS,
-    SPLIT_PARTS,
     AnswerRow,
     DirectoryEntry,
     DirectoryKey,
@@ -60,38 +56,13 @@ def without_name(names: Names[Name], name: Name) -> Names[Name]:
     return tuple([each for each in names if each != name])
 
 
-FIRST_ROW = 0
-"""Row of a namespace of many with what is not spread over the others: its HPAs, rivals and commands."""
-
-
-VIEW_ROW = 1
-"""Row of a namespace of two or of many with what is seen of it."""
-SPREAD_FROM = 2
-"""The first of the rows of many over which pods, answers, samples and scales are spread."""
-
-
-def stored_part(part: int, parts: int) -> int:
-    """Give the number by which a part is stored.
-
-    While a namespace is split into many parts, a crash may leave some of these beside part 0 of the few that were
-    before, which then still counts. So no part of the few but the first shares its row with one of the many.
-    """
-    return PARTS if part and parts == SPLIT_PARTS else part
-
-
-def spread_over(entity: str) -> int:
-    """Give the part of a namespace of many parts in which something with this name lives."""
-    return SPREAD_FROM + crc32(entity.encode()) % (PARTS - SPREAD_FROM)
-
-
-def row_of_question(question: tuple[str, ...]) -> int:
-    """Row of a namespace of many in which something with a name of several texts is kept."""
-    return spread_over("|".join(question))
+VIEW_SIDE = 2
+"""The kind of rows in which what is seen for partial views is."""
 
 
 def limit_of_arrival(key: MetricKey) -> limits.Limit:
     """The limit that concerns when answers or samples came."""
-    return limits.ROW_SERIES_ARRIVALS if is_series(key) else limits.ROW_ARRIVALS
+    return limits.NAMESPACE_SERIES_ARRIVALS if is_series(key) else limits.NAMESPACE_ARRIVALS
 
 
 def target_key(target: Target) -> TargetName:
@@ -129,8 +100,7 @@ _MARK = 48
 never becomes too large by being reported again.
 """
 _USUAL = 40
-_SECOND_SIDE = {limits.ROW_PODS.what, limits.ROW_SAMPLES.what, limits.ROW_SERIES_ARRIVALS.what}
-"""What is in the second row of a namespace of two."""
+_SECOND_SIDE = {limits.NAMESPACE_PODS.what, limits.NAMESPACE_SAMPLES.what, limits.NAMESPACE_SERIES_ARRIVALS.what}
 _STEP = 128
 _NAME_SHOWN = 253
 
@@ -155,7 +125,7 @@ def answer_size(row: AnswerRow) -> int:
 
 
 def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:
-    """A pushed sample's, with the name of its series, which a row names once."""
+    """A pushed sample's, with the name of its series."""
     return sum([_length(text) for text in key]) + _length(name) + max(_length(row.source), _USUAL) + 2 * _MARK
 
 
@@ -182,14 +152,8 @@ def refused_again(known: RefusedRow | None, name: str, now_ms: int) -> RefusedRo
 
 
 def side_of(limit: Limit) -> int:
-    """The row in which things of a kind are while a namespace has two."""
+    """The kind of rows in which things of a kind are (`SIDES`)."""
     return int(limit.what in _SECOND_SIDE)
-
-
-@cache
-def _place(kind: str, row: int) -> tuple[str, int]:
-    """Share the keys of `Held.sums`, of which there are few, among all namespaces."""
-    return kind, row
 
 
 class Usage:
@@ -204,31 +168,29 @@ class Held:
 
     def __init__(self) -> None:
         self.cluster = Usage()
-        self.sums: dict[tuple[str, int], int] = {}
-        """(kind, row) -> bytes; rows as if the namespace had many."""
+        self.sums: dict[str, int] = {}
+        """Limit -> bytes."""
         self.bytes = self.hpas = 0
-        self.refused: dict[int, dict[str, RefusedRow]] = {}
-        """By stored part, limit -> what was not stored."""
+        self.refused: dict[str, RefusedRow] = {}
+        """Limit -> what was not stored."""
 
     @property
     def is_full(self) -> bool:
         """Whether the cluster may store no more in this partition."""
         return self.cluster.bytes >= limits.CLUSTER_BYTES.most
 
-    def has_room(self, limit: Limit, row: int, more: int) -> bool:
+    def has_room(self, limit: Limit, more: int) -> bool:
         """Whether so many bytes may be added; what does not grow always may be replaced."""
-        return more <= 0 or (not self.is_full and self.sums.get((limit.what, row), 0) + more <= limit.most)
+        return more <= 0 or (not self.is_full and self.sums.get(limit.what, 0) + more <= limit.most)
 
-    def add(self, limit: Limit, row: int, more: int, own: int = 0, hpas: int = 0) -> None:
+    def add(self, limit: Limit, more: int, own: int = 0, hpas: int = 0) -> None:
         """Count what is added (negative: removed)."""
-        place = _place(limit.what, row)
-        self.sums[place] = self.sums.get(place, 0) + more
+        self.sums[limit.what] = self.sums.get(limit.what, 0) + more
         self.bytes += more + own
         self.hpas += hpas
         self.cluster.bytes += more + own
         self.cluster.hpas += hpas
 
-    def refuse(self, limit: Limit, part: int, name: str, now_ms: int) -> None:
+    def refuse(self, limit: Limit, name: str, now_ms: int) -> None:
         """Note what is not stored."""
-        refused = self.refused.setdefault(part, {})
-        refused[limit.what] = refused_again(refused.get(limit.what), name, now_ms)
+        self.refused[limit.what] = refused_again(self.refused.get(limit.what), name, now_ms)

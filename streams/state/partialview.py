@@ -15,7 +15,7 @@ from schemas.answers import MetricAnswer
 from schemas.kubernetes.selectors import canonical_selector, is_selector
 from streams.hpa.observation import PodRow
 from streams.state.namespace import Namespace
-from streams.state.namespacerows import VIEW_ROW
+from streams.state.namespacerows import VIEW_SIDE
 from streams.state.rows import SampleRow, SeenRow, ViewRow
 
 PERIODS = 4
@@ -73,7 +73,7 @@ def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
     kept, size = {}, 0
     for key in sorted(sights):
         size += 3 * len(key.encode()) + _SIGHT_BYTES
-        if size > limits.ROW_VIEW.most:
+        if size > limits.NAMESPACE_VIEW.most:
             break
         kept[key] = sights[key]
     return kept
@@ -81,7 +81,7 @@ def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
 
 def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
     """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
-    namespace.dirty.add(VIEW_ROW)
+    namespace.dirty.add(VIEW_SIDE)
     view = namespace.view
     sights = _within({sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)})
     if view.since_ms and now_ms - view.since_ms >= LONGEST_HOLD_MS:

@@ -4,13 +4,13 @@ PURE: the decisions are a function of the records (offset, timestamp, value), an
 grouped or which checkpoint was restored.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
-from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
 from streams.state.budget import trimmed
@@ -23,11 +23,10 @@ from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, U
 from streams.state.limits.capacity import capacity_turns
 from streams.state.logtime import advance, bound
 from streams.state.namespace import Namespace
-from streams.state.namespacerows import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
 from streams.state.partitionstate import State
-from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows_of_namespace
-from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
+from streams.state.rowcodec import DELETED, applied_offset, load_namespace
+from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, NamespaceRow
 from streams.state.visit import look_at, plan_sampled
 
 CHECKPOINT_EVERY_MS = 30_000
@@ -258,7 +257,7 @@ class Partition:
         if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
             for namespace in self.state.namespaces.values():
                 if namespace.dirty:
-                    namespace.dirty = set(range(namespace.parts))
+                    namespace.dirty = set(SIDES)
         written = [*self._hpa_rows(), *self._namespace_rows()]
         index.write([key.decode() for key, _ in written], row.offset)
         written += [(key, rowcodec.encode_row(row.offset, piece)) for key, piece in index.pieces(row)]
@@ -284,17 +283,12 @@ class Partition:
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
-        offset, number = self.state.row.offset, self.state.row.number
-        made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows_of_namespace(namespace, namespace.dirty)]
-        too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
-        if namespace.parts == SPLIT_PARTS and too_large:
-            # Nothing is read any more from the row of a namespace of few parts that one of many does not have.
-            self.state.index.remove(_part_key(number, namespace, SPLIT_PARTS - 1).decode())
-            namespace.split(PARTS)
-            rows = rows_of_namespace(namespace, namespace.dirty)
-            made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows]
-        for part, value in made:
-            yield _part_key(number, namespace, part), value
+        row, applied = self.state.row, rowcodec.applied_prefix(self.state.row.offset)
+        for side in sorted(namespace.dirty):
+            bodies = rowcodec.bodies_of_namespace(namespace, side)
+            for key, body in zip(rowcodec.namespace_row_keys(row.number, namespace, side), bodies, strict=False):
+                yield key.encode(), applied + body
+            self.state.index.remove_from(rowcodec.namespace_row_keys(row.number, namespace, side, len(bodies)))
         namespace.dirty, namespace.is_stored = set(), True
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
@@ -305,18 +299,15 @@ class Partition:
             if (applied := written.get(key.decode())) is not None:
                 yield key, rowcodec.encode_row(applied, hpa.row)
         for namespace in self.state.namespaces.values():
-            if namespace.is_stored:
-                for part, its in rows_of_namespace(namespace, range(namespace.parts)):
-                    key = _part_key(row.number, namespace, part)
-                    yield key, rowcodec.encode_row(written[key.decode()], its)
+            for side in SIDES if namespace.is_stored else ():
+                named = rowcodec.namespace_row_keys(row.number, namespace, side)
+                keys = list(takewhile(written.__contains__, named))
+                bodies = rowcodec.bodies_of_namespace(namespace, side, len(keys)) if keys else []
+                for name, body in zip(keys, bodies, strict=True):
+                    yield name.encode(), rowcodec.applied_prefix(written[name]) + body
         for at, piece in enumerate(self.state.index.all_pieces()):
             yield index_key(row.number, len(row.index), at), rowcodec.encode_row(row.index[at], piece)
         yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
-
-
-def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
-    stored = stored_part(part, namespace.parts)
-    return rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored)
 
 
 def stored_row(number: int, stored: Mapping[bytes, bytes]) -> PartitionRow:
@@ -376,12 +367,12 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
     for (cluster, name), parts in found.items():
         if 0 not in parts:
             continue  # the changelog has lost it (`history.checkpointrows.without`)
-        _load_namespace(state, cluster, name, parts)
+        _load_namespace(state, cluster, name, [parts[part] for part in sorted(parts)])
 
 
-def _load_namespace(state: State, cluster: str, name: str, parts: Mapping[int, NamespaceRow]) -> Namespace:
+def _load_namespace(state: State, cluster: str, name: str, rows: Iterable[NamespaceRow]) -> Namespace:
     namespace = state.namespace(cluster, name)
-    load_namespace(namespace, parts)
+    load_namespace(namespace, rows)
     state.count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
     return namespace
 
@@ -411,13 +402,10 @@ def _after_step_back(old: State) -> State:
     for key in sorted(old.namespaces):
         before = old.namespaces[key]
         before.tidy()
-        made = rows_of_namespace(before, range(before.parts))
-        parts = {
-            stored_part(part, before.parts): _bounded(_part_key(row.number, before, part), each, offset, row.clock_ms)
-            for part, each in made
-        }
-        namespace = _load_namespace(state, before.cluster, before.name, parts)
-        namespace.dirty, namespace.is_stored = set(range(namespace.parts)), before.is_stored
+        place = rowcodec.namespace_row_key(row.number, before.cluster, before.name, 0)
+        rows = [_bounded(place, rowcodec.row_of_namespace(before, side), offset, row.clock_ms) for side in SIDES]
+        namespace = _load_namespace(state, before.cluster, before.name, rows)
+        namespace.dirty, namespace.is_stored = set(SIDES), before.is_stored
     for name in sorted(old.hpas):
         hpa = Hpa(_bounded(rowcodec.hpa_key(row.number, name), old.hpas[name].row, offset, row.clock_ms))
         state.add(hpa)

@@ -270,6 +270,13 @@ class RowIndex:
             self._leftovers.add(key)
             self._note(key)
 
+    def remove_from(self, keys: Iterable[str]) -> None:
+        """Note that what rows held was removed, up to the first that was not written."""
+        for key in keys:
+            if key not in self.written:
+                return
+            self.remove(key)
+
     def _note(self, key: str) -> None:
         if self._pieces:
             self._changed.add(_piece_of(key, self._pieces))

@@ -20,7 +20,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
-from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, Pause, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, MetricKey, Pause, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -162,7 +162,7 @@ class State:
             self.refuse(cluster, limits.CLUSTER_NAMESPACES, name)
         else:
             namespace = self.namespace(cluster, name)
-            namespace.split(SPLIT_PARTS)
+            namespace.dirty = set(SIDES)
             namespace.born = self.offset
             self.count_namespaces(namespace, 1)
             return True

@@ -1,55 +1,57 @@
 """How state rows are stored: their keys and bytes, and which copies of them count.
 
 A key begins with the log partition, `<partition>|…`; a value is the applied log offset (8 bytes, big-endian, signed)
-and the MessagePack of its struct, a large one compressed with zstd. A namespace is stored part by part. A checkpoint
-counts from its last row on, which is the partition's own (`WholeCheckpoints`).
+and the MessagePack of its struct, a large one compressed with zstd. A namespace is cut into rows by what they take, so
+that any size fits; nothing depends on where. A checkpoint counts from its last row on, which is the partition's own
+(`WholeCheckpoints`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from itertools import accumulate, count
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from schemas import limits
 from schemas.keys import HpaId, namespace_key, split_namespace_key
 from schemas.packing import MAGIC, pack, unpack
+from schemas.topics import MAX_ROW_BYTES
 from streams.state.answers import read_question
 from streams.state.ledger import StateError
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import (
-    FIRST_ROW,
-    VIEW_ROW,
+    VIEW_SIDE,
     answer_size,
     encoded_size,
     hpa_size,
     limit_of_arrival,
     pod_size,
-    row_of_question,
     sample_size,
     scale_size,
-    spread_over,
-    stored_part,
+    side_of,
 )
 from streams.state.partitionrow import IndexRow, PartitionRow, index_key
-from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
+from streams.state.rows import SIDES, HpaRow, NamespaceRow, PodEntry, ViewRow
 
 
-def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
-    """Make the rows of these parts, in order."""
-    made = {
-        part: NamespaceRow(cluster=namespace.cluster, namespace=namespace.name, part=part, parts=namespace.parts)
-        for part in sorted(parts)
-    }
-    _spread(namespace, made)
-    if 0 in made:
-        for name in _OF_FIRST_ROW:
-            setattr(made[0], name, getattr(namespace, name))
-        made[0].autoscalers = list(namespace.directory.items())
-    for part, row in made.items():
-        row.refused = namespace.held.refused.get(part, {})
-    if VIEW_ROW in made and namespace.view != ViewRow():
-        made[VIEW_ROW].view = namespace.view
-    return list(made.items())
+def row_of_namespace(namespace: Namespace, side: int) -> NamespaceRow:
+    """Make a row of all that a namespace keeps in rows of this kind (`SIDES`), however large it is."""
+    row = NamespaceRow(cluster=namespace.cluster, namespace=namespace.name, part=side)
+    if side == VIEW_SIDE:
+        row.view = None if namespace.view == ViewRow() else namespace.view
+        return row
+    row.arrivals = [each for each in namespace.arrivals.items() if side_of(limit_of_arrival(each[0])) == side]
+    if side:
+        row.pods = [PodEntry(each.pod, each.mark) for each in namespace.pods.values()]
+        row.samples = [(key, name, each) for key, samples in namespace.series.items() for name, each in samples.items()]
+        return row
+    row.autoscalers = list(namespace.directory.items())
+    row.answers, row.scales = list(namespace.answers.values()), list(namespace.scales.items())
+    row.refused = namespace.held.refused
+    for name in _OF_FIRST_ROW:
+        setattr(row, name, getattr(namespace, name))
+    return row
 
 
 _OF_FIRST_ROW = (
@@ -66,111 +68,85 @@ _OF_FIRST_ROW = (
     "unused",
 )
 """What the first row of a namespace has under the same name as the namespace."""
+_CUT = ("autoscalers", "answers", "scales", "pods", "samples", "arrivals")
+"""What may be in any row of a kind; all else is in the first."""
 
 
-def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Put what is spread over the rows of a namespace into those that are made."""
-    if namespace.parts <= SPLIT_PARTS:
-        return _divide(namespace, made)
+def bodies_of_namespace(namespace: Namespace, side: int, pieces: int = 0) -> list[bytes]:
+    """Encode what a namespace keeps in rows of a kind, in order: in so many rows, or (0) in as many as it takes.
 
-    def row_with(limit: limits.Limit, row: int) -> NamespaceRow | None:
-        return made.get(namespace.part_of(limit, row))
-
-    _spread_pods(namespace, made)
-    for query, answer in namespace.answers.items():
-        if (row := row_with(limits.ROW_ANSWERS, row_of_question(query))) is not None:
-            row.answers.append(answer)
-    for question, arrival in namespace.arrivals.items():
-        if (row := row_with(limit_of_arrival(question), row_of_question(question))) is not None:
-            row.arrivals.append((question, arrival))
-    for target, scale in namespace.scales.items():
-        if (row := row_with(limits.ROW_SCALES, row_of_question(target))) is not None:
-            row.scales.append((target, scale))
-    return None
+    What counts is the size before compression, which depends on the library.
+    """
+    row = row_of_namespace(namespace, side)
+    if side == VIEW_SIDE and row.view is None:
+        return []
+    body = _ENCODER.encode(row)
+    items = sum([len(getattr(row, name)) for name in _CUT])
+    if not pieces and len(body) > MAX_ROW_BYTES:
+        pieces = min(2 * len(body) // MAX_ROW_BYTES + 1, items)
+    return [_compressed(body)] if pieces < 2 else [_compressed(_ENCODER.encode(each)) for each in _cut(row, pieces)]
 
 
-def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Put it into the two rows of a namespace: by its kind (`held.side_of`)."""
-    if (first := made.get(0)) is not None:
-        first.answers = list(namespace.answers.values())
-        first.scales = list(namespace.scales.items())
-        first.arrivals = [each for each in namespace.arrivals.items() if not is_series(each[0])]
-    if (second := made.get(1)) is not None:
-        second.pods = {name: PodEntry(each.pod, each.mark) for name, each in namespace.pods.items()}
-        second.samples = list(namespace.series.items())
-        second.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
+def _cut(row: NamespaceRow, pieces: int) -> Iterator[NamespaceRow]:
+    """Cut a row into several, as evenly as things of different sizes allow."""
+    items = [(name, item) for name in _CUT for item in getattr(row, name)]
+    ends = list(accumulate([len(_ENCODER.encode(item)) for _, item in items]))
+    own: list[dict[str, list[Any]]] = [{name: [] for name in _CUT} for _ in range(pieces)]
+    for (name, item), end in zip(items, ends, strict=True):
+        own[(end - 1) * pieces // ends[-1]][name].append(item)
+    for at, lists in enumerate(own):
+        piece = NamespaceRow(cluster=row.cluster, namespace=row.namespace) if at else row
+        yield structs.replace(piece, part=row.part + len(SIDES) * at, **lists)
 
 
-def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Put pods and pushed samples into the rows of many that are made."""
-    for name, each in namespace.pods.items():
-        if (row := made.get(spread_over(name))) is not None:
-            row.pods[name] = PodEntry(each.pod, each.mark)
-    for key, samples in namespace.series.items():
-        split: dict[int, dict[str, SampleRow]] = {}
-        for name, sample in samples.items():
-            split.setdefault(spread_over(name), {})[name] = sample
-        for part in split.keys() & made.keys():
-            made[part].samples.append((key, split[part]))
-
-
-def load_namespace(namespace: Namespace, rows: Mapping[int, NamespaceRow]) -> None:
-    """Load stored rows, by part."""
-    namespace.parts, namespace.is_stored = rows[0].parts, True
-    for part in range(namespace.parts):
-        if (row := rows.get(stored_part(part, namespace.parts))) is not None:
-            _load_part(namespace, row)
+def load_namespace(namespace: Namespace, rows: Iterable[NamespaceRow]) -> None:
+    """Load stored rows, in order."""
+    namespace.is_stored = True
+    for row in rows:
+        _load_row(namespace, row)
     _count(namespace)
 
 
-def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
-    for entry in row.pods.values():
+def _load_row(namespace: Namespace, row: NamespaceRow) -> None:
+    for entry in row.pods:
         namespace.membership.put(entry.pod, entry.mark)
-    for stored in row.answers:
-        namespace.answers[read_question(stored.json, f"answer in a row of {namespace.key}")] = stored
-    for key, samples in row.samples:
-        namespace.series.setdefault(key, {}).update(samples)
+    for answer in row.answers:
+        namespace.answers[read_question(answer.json, f"answer in a row of {namespace.key}")] = answer
+    for key, name, sample in row.samples:
+        namespace.series.setdefault(key, {})[name] = sample
     namespace.arrivals.update(row.arrivals)
+    namespace.scales.update(row.scales)
+    for hpa, known in row.autoscalers:
+        namespace.directory[hpa] = known
+        namespace.join_target(known.target, hpa)
     if row.view is not None:
         namespace.view = row.view
-    namespace.scales.update(row.scales)
-    if row.refused:
-        namespace.held.refused[row.part] = row.refused
-    if row.part:
-        return
-    for name in _OF_FIRST_ROW:
-        setattr(namespace, name, getattr(row, name))
-    namespace.directory = dict(row.autoscalers)
-    for hpa, known in namespace.directory.items():
-        namespace.join_target(known.target, hpa)
+    if row.part == 0:
+        namespace.held.refused = row.refused
+        for name in _OF_FIRST_ROW:
+            setattr(namespace, name, getattr(row, name))
 
 
 def _count(namespace: Namespace) -> None:
     """Count what was read back from rows."""
     held = namespace.held
-    for query, answer in namespace.answers.items():
-        held.add(limits.ROW_ANSWERS, row_of_question(query), answer_size(answer))
-    for name, entry in namespace.pods.items():
-        held.add(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
+    for answer in namespace.answers.values():
+        held.add(limits.NAMESPACE_ANSWERS, answer_size(answer))
+    for entry in namespace.pods.values():
+        held.add(limits.NAMESPACE_PODS, pod_size(entry.pod))
     for key, samples in namespace.series.items():
         for name, sample in samples.items():
-            held.add(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
+            held.add(limits.NAMESPACE_SAMPLES, sample_size(key, name, sample))
     for question in namespace.arrivals:
-        held.add(limit_of_arrival(question), row_of_question(question), encoded_size(question))
-    _count_targets(namespace)
-
-
-def _count_targets(namespace: Namespace) -> None:
-    """Count HPAs, scales, rivals and commands."""
-    held = namespace.held
+        held.add(limit_of_arrival(question), encoded_size(question))
     for hpa, known in namespace.directory.items():
-        held.add(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own, hpas=1)
+        held.add(limits.NAMESPACE_HPAS, hpa_size(hpa, known), known.own, hpas=1)
     for target, scale in namespace.scales.items():
-        held.add(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
+        held.add(limits.NAMESPACE_SCALES, scale_size(target, scale))
     for rival in (*namespace.rivals, *namespace.rivals_coming):
-        held.add(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
+        held.add(limits.NAMESPACE_RIVALS, encoded_size(rival))
     for name, command in namespace.commands.items():
-        held.add(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
+        held.add(limits.NAMESPACE_COMMANDS, encoded_size((name, command)))
 
 
 APPLIED_BYTES = 8
@@ -307,16 +283,23 @@ def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -
     return f"{partition}|n/{namespace_key(cluster, namespace)}#{part}".encode()
 
 
+def namespace_row_keys(partition: int, namespace: Namespace, side: int, first: int = 0) -> Iterator[str]:
+    """Give the keys of the rows of a kind of a namespace, without end, from one on."""
+    for part in count(side + len(SIDES) * first, len(SIDES)):
+        yield namespace_row_key(partition, namespace.cluster, namespace.name, part).decode()
+
+
 def partition_key(partition: int) -> bytes:
     return f"{partition}|p".encode()
 
 
 def encode_row(applied_offset: int, row: Row) -> bytes:
     """Encode a row as of log offset `applied_offset`."""
-    body = _ENCODER.encode(row)
-    if len(body) >= _PLAIN_BYTES:
-        body = pack(body, _LEVEL)
-    return applied_prefix(applied_offset) + body
+    return applied_prefix(applied_offset) + _compressed(_ENCODER.encode(row))
+
+
+def _compressed(body: bytes) -> bytes:
+    return pack(body, _LEVEL) if len(body) >= _PLAIN_BYTES else body
 
 
 def decode_row(key: bytes, value: bytes) -> Row:

@@ -18,12 +18,10 @@ from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
-SPLIT_PARTS = 2
-"""A namespace is two rows: the second one its pods and pushed samples, the first one nearly all else, which changes
-with every answer.
+SIDES = (0, 1, 2)
+"""A namespace is stored in three kinds of rows, of the first two as many as it takes: all that changes with every
+answer; its pods and pushed samples; what is seen for partial views, if anything is.
 """
-PARTS = 64
-"""Once a row would be too large, a namespace is this many rows, for ever."""
 
 TargetName = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
@@ -386,21 +384,29 @@ class RefusedRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
-    """The stored state of one part of a namespace. Of many parts, pods, answers and samples are spread by name."""
+    """A stored part of a namespace: part 0, 3, 6 … of the first kind of rows, 1, 4, 7 … of the second (`SIDES`)."""
 
     cluster: str
     namespace: str
     part: int = 0
-    parts: int = SPLIT_PARTS
-    pods: dict[str, PodEntry] = {}
+    # What may be cut, in rows of the first kind:
+    autoscalers: list[tuple[DirectoryKey, DirectoryEntry]] = []
+    """The HPAs of the namespace."""
     answers: list[AnswerRow] = []
-    samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
-    # The rest lives in part 0.
+    scales: list[tuple[TargetName, ScaleRow]] = []
+    # In rows of the second kind:
+    pods: list[PodEntry] = []
+    samples: list[tuple[SeriesKey, str, SampleRow]] = []
+    # In both:
+    arrivals: list[tuple[MetricKey, Arrival]] = []
+    """When answers and samples came, by question or series."""
+    # In part 2:
+    view: ViewRow | None = None
+    # In part 0:
     pod_list: ListProgress = ListProgress()
     hpa_list: ListProgress = ListProgress()
     rivals: list[Rival] = []
     rivals_coming: list[Rival] = []
-    scales: list[tuple[TargetName, ScaleRow]] = []
     watches: dict[str, WatchRow] = {}
     listed: dict[str, str] = {}
     """Watch -> session whose full list this namespace holds."""
@@ -408,16 +414,10 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """HPA name (empty: the whole namespace) -> mode by command, pauses (and the override) by kind."""
     ignored: dict[str, int] = {}
     """Entries not applied, by reason."""
-    autoscalers: list[tuple[DirectoryKey, DirectoryEntry]] = []
-    """The HPAs of the namespace."""
-    arrivals: list[tuple[MetricKey, Arrival]] = []
-    """When answers and samples came, by question or series; in every part."""
-    view: ViewRow | None = None
-    """In part 1."""
     refused: dict[str, RefusedRow] = {}
     """Limit -> what was not stored because of it."""
     born: int = NOTHING_APPLIED
-    """In part 0: log offset of the record that first named the namespace."""
+    """Log offset of the record that first named the namespace."""
     idle_ms: int = 0
     """Log time since which nothing but samples came for the namespace, which has no HPA; 0: something did."""
     unused: dict[str, int] = {}

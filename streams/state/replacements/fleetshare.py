@@ -65,7 +65,7 @@ class FleetShareAccount(HpaAccount):
             item = fleet.report(row, share, part, limited.wanted)
             if item is not None and len(item.part) > limits.FLEET_PART.most:
                 namespace.touch()
-                namespace.held.refuse(limits.FLEET_PART, 0, row.name, state.now_ms)
+                namespace.refuse(limits.FLEET_PART, row.name)
             elif item is not None:
                 row.share = structs.replace(share, reported_ms=state.now_ms)
                 state.report(row.cluster, row.namespace, item)

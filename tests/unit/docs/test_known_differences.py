@@ -252,7 +252,7 @@ def test_differs_unreadable() -> None:
     decision = evaluate(log, 50)
 
     assert "missing request for cpu in container main of Pod web-0" in decision["error"]
-    refused = log.partition.state.namespaces["eu/shop"].held.refused[0][UNUSABLE_HPA.what]
+    refused = log.partition.state.namespaces["eu/shop"].held.refused[UNUSABLE_HPA.what]
     assert refused.name.startswith("odd: ")
 
 

@@ -110,7 +110,7 @@ def test_a_part_above_the_limit_is_not_sent_and_shown(monkeypatch: pytest.Monkey
     run.period(AT_REST)
     assert not [each for each in sent if isinstance(each.body, FleetReport)]
     namespace = run.logs["east"].partition.state.namespaces["east/shop"]
-    assert namespace.held.refused[0][limits.FLEET_PART.what].name == NAME
+    assert namespace.held.refused[limits.FLEET_PART.what].name == NAME
 
 
 def test_a_fold_of_which_nobody_asks_what_is_reported_to_other_partitions_keeps_no_more_than_one_record_says() -> None:
@@ -134,7 +134,7 @@ def test_what_clusters_report_fits_into_a_row_however_much_of_it_there_is() -> N
         item = FleetReportItem(NAME, run.revision, 0, 1, 1, part)
         run.add(FLEET, FleetReport(member=name, at=number + 1, items=[item]))
     assert max(len(value) for _, value in log.partition.checkpoint()) < MAX_ROW_BYTES * 2
-    refused = log.partition.state.namespaces[f"{FLEET}/shop"].held.refused[0]
+    refused = log.partition.state.namespaces[f"{FLEET}/shop"].held.refused
     assert refused[limits.FLEET_PARTS.what].name == NAME
     assert len(run.row(FLEET).fleet.parts) > 5  # type: ignore[union-attr]
 

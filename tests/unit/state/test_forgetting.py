@@ -56,7 +56,7 @@ def stored(log: LogBuilder, rows: Rows) -> set[str]:
 def test_the_rows_of_a_deleted_hpa_and_its_namespace_leave_the_changelog() -> None:
     log, rows = log_with(), Rows()
     before = stored(log, rows)
-    assert {"0|h/eu/shop/web", "0|n/eu/shop#0", "0|n/eu/shop#64"} < before
+    assert {"0|h/eu/shop/web", "0|n/eu/shop#0", "0|n/eu/shop#1"} < before
     log.add(AutoscalerDeleted(name="web", session="s"))
     hours(log, 1)
     assert stored(log, rows) == before - {"0|h/eu/shop/web"}
@@ -71,7 +71,7 @@ def test_a_row_is_deleted_only_after_the_partition_row_that_no_longer_counts_it(
     log.add(AutoscalerDeleted(name="web", session="s"))
     hours(log, 5)
     written = log.partition.checkpoint()
-    deleted = [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64"]
+    deleted = [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#1"]
     assert [key for key, value in written if value == DELETED] == deleted
     assert [key for key, _ in written] == [b"0|i/1.0", b"0|p", *deleted]
 

@@ -365,7 +365,7 @@ def test_an_hpa_that_cannot_be_compiled_is_counted_and_stops_nothing() -> None:
     hpa["spec"]["metrics"][0]["resource"]["target"] = {"type": "AverageValue", "averageValue": "much"}
     log = world()
     log.add(AutoscalerSet(hpa=hpa))
-    assert "odd: " in str(log.partition.state.namespaces["eu/shop"].held.refused[0]["HPAs that cannot be used"])
+    assert "odd: " in str(log.partition.state.namespaces["eu/shop"].held.refused["HPAs that cannot be used"])
     assert evaluate(log, 50)["name"] == "web"
 
 

@@ -1,7 +1,6 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +29,11 @@ from schemas.observed import (
 from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.history.checkpointrows import NewestCheckpoint
-from streams.state import partition as partition_module
+from streams.state import rowcodec
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import applied_offset, encode_row, merge_rows, rows_of_namespace
-from streams.state.rows import NamespaceRow
+from streams.state.rowcodec import applied_offset, bodies_of_namespace, encode_row, merge_rows
 from tests.kit.central import central_log
 from tests.kit.crashing import Crashing, restored_from, taken, usage
 from tests.kit.generated_log import Fleet, partition_log
@@ -55,7 +53,7 @@ from tests.laws import examples
 SEEDS = st.integers(0, 10_000)
 
 
-@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 400, 1], ids=["one row of a kind", "several", "one a thing"])
 @settings(max_examples=examples(25))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 @example(seed=19, crashes=1)
@@ -64,7 +62,7 @@ def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, 
     log = disturbed_log(seed)
     expected = [decision.value for decision in log.decisions]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        patch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", largest_row)
         assert Crashing(log.records, crashes).run() == expected
 
 
@@ -80,16 +78,16 @@ def test_a_worker_that_crashes_inside_nearly_every_checkpoint_loses_nothing_to_c
 @settings(max_examples=examples(40))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 @example(seed=1056, crashes=611_658)
-def test_crashes_change_no_byte_where_only_some_checkpoints_spread_a_namespace(seed: int, crashes: int) -> None:
+def test_crashes_change_no_byte_where_each_checkpoint_cuts_a_namespace_in_another_way(seed: int, crashes: int) -> None:
     """As where its rows become too large and small again while a checkpoint is torn."""
     log, chosen = disturbed_log(seed), random.Random(crashes)
     with pytest.MonkeyPatch.context() as patch:
 
-        def rows(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
-            patch.setattr(partition_module, "MAX_ROW_BYTES", chosen.choice([0, MAX_ROW_BYTES]))
-            return rows_of_namespace(namespace, parts)
+        def bodies(namespace: Namespace, side: int, pieces: int = 0) -> list[bytes]:
+            patch.setattr(rowcodec, "MAX_ROW_BYTES", chosen.choice([1, 300, 1_000, MAX_ROW_BYTES]))
+            return bodies_of_namespace(namespace, side, pieces)
 
-        patch.setattr(partition_module, "rows_of_namespace", rows)
+        patch.setattr(rowcodec, "bodies_of_namespace", bodies)
         assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
 
 
@@ -180,13 +178,13 @@ def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
 
 
 TIGHT = {
-    "ROW_PODS": 600,
-    "ROW_ANSWERS": 700,
-    "ROW_SAMPLES": 180,
-    "ROW_SCALES": 330,
-    "ROW_HPAS": 800,
-    "ROW_RIVALS": 150,
-    "ROW_COMMANDS": 200,
+    "NAMESPACE_PODS": 600,
+    "NAMESPACE_ANSWERS": 700,
+    "NAMESPACE_SAMPLES": 180,
+    "NAMESPACE_SCALES": 330,
+    "NAMESPACE_HPAS": 800,
+    "NAMESPACE_RIVALS": 150,
+    "NAMESPACE_COMMANDS": 200,
     "CLUSTER_BYTES": 16_000,
     "CLUSTER_HPAS": 5,
     "CLUSTER_NAMESPACES": 3,
@@ -262,7 +260,7 @@ def sums_of(records: list[Record]) -> dict[int, Any]:
     return sums
 
 
-@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 400, 1], ids=["one row of a kind", "several", "one a thing"])
 @settings(max_examples=examples(10), phases=(Phase.explicit, Phase.generate))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 @example(seed=564, crashes=2911)
@@ -271,7 +269,7 @@ def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         tight(patch)
-        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        patch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", largest_row)
         log = crowded_log(seed)
         crashing = Crashing(log.records, crashes, sums_of(log.records))
         assert crashing.run() == [decision.value for decision in log.decisions]
@@ -282,11 +280,9 @@ def test_a_crowded_log_reaches_the_limits() -> None:
     reached: set[str] = set()
     with pytest.MonkeyPatch.context() as patch:
         for seed in range(12):
-            tight(patch, CLUSTER_BYTES=4_000 if seed > 8 else 16_000, ROW_ANSWERS=300)
+            tight(patch, CLUSTER_BYTES=4_000 if seed > 8 else 16_000, NAMESPACE_ANSWERS=300)
             state = crowded_log(seed).partition.state
-            reached |= {
-                limit for space in state.namespaces.values() for rows in space.held.refused.values() for limit in rows
-            }
+            reached |= {limit for space in state.namespaces.values() for limit in space.held.refused}
             reached |= {limit for rows in state.row.refused.values() for limit in rows}
         assert {getattr(limits, name).what for name in TIGHT} <= reached
 

@@ -24,10 +24,12 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.forgetting import REPORT_KEPT_MS
 from streams.state.ledger import LogError, StateError, UnknownEngineError
+from streams.state.namespace import Namespace
+from streams.state.namespacerows import query_key
 from streams.state.partition import Partition, checkpoint_period
 from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
-from streams.state.rowcodec import applied_offset, decode_row
-from streams.state.rows import HpaRow, NamespaceRow
+from streams.state.rowcodec import applied_offset, bodies_of_namespace, decode_row, load_namespace, merge_rows
+from streams.state.rows import AnswerRow, HpaRow, NamespaceRow, ScaleRow
 from tests.kit.partition import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -642,7 +644,7 @@ def test_a_hole_in_the_log_stops_the_partition() -> None:
 def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     log, wanted = wanting()
     written = log.partition.checkpoint()
-    keys = [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64", b"0|i/1.0", b"0|p"]
+    keys = [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#1", b"0|i/1.0", b"0|p"]
     assert [key for key, _ in written] == keys
     hpa, namespace, pods, index, partition = (decode_row(key, value) for key, value in written)
     assert isinstance(hpa, HpaRow)
@@ -652,9 +654,9 @@ def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     assert hpa.pending is not None
     assert hpa.pending.decision == wanted["id"]
     assert hpa.hpa_object()["spec"]["maxReplicas"] == 10
-    assert sorted(pods.pods) == ["web-0", "web-1"]
+    assert [each.pod.name for each in pods.pods] == ["web-0", "web-1"]
     assert [len(row.answers) for row in (pods, namespace)] == [0, 1]
-    assert index == IndexRow({"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#64": 2})
+    assert index == IndexRow({"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#1": 2})
     assert partition.index == [2]
     assert {applied_offset(value) for _, value in written} == {2}
     assert log.partition.checkpoint()[:-1] == []
@@ -664,12 +666,12 @@ def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed
     log = ready_log()
     log.partition.checkpoint()
     log.add(answers(log, 50), after_ms=SECOND)
-    assert b"0|n/eu/shop#64" not in dict(log.partition.checkpoint())
+    assert b"0|n/eu/shop#1" not in dict(log.partition.checkpoint())
     log.add(PodSet(pod=make_pod("web-3")))
-    assert b"0|n/eu/shop#64" in dict(log.partition.checkpoint())
+    assert b"0|n/eu/shop#1" in dict(log.partition.checkpoint())
 
 
-@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64", b"0|i/1.0"])
+@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#1", b"0|i/1.0"])
 def test_a_missing_or_old_row_stops_a_restore(which: bytes) -> None:
     log = ready_log()
     old = dict(log.partition.checkpoint())
@@ -714,18 +716,54 @@ def test_the_checkpoints_of_the_partitions_of_a_decider_are_spread_over_four_tur
     assert {ms % 30_000 for ms in ends_ms} == {0, 7_500, 15_000, 22_500}
 
 
-def test_a_large_namespace_is_spread_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_namespace_is_cut_into_rows_by_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     log = ready_log(replicas=40)
     log.add(answers(log, 50, 40), after_ms=SECOND)
-    monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 100)
+    monkeypatch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", 1_000)
     written = log.partition.checkpoint()
-    names = [key.decode() for key, _ in written if b"|n/" in key]
-    assert names[0] == "0|n/eu/shop#0"
-    assert len(names) == 64
+    rows = {key.decode(): value for key, value in written if b"|n/" in key}
+    assert next(iter(rows)) == "0|n/eu/shop#0"
+    of_pods = [name for name in rows if int(name.partition("#")[2]) % 3 == 1]
+    assert of_pods == [f"0|n/eu/shop#{3 * number + 1}" for number in range(len(of_pods))]
+    assert len(of_pods) > 3
+    assert all(len(value) <= 1_000 + 8 for name, value in rows.items() if name in of_pods)
     whole = Partition.restore(0, dict(written))
-    assert sorted(whole.state.namespaces[KEY].pods) == pod_names(log)
+    assert list(whole.state.namespaces[KEY].pods) == list(log.partition.state.namespaces[KEY].pods)
+    assert list(whole.rows()) == list(log.partition.rows())
     log.add(PodSet(pod=make_pod("web-3", ready="False")))
-    assert len([key for key, _ in log.partition.checkpoint() if b"|n/" in key]) == 1
+    again = [key.decode() for key, _ in log.partition.checkpoint() if b"|n/" in key]
+    assert again == of_pods, "all rows of the kind of which something has changed"
+
+
+def test_things_of_very_different_sizes_take_few_rows_each_of_which_the_brokers_take() -> None:
+    namespace = Namespace("eu", "shop")
+    for number in range(5):
+        answer = MetricAnswer(api="external", metric=f"m{number}", error="x" * 320_000)
+        namespace.put_answer(query_key(answer), AnswerRow(1, "", encode(answer)))
+    for number in range(3_000):
+        namespace.put_scale(("apps", "Deployment", f"web-{number}"), ScaleRow(3, 3, f"app=web-{number}"))
+    for pieces in (0, 3, 9):
+        bodies = bodies_of_namespace(namespace, 0, pieces)
+        assert len(bodies) == (pieces or 7)
+        rows = [decode_row(b"0|n/eu/shop#0", bytes(8) + body) for body in bodies]
+        assert pieces or max(len(msgspec.msgpack.encode(row)) for row in rows) < 700_000
+        restored = Namespace("eu", "shop")
+        load_namespace(restored, [row for row in rows if isinstance(row, NamespaceRow)])
+        assert list(restored.answers.items()) == list(namespace.answers.items())
+        assert list(restored.scales.items()) == list(namespace.scales.items())
+        assert restored.held.sums == namespace.held.sums
+
+
+def test_rows_that_a_namespace_needs_no_longer_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, rows = ready_log(replicas=40), dict[bytes, bytes]()
+    monkeypatch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", 1_000)
+    merge_rows(rows, log.partition.checkpoint())
+    many = len(rows)
+    log.add(*[PodDeleted(name=f"web-{number}") for number in range(2, 40)])
+    merge_rows(rows, log.partition.checkpoint())
+    assert len(rows) < many - 3
+    assert sorted(rows) == sorted(key for key, _ in log.partition.rows())
+    assert list(Partition.restore(0, rows).state.namespaces[KEY].pods) == ["web-0", "web-1"]
 
 
 def test_rows_of_other_partitions_are_not_read() -> None:
