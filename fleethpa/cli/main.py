@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from fleethpa.frame.errors import (
+    EXTRAS,
     INTERNAL,
     INTERRUPTED,
     OK,
@@ -29,6 +30,7 @@ from fleethpa.frame.errors import (
     program,
     replaced,
     usage,
+    without_extra,
     without_file,
     without_log,
 )
@@ -234,6 +236,8 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
 
 
 def _internal(error: Exception, debug: bool) -> int:
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return _fail(without_extra(str(error.name)).text(), USAGE, debug)
     return _fail(internal(f"{type(error).__name__}: {error}").text(), INTERNAL, debug)
 
 

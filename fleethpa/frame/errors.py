@@ -245,6 +245,20 @@ class ImportedGroup(SuggestingGroup):
         return command
 
 
+EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "confluent_kafka": "lab"}
+"""What an installation may lack, and the extra of the wheel that brings it."""
+
+
+def without_extra(package: str) -> CommandError:
+    """What to install where a package of `EXTRAS` is missing."""
+    extra = EXTRAS[package]
+    return usage(
+        f"this needs {package}, which is not installed",
+        cause=f"It comes with the extra `{extra}` of the package.",
+        next_step=f"pip install 'fleet-hpa[{extra}]'",
+    )
+
+
 NAME: Final = "fleethpa"
 LAB: Final = "lab"
 """The package that the production image does not contain."""

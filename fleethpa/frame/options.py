@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import click
 
-from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.errors import CommandError, usage, without_extra
 from fleethpa.show.formats import FORMATS
 from fleethpa.show.text import LATEST_MS
 from schemas import settings
@@ -238,9 +239,11 @@ web_options: Final = together(
 
 
 def _checked_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Check, before anything is read, that a report can be written."""
+    """Check, before anything is read, that a report can be written. Raises CommandError: it cannot (exit 2)."""
     if path and not Path(path).absolute().parent.is_dir():
         raise usage(f"--html {path} cannot be written", cause="Its folder does not exist.")
+    if path and find_spec("jinja2") is None:
+        raise without_extra("jinja2")
     return path
 
 

@@ -1,10 +1,12 @@
 """A release: two builds give equal bytes, and it installs and runs from the built files alone."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,46 @@ def test_the_wheel_installs_and_the_demo_runs(built: Path, tmp_path: Path) -> No
             demo.send_signal(signal.SIGINT)
             demo.stdout.read()
     assert demo.returncode == 130
+
+
+OF_EXTRAS = frozenset({"confluent-kafka", "jinja2", "markupsafe"})
+OF_TESTS = frozenset(
+    {
+        *("attrs", "duckdb", "execnet", "hypothesis", "iniconfig", "jsonschema", "jsonschema-specifications"),
+        *("packaging", "pluggy", "pygments", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist"),
+        *("referencing", "rpds-py", "sortedcontainers"),
+    }
+)
+"""What the tests of a checkout need beside what they test."""
+KERNEL_AND_VERBS = tuple(f"tests/unit/{room}" for room in ("hpa", "state", "across", "core", "frame", "cli"))
+READ_BY_TESTS = ("tests", "docs", "examples", "compose", "requirements", "pyproject.toml", "README.md", "Makefile")
+OF_AN_EXTRA = "report_is_one_html_file or report_needs_no_other_file or report_of_several_hpas_has_their_totals"
+"""Tests of what the extra `page` brings."""
+
+
+def locked(name: str, *, only: Container[str] | None = None, without: Container[str] = ()) -> str:
+    """The entries of a lock file: of these packages (None: of all), and not of those."""
+    text = (ROOT / "requirements" / name).read_text()
+    entries = re.finditer(r"^([a-z0-9.-]+)==.*\n(?: +.*\n)*", text, re.MULTILINE)
+    return "".join(each[0] for each in entries if (only is None or each[1] in only) and each[1] not in without)
+
+
+def test_the_wheel_without_extras_passes_the_tests_of_the_kernel_and_of_the_verbs(built: Path, tmp_path: Path) -> None:
+    own, checkout = tmp_path / "venv" / "bin", tmp_path / "checkout"
+    subprocess.run([sys.executable, "-m", "venv", own.parent], check=True)
+    pip = [str(own / "pip"), "--quiet", "--disable-pip-version-check"]
+    (tmp_path / "run.lock").write_text(locked("run.lock", without=OF_EXTRAS))
+    (tmp_path / "tests.lock").write_text(locked("dev.lock", only=OF_TESTS))
+    for name in ("run.lock", "tests.lock"):
+        subprocess.run([*pip, "install", "--no-deps", "--require-hashes", "-r", str(tmp_path / name)], check=True)
+    subprocess.run([*pip, "install", "--no-deps", *map(str, built.glob("*.whl"))], check=True)
+    subprocess.run([*pip, "check"], check=True)
+    # None of the checkout's packages is there: those of the wheel are tested.
+    checkout.mkdir()
+    for name in READ_BY_TESTS:
+        (checkout / name).symlink_to(ROOT / name)
+    command = [str(own / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
+    subprocess.run([*command, "-k", f"not ({OF_AN_EXTRA})", *KERNEL_AND_VERBS], cwd=checkout, check=True)
 
 
 @pytest.mark.skipif(not find_helm(), reason="CHART PACKAGE NOT TESTED: no helm on this machine (make test-kubernetes)")

@@ -23,9 +23,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka
-from confluent_kafka import Producer
-
 from schemas.topics import EMBEDDED_PARTITIONS
 
 _PRODUCER: Final = 0
@@ -34,6 +31,8 @@ _TEXT_BYTES: Final = 512
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
+    import confluent_kafka  # here: it comes with an extra, and no `--help` needs it
+
     package = Path(confluent_kafka.__file__).parent
     # Linux wheels keep their libraries beside the package, macOS wheels inside it.
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
@@ -102,6 +101,8 @@ class EmbeddedBroker:
 
         Raises EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
         """
+        from confluent_kafka import Producer
+
         quiet = logging.getLogger("fleethpa.lab.simulator.broker.librdkafka")
         asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)
         for name in names:
