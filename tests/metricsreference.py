@@ -12,7 +12,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from fleethpa.processes.scheduler import SchedulerMetrics
 from reconciler.agents.router.copies import RouterMetrics
-from reconciler.apply.actuate import ReconcilerMetrics
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.observer.clusterview import ObserverMetrics
 from streams.decider.metrics import FAMILIES, HPA, Metrics
 from streams.ingest.appendtimes import AppendTimes

@@ -361,7 +361,7 @@ async def prove_native_absent(
     Raises:
         CommandError: the cluster is not known (exit 4) or has no context (2), refuses (1) or does not answer (3).
     """
-    from reconciler.observer.native import Canary
+    from reconciler.observer.nativecontroller import Canary
 
     lasts_s = parse_duration_ms(lasting, "--canary-wait") / 1000
     client = open_client(session, cluster)

@@ -28,8 +28,8 @@ from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.observed import Target
 from schemas.settings import settings_of
-from streams.analysis.answer import differing
 from streams.analysis.revisions import differences
+from streams.analysis.upgradepreview import differing
 from streams.hpa.rules import RULES
 from streams.state.clustersettings import effective
 from streams.state.limits.budgets import EXEMPT_ANNOTATION

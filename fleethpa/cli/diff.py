@@ -41,8 +41,8 @@ from fleethpa.show.words import counted, sorted_spec, spec_diff
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND
-from streams.analysis.answer import SEVERAL, Preview, PreviewTask, previews
 from streams.analysis.revisions import differences
+from streams.analysis.upgradepreview import SEVERAL, Preview, PreviewTask, previews
 from streams.history.parallel import Faults
 from streams.history.past import Past
 from streams.hpa.rules import RELEASED, RULES, Rules, minor_of

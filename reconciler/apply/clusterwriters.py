@@ -15,10 +15,13 @@ from typing import Any, Final, Protocol
 
 from aiokafka import ConsumerRecord
 
-from reconciler.apply.actuate import EVENTS_KEPT, Actuator, ReconcilerMetrics, StatusWrite, StatusWriter
+from reconciler.apply.actuator import Actuator
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
+from reconciler.apply.statuswriter import EVENTS_KEPT, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
+from reconciler.core.events import wants_events
 from reconciler.core.inbox import Inbox, News, Position, ShownDecision, WantedWrite, shown_decision
-from reconciler.core.statusplan import wants_events, wants_status
+from reconciler.core.statuses import wants_status
 from reconciler.core.writeplan import End, WriteGuards, outcome
 from runtime.log import Clock
 from runtime.process import WorkerPool

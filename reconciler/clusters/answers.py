@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from reconciler.core.statusplan import VersionAnswer
+from reconciler.core.statuses import VersionAnswer
 from reconciler.core.writeplan import Trouble
 from schemas.codec import whole_number
 from schemas.jsontext import read_json

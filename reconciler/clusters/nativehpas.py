@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, reading, version_of
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
 from reconciler.core.objects import DERIVED_KINDS
-from reconciler.core.statusplan import HpaAnswer, LiveHpa, body_of, live_hpa, written
+from reconciler.core.statuses import HpaAnswer, LiveHpa, body_of, live_hpa, written
 from schemas.kubernetes.shape import HPA_HEAD, Json, JsonView
 
 # --- paths of kinds ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from reconciler.core.statusplan import wants_events, wants_status
+from reconciler.core.events import wants_events
+from reconciler.core.statuses import wants_status
 from schemas.codec import decode, encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from reconciler.core.statusplan import wants_events, wants_status
+from reconciler.core.events import wants_events
+from reconciler.core.statuses import wants_status
 from schemas.agentknowledge import AgentKnowledge, CentralHpa, KnownPause
 from schemas.decisions import Decision
 from schemas.entries import VERSION

@@ -23,9 +23,10 @@ from reconciler.core.objects import (
     pod_body,
     reported_hpa,
 )
+from reconciler.observer.clusterversion import ClusterVersion
 from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
-from reconciler.observer.native import Canary, ClusterVersion, NativeWatch, NoteCanary, native_status_write
+from reconciler.observer.nativecontroller import Canary, NativeWatch, NoteCanary, native_status_write
 from reconciler.observer.observertopics import (
     ReportPublisher,
     after_own_start,

@@ -11,7 +11,7 @@ from reconciler.core.foundclusters import Member
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
-from reconciler.observer.native import Evidence
+from reconciler.observer.nativecontroller import Evidence
 from reconciler.observer.observertopics import OtherSessions, RecordPublisher, central_hpa, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth

@@ -34,7 +34,8 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.limits import MOST_SYNC_PERIODS
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
-from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, Takes, end_of_chain
+from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
+from streams.decider.batches import Takes
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.pace import next_pace

@@ -164,6 +164,3 @@ def as_of(now_ms: int, evaluated_ms: int, period_ms: int) -> int:
     """
     earliest_ms = evaluated_ms + period_ms + 1
     return earliest_ms if evaluated_ms and now_ms < earliest_ms <= now_ms + slack_ms(period_ms) else now_ms
-
-
-# --- a decider that is behind -----------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from fleethpa.lab.simulator.cluster import local_identity
-from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.core.inbox import Position
 from reconciler.core.writeplan import WriteGuards

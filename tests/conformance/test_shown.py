@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from reconciler.core.inbox import News, shown_decision
-from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_update
+from reconciler.core.statuses import HpaAnswer, LiveHpa, live_hpa, status_update
 from schemas.codec import encode
 from schemas.decisions import Decision
 from schemas.entries import Body

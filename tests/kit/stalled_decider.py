@@ -15,7 +15,7 @@ from faust.tables import recovery
 from fleethpa.cli.main import main
 from streams.decider import pace, strict
 from streams.decider.app import Ticker
-from streams.decider.assignment import Takes
+from streams.decider.batches import Takes
 from streams.state import visit
 
 ENVIRONMENT = "FLEETHPA_STALL"

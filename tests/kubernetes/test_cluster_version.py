@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.manifests import gates_manifests
-from reconciler.observer.native import ClusterVersion
+from reconciler.observer.clusterversion import ClusterVersion
 from schemas.observed import HPA_GATES
 from streams.hpa.rules import RELEASED, rules_named, rules_of
 from streams.state.clustersettings import effective

@@ -276,7 +276,7 @@ async def test_what_was_written_in_the_native_controllers_name_after_its_absence
 async def test_a_canary_that_cannot_be_made_is_tried_again_and_never_takes_a_proof_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.observer.native.FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr("reconciler.observer.nativecontroller.FIRST_PAUSE_S", 0.2)
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         fault = sim.add_fault(Fault(method="POST", path="horizontalpodautoscalers", status=500, message="not today"))

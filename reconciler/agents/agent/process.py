@@ -21,8 +21,8 @@ from reconciler.agents.agent.election import Election, boot_s
 from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.agents.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from reconciler.agents.standin.protocol import HpaKey
-from reconciler.apply.actuate import ReconcilerMetrics
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import Position
@@ -32,7 +32,7 @@ from reconciler.core.writeplan import WriteGuards, guards_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
-from reconciler.observer.native import Evidence
+from reconciler.observer.nativecontroller import Evidence
 from reconciler.observer.troubles import ERROR_CHARACTERS
 from runtime import ending
 from runtime.ending import first_of

@@ -16,7 +16,7 @@ from fleethpa.cli.main import main
 from runtime.groups import GroupMember
 from runtime.records import Publisher
 from schemas import topics
-from streams.decider.assignment import Takes
+from streams.decider.batches import Takes
 from streams.decider.owned import BatchWriter, all_written
 from streams.decider.strict import StrictConsumer
 from streams.ingest.logwriter import LogWriter

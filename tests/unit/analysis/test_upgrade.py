@@ -7,7 +7,7 @@ from msgspec import structs
 
 from schemas.keys import HpaId
 from schemas.observed import Container
-from streams.analysis.answer import SEVERAL, Preview, UpgradeReader, differing
+from streams.analysis.upgradepreview import SEVERAL, Preview, UpgradeReader, differing
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.observation import ContainerRequests, PodTemplate

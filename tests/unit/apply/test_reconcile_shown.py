@@ -6,10 +6,12 @@ import msgspec
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from reconciler.apply.actuate import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
+from reconciler.apply.actuator import DOWN_FOR_MS
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
+from reconciler.apply.statuswriter import GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
-from reconciler.core.statusplan import HpaAnswer
+from reconciler.core.statuses import HpaAnswer
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 

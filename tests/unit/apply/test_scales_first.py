@@ -14,7 +14,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply import clusterwriters
-from reconciler.apply.actuate import DOWN_FOR_MS, ReconcilerMetrics
+from reconciler.apply.actuator import DOWN_FOR_MS
 from reconciler.apply.clusterwriters import (
     LATE_MS,
     LATE_STATUS_MS,
@@ -25,8 +25,9 @@ from reconciler.apply.clusterwriters import (
     ScalesFirst,
     WriterLimits,
 )
+from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.core.inbox import Position, shown_decision
-from reconciler.core.statusplan import HpaAnswer
+from reconciler.core.statuses import HpaAnswer
 from reconciler.core.writeplan import WriteGuards
 from runtime.process import WorkerPool
 from schemas.codec import encode

@@ -21,7 +21,7 @@ from reconciler.clusters.answers import (
 )
 from reconciler.clusters.client import retry_after_ms
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
-from reconciler.core.statusplan import HpaAnswer, body_of, live_hpa
+from reconciler.core.statuses import HpaAnswer, body_of, live_hpa
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.troubles import Troubles

@@ -4,14 +4,14 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.core import statusplan
-from reconciler.core.statusplan import (
+from reconciler.core.events import (
     CACHE_ENTRIES,
     COMBINED,
     SIMILAR_WITHIN_MS,
     EventBudget,
     EventCorrelator,
     EventWrite,
+    event_writes,
 )
 from tests.unit.core.test_reconcile_status import DECISION
 
@@ -24,7 +24,7 @@ def event(
     decision = structs.replace(
         DECISION, name=name, uid=f"u-{name}", time=f"2026-11-21T{time}.000Z", events=[(FAILED[0], reason, message)]
     )
-    (made,) = statusplan.event_writes(decision)
+    (made,) = event_writes(decision)
     return made
 
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from reconciler.clusters.manifests import manifests
-from reconciler.core import statusplan
-from reconciler.core.statusplan import EventBudget, HpaAnswer, LiveHpa, body_of, live_hpa, same_status, status_update
+from reconciler.core import events as hpaevents
+from reconciler.core.statuses import HpaAnswer, LiveHpa, body_of, live_hpa, same_status, status_update, wants_status
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 
@@ -119,70 +119,7 @@ def test_an_hpa_of_another_uid_is_another_hpa() -> None:
 )
 def test_who_shows_what(change: dict[str, Any], status: bool, events: bool) -> None:
     decision = structs.replace(DECISION, **change)
-    assert (statusplan.wants_status(decision), statusplan.wants_events(decision)) == (status, events)
-
-
-def test_an_event_looks_like_upstreams() -> None:
-    (event,) = statusplan.event_writes(DECISION)
-    assert event.body["involvedObject"] == {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "namespace": "shop",
-        "name": "web",
-        "uid": "u1",
-    }
-    assert event.body["source"] == {"component": "horizontal-pod-autoscaler"}
-    assert (event.body["type"], event.body["reason"], event.body["count"]) == ("Normal", "SuccessfulRescale", 1)
-    assert event.body["firstTimestamp"] == "2026-11-21T12:00:00Z"
-
-
-def test_equal_events_share_a_name_and_others_do_not() -> None:
-    (one,) = statusplan.event_writes(DECISION)
-    (same,) = statusplan.event_writes(structs.replace(DECISION, id="0-9-u1", time="2026-11-21T12:09:00.000Z"))
-    (other,) = statusplan.event_writes(
-        structs.replace(DECISION, events=[("Normal", "SuccessfulRescale", "New size: 6")])
-    )
-    (reborn,) = statusplan.event_writes(structs.replace(DECISION, uid="u2"))
-    assert one.name == same.name
-    assert len({one.name, other.name, reborn.name}) == 3
-
-
-def test_an_event_is_counted_once_per_decision() -> None:
-    (event,) = statusplan.event_writes(DECISION)
-    standing = event.body | {"metadata": event.body["metadata"] | {"resourceVersion": "5"}}
-    assert statusplan.again(event, standing) is None
-    (later,) = statusplan.event_writes(structs.replace(DECISION, id="0-9-u1", time="2026-11-21T12:09:00.000Z"))
-    patch = statusplan.again(later, standing)
-    assert patch is not None
-    assert (patch["count"], patch["lastTimestamp"]) == (2, "2026-11-21T12:09:00Z")
-    assert patch["metadata"]["resourceVersion"] == "5"
-
-
-def test_the_events_of_a_central_hpa_are_about_its_target() -> None:
-    (event,) = statusplan.event_writes(structs.replace(DECISION, origin="central"), "t1")
-    about = event.body["involvedObject"]
-    assert (about["kind"], about["name"], about["uid"], about["apiVersion"]) == ("Deployment", "web", "t1", "apps/v1")
-
-
-def test_25_events_at_once_then_one_per_five_minutes() -> None:
-    budget = EventBudget()
-    assert [budget.take("u", 0) for _ in range(26)] == [True] * 25 + [False]
-    assert not budget.take("u", 299_999)
-    assert budget.take("u", 300_000)
-    assert not budget.take("u", 300_001)
-    assert budget.take("other", 0)
-
-
-def test_an_idle_budget_is_forgotten() -> None:
-    budget = EventBudget(burst=1, refill_ms=10)
-    assert budget.take("u", 0)
-    budget.forget_idle(9)
-    assert not budget.take("u", 9)
-    budget.forget_idle(30)
-    assert budget.take("u", 30)
-
-
-# --- permissions ------------------------------------------------------------------------------------------------------
+    assert (wants_status(decision), hpaevents.wants_events(decision)) == (status, events)
 
 
 def verbs(documents: list[Any]) -> set[str]:

@@ -12,9 +12,10 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider import assignment, owned
+from streams.decider import batches, owned
 from streams.decider.app import RowStore, StateTable
-from streams.decider.assignment import DeciderConfig, Takes
+from streams.decider.assignment import DeciderConfig
+from streams.decider.batches import Takes
 from streams.decider.metrics import Metrics
 from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
 from streams.state.partitionrow import PartitionRow
@@ -197,7 +198,7 @@ async def test_checkpoints_that_are_due_together_are_waited_for_together() -> No
 
 
 async def test_many_decisions_of_a_take_are_published_before_more_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "MOST_PENDING", 3)
+    monkeypatch.setattr(batches, "MOST_PENDING", 3)
     made = [[f"{record}-{decision}" for decision in range(2)] for record in range(5)]
     steps: list[str] = []
 

@@ -159,10 +159,14 @@ FAULTS: tuple[tuple[str, str, Callable[..., HpaId]], ...] = (
     ("export decisions -A -o jsonl", "fleethpa.questions.exports.row_of", lambda recorded, format_: recorded.hpa),
     ("tune -A", "fleethpa.tuning.tunings.search", lambda hpa, *_: hpa),
     ("tune -A", "fleethpa.tuning.tunings.Condensed.add", lambda recorded, inputs: recorded.hpa),
-    ("upgrade-preview -A --to 1.36 -o json", "streams.analysis.answer.UpgradeReader.add", lambda _, inputs: inputs.hpa),
     (
         "upgrade-preview -A --to 1.36 -o json",
-        "streams.analysis.answer.UpgradeReader.preview",
+        "streams.analysis.upgradepreview.UpgradeReader.add",
+        lambda _, inputs: inputs.hpa,
+    ),
+    (
+        "upgrade-preview -A --to 1.36 -o json",
+        "streams.analysis.upgradepreview.UpgradeReader.preview",
         lambda reader: reader._hpa,
     ),
 )

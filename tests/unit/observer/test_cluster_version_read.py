@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.clusters.client import REVIEWS, ClusterClient, ClusterConfig
-from reconciler.observer import native
-from reconciler.observer.native import ClusterVersion
+from reconciler.observer import clusterversion
+from reconciler.observer.clusterversion import ClusterVersion
 from schemas import limits
 from schemas.observed import HPA_GATES
 from streams.hpa.rules import GATES, NEWEST, OLDEST
@@ -76,7 +76,7 @@ async def test_gates_are_read_again_after_an_upgrade_and_otherwise_seldom(monkey
         server.version = version
         await found.read()
         counts.append(server.asked.count("/metrics"))
-    monkeypatch.setattr(native, "GATES_EVERY_S", 0.0)
+    monkeypatch.setattr(clusterversion, "GATES_EVERY_S", 0.0)
     server.metrics = METRICS.replace(b'"ALPHA"} 0', b'"ALPHA"} 1')
     await found.read()
 
@@ -112,7 +112,7 @@ async def test_the_version_is_followed_until_cancelled(monkeypatch: pytest.Monke
     found = ClusterVersion(server)
 
     async def sleep(seconds: float) -> None:
-        assert seconds == native.VERSION_EVERY_S
+        assert seconds == clusterversion.VERSION_EVERY_S
         texts.append(found.text)
         server.version = "v1.37.0"
         if len(texts) == 2:

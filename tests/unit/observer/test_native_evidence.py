@@ -11,7 +11,7 @@ import pytest
 from reconciler.agents.agent.process import AgentTerm
 from reconciler.core.knowledge import Learnt
 from reconciler.core.writeplan import WriteGuards
-from reconciler.observer.native import (
+from reconciler.observer.nativecontroller import (
     AHEAD_MS,
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -162,7 +162,7 @@ class _Canary:
 async def test_a_canary_decides_whether_a_native_controller_runs(
     verdict: Verdict | None, runs: bool, noted: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.observer.native.ASKED_AGAIN_S", 0.0)
+    monkeypatch.setattr("reconciler.observer.nativecontroller.ASKED_AGAIN_S", 0.0)
     in_force, notes, found = InForce(), list[ReadProblem | None](), list[Evidence]()
     in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
     asked = asyncio.Semaphore(0)

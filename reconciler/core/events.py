@@ -1,7 +1,6 @@
-"""The status of an HPA: whether it is to be written, the body of the request, and which Events a decision brings.
+"""Which Events a decision brings, and which of them reach the API server with which count: upstream's correlator.
 
-Which Events reach the API server, and with which count: the correlator of similar events of upstream. Source: client-go
-tools/record/events_cache.go, v0.37.1 (`EventCorrelator`: aggregator, logger, spam filter).
+Source: client-go tools/record/events_cache.go, v0.37.1 (`EventCorrelator`: aggregator, logger, spam filter).
 """
 
 import hashlib
@@ -9,133 +8,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
-from schemas.codec import encode, encode_to_keep
+from reconciler.core.statuses import has_result
 from schemas.decisions import Decision
-from schemas.kubernetes.quantity import QuantityError, equal_quantity_text
-from schemas.kubernetes.shape import HPA_HEAD, JsonView
-
-_QUANTITIES = frozenset({"value", "averageValue"})
-
-
-class HpaAnswer(Struct, frozen=True, gc=False):
-    """An HPA in an answer of an API server, of which only the names of its metadata are decoded."""
-
-    metadata: dict[str, Raw]
-    spec: Raw = Raw(b"{}")
-    status: Raw = Raw(b"null")
-
-
-class _Version(Struct, frozen=True, gc=False):
-    version: str = msgspec.field(name="resourceVersion")
-
-
-class VersionAnswer(Struct, frozen=True, gc=False):
-    """What is needed of the answer to a write: the version that the next one is made on."""
-
-    metadata: _Version
-
-
-class LiveHpa(Struct, frozen=True, gc=False):
-    """An HPA as it is kept for the next write of its status: encoded, a quarter of the size of its objects.
-
-    `metadata` is without managed fields, and has the resource version that was seen last.
-    """
-
-    uid: str
-    metadata: bytes
-    spec: bytes
-    status: bytes
-
-
-def live_hpa(answer: HpaAnswer) -> LiveHpa:
-    """Keep an HPA without its managed fields, which are half of it.
-
-    The API server takes those of the stored object at a write of a subresource, whatever is sent. Source: apimachinery
-    pkg/util/managedfields/internal/fieldmanager.go `decodeLiveOrNew`.
-
-    Raises ValueError: it is not an object of Kubernetes: it has no uid or no resource version.
-    """
-    metadata = {name: value for name, value in answer.metadata.items() if name != "managedFields"}
-    uid, version = (msgspec.json.decode(metadata.get(name, Raw(b"null"))) for name in ("uid", "resourceVersion"))
-    if not (isinstance(uid, str) and version and isinstance(version, str)):
-        raise ValueError("it has no uid or no resource version")
-    return LiveHpa(uid, encode_to_keep(metadata), bytes(answer.spec), bytes(answer.status))
-
-
-def body_of(live: LiveHpa) -> bytes:
-    """The HPA to PUT to `/status`, with the resource version that was seen last."""
-    return encode(HPA_HEAD | {"metadata": Raw(live.metadata), "spec": Raw(live.spec), "status": Raw(live.status)})
-
-
-def written(live: LiveHpa, version: str) -> LiveHpa:
-    """The HPA after its status was written. Whatever else differs in the answer was written by somebody else before
-    the resource version that the write was made on, and is kept already.
-
-    Raises ValueError: the answer has no resource version.
-    """
-    if not version:
-        raise ValueError("it has no resource version")
-    metadata = msgspec.json.decode(live.metadata, type=dict[str, Raw])
-    metadata["resourceVersion"] = Raw(encode(version))
-    return structs.replace(live, metadata=encode_to_keep(metadata))
-
-
-def status_update(decision: Decision, live: LiveHpa) -> LiveHpa | None:
-    """The HPA with the status of a decision; None where nothing is to be written.
-
-    An HPA of another uid is another HPA: nothing is written to it.
-    """
-    status = decision.status
-    if status is None or live.uid != decision.uid or same_status(_decoded(live.status) or {}, status):
-        return None
-    return structs.replace(live, status=encode_to_keep(status))
-
-
-def _decoded(status: bytes) -> Any:
-    try:
-        return msgspec.json.decode(status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # fleethpa writes valid UTF-8 only, so somebody else wrote this status
-
-
-def same_status(left: Any, right: Any) -> bool:
-    """Whether two statuses mean the same: an absent, null and empty field are one, quantities equal by value."""
-    if left == right:  # as most parts of most statuses are, from one write to the next
-        return True
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in {**left, **right}:
-            a, b = left.get(key), right.get(key)
-            if a != b and not _same_field(key, a, b):
-                return False
-        return True
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same_status, left, right))
-    return _is_empty(left) and _is_empty(right)
-
-
-def _same_field(key: str, left: Any, right: Any) -> bool:
-    if not (left and right):
-        return _is_empty(left) and _is_empty(right)
-    if key in _QUANTITIES and isinstance(left, str) and isinstance(right, str):
-        return _same_quantity(left, right)
-    return same_status(left, right)
-
-
-def _same_quantity(left: str, right: str) -> bool:
-    try:
-        return equal_quantity_text(left, right)
-    except QuantityError:
-        return False  # none that fleethpa writes
-
-
-def _is_empty(value: Any) -> bool:
-    return value in (None, [], {}, 0)
-
-
-# --- Events -----------------------------------------------------------------------------------------------------------
+from schemas.kubernetes.shape import JsonView
 
 COMPONENT = "horizontal-pod-autoscaler"
 REPORTER = "fleethpa"
@@ -148,22 +25,9 @@ Source: client-go tools/record `NewEventCorrelator` (defaultSpamBurst, defaultSp
 """
 
 
-def wants_status(decision: Decision) -> bool:
-    """Whether this decision is to be shown in its HPA's status."""
-    return _has_result(decision) and decision.origin == "cluster" and decision.status is not None
-
-
 def wants_events(decision: Decision) -> bool:
     """Whether this decision's events are to be written: on the HPA, or on the target of a central one."""
-    return _has_result(decision) and bool(decision.events)
-
-
-def _has_result(decision: Decision) -> bool:
-    """Whether status and Events of the HPA are fleethpa's to write."""
-    return decision.mode == "enforce" or decision.shows_refusal
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
+    return has_result(decision) and bool(decision.events)
 
 
 class EventWrite(Struct, frozen=True, kw_only=True):
@@ -282,7 +146,6 @@ SIMILAR_EVENTS = 10
 SIMILAR_WITHIN_MS = 600_000
 """`defaultAggregateIntervalInSeconds`."""
 COMBINED = "(combined from similar events): "
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _Key = tuple[str, ...]
