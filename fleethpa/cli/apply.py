@@ -1,45 +1,22 @@
-"""`fleethpa apply -f` and `fleethpa delete`: central HPAs from unmodified manifests."""
+"""`fleethpa apply`: create or change central HPAs from manifests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from fleethpa.changes.capacitygroups import (
-    CapacityGroup,
-    applied_groups,
-    capacity_groups,
-    deleted_groups,
-    group_concerns,
-    refused_groups,
-)
-from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of, unknown_member
+from fleethpa.changes.capacitygroups import applied_groups, capacity_groups, group_concerns, refused_groups
+from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, unknown_member
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present
 from fleethpa.changes.lintrules import fixed_replicas, rules_in, version_errors, version_warnings
-from fleethpa.changes.manifests import (
-    FieldValidation,
-    Input,
-    checked_hpa,
-    no_hpas,
-    read_hpas,
-    read_input,
-    validate_option,
-)
-from fleethpa.changes.records import PlannedRecord, central_record, deleted_record
+from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
+from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.writing import WriteOptions, change, write_options
-from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
-from fleethpa.fleet.finding import (
-    DEFAULT_NAMESPACE,
-    Ref,
-    Selection,
-    chosen,
-    cluster_globs,
-    matching_clusters,
-    selection_options,
-)
+from fleethpa.fleet.capacity import CAPACITY_KIND
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE, cluster_globs, matching_clusters
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.session import Session, command_options
@@ -47,85 +24,6 @@ from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND, AutoscalerSet, Mode
 from streams.state.ownership import Claim
-
-
-@click.command()
-@selection_options()
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Delete the HPAs that these manifests name.",
-)
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
-@write_options
-@command_options()
-def delete(
-    session: Session, /, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool, options: WriteOptions
-) -> int:
-    """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
-    read = read_input(filenames)
-    default = selection.namespace or DEFAULT_NAMESPACE
-    named = [Ref(each.name, each.namespace or default, each.cluster or None) for each in read.hpas]
-    refs = (*selection.refs, *named)
-    groups = capacity_groups(read)
-    if filenames and not refs and not groups:
-        raise no_hpas(filenames, read)
-    if not refs and not groups and selection.labels is None:
-        raise usage(
-            "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
-        )
-    wanted = replace(selection, refs=refs)
-
-    async def work() -> int:
-        async with session.past() as past:
-            state, present = await read_present(past)
-        found = _deleted_groups(session, groups, state, ignore_not_found, options.reason)
-        writes: list[PlannedRecord] = []
-        if refs or selection.labels is not None:
-            writes = _writes(session, state, wanted, ignore_not_found, options.reason)
-        if not writes and not found:
-            session.note(f"Nothing to delete: no HPA found in {wanted}.")
-            return 0
-        foresight = present.foresee(writes)
-        asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
-        code = await change(session, "delete", writes + found, asked, options)
-        for text in foresight.handed_over():
-            session.note(text)
-        return code
-
-    return session.run(work())
-
-
-def _deleted_groups(
-    session: Session, groups: list[CapacityGroup], state: FleetState, ignore_not_found: bool, reason: str
-) -> list[PlannedRecord]:
-    known = state.capacity_groups
-    if missing := [each.name for each in groups if each.name not in known and not ignore_not_found]:
-        raise no_such_group(missing[0], sorted(known))
-    names = [each.name for each in groups if each.name in known]
-    return deleted_groups(names, session.now_ms(), session.config.author, reason)
-
-
-def _writes(
-    session: Session, state: FleetState, wanted: Selection, ignore_not_found: bool, reason: str
-) -> list[PlannedRecord]:
-    if ignore_not_found:
-        views = [view for hpa, view in state.hpas.items() if wanted.matches(hpa, view.labels)]
-    else:
-        views = chosen(state, wanted)
-    for view in views:
-        if view.origin != "central":
-            raise CommandError(
-                f"hpa {view.id} belongs to its cluster",
-                cause="fleethpa deletes only HPAs that live in it. Once this one is gone, nothing scales its target.",
-                next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
-            )
-    # With a FleetHPA go the HPAs in its clusters.
-    hpas = {hpa for view in views for hpa in [view.id, *members_of(state, view.id)]}
-    return [deleted_record(hpa, session.config.author, reason) for hpa in sorted(hpas)]
 
 
 @dataclass
@@ -279,9 +177,6 @@ def _say_mode(session: Session, plan: ApplyPlan) -> None:
     for each in [each for each in created if isinstance(each.body, AutoscalerSet) and each.body.mode is None][:1]:
         name = each.subject.split()[1]
         session.note(f"Its mode is the one set for its namespace or cluster. Next: fleethpa get hpa {name}")
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
 
 
 def _of_fleet(hpa: HpaId) -> CommandError:

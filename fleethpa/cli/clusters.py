@@ -1,4 +1,4 @@
-"""`fleethpa clusters` and `doctor`: registering agents, what member clusters must allow, and what does not work."""
+"""`fleethpa clusters`: what member clusters must allow, and agents; the proof that no native controller runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgspec import structs
 from fleethpa.changes.handover import prove_native_absent
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.writing import Concern, WriteOptions, change, check_writes, write_all, write_options
-from fleethpa.fleet.doctor import AREAS, access_check, examine, finding_checks, lines, listing, report_sum
+from fleethpa.fleet.doctor import access_check, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
@@ -46,8 +46,6 @@ from streams.ingest.checks import check_cluster
 
 if TYPE_CHECKING:
     from runtime.topicadmin import TopicAdmin
-
-# --- agents -----------------------------------------------------------------------------------------------------------
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
 """What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of orders, a quarter of a thread's time. An agent
@@ -138,8 +136,6 @@ def permission_lines(topics: AgentTopics, principal: str) -> list[str]:
     quota = f"kafka-configs.sh --alter --entity-type users --entity-name {user} --add-config '{QUOTAS}'"
     return [*(f"kafka-acls.sh {line}" for line in acl_commands(agent_acls(topics), principal)), quota]
 
-
-# --- the verb ---------------------------------------------------------------------------------------------------------
 
 _READ_GATES: Final = "Also allow reading the API server's metrics, for its feature gates."
 
@@ -300,9 +296,6 @@ def _check_names(names: Iterable[tuple[str, str]], custom: tuple[str, ...]) -> N
             )
 
 
-# --- agents -----------------------------------------------------------------------------------------------------------
-
-
 @clusters.command("add")
 @click.argument("name")
 @click.option("--principal", default="User:fleethpa-agent-{name}", help="Kafka principal of the agent.")
@@ -412,31 +405,3 @@ def _write(path: str, text: str) -> None:
         Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise usage(f"{path} cannot be written", cause=str(error)) from error
-
-
-# --- doctor -----------------------------------------------------------------------------------------------------------
-
-
-@click.command()
-@click.option("--only", metavar="AREA,…", help=f"Only these of {', '.join(AREAS)}.")
-@found_options
-@fixed_options
-@output_option(formats=("table", "json", "yaml", "jsonl"))
-@command_options(reads=True)
-async def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
-    """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
-
-    Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig;
-    with discovery options (those of `run observer`), the clusters found at this moment.
-    """
-    areas = tuple(part for part in (only or "").split(",") if part) or AREAS
-    if odd := [area for area in areas if area not in AREAS]:
-        raise usage(f"--only {odd[0]!r} is unknown", cause=f"Known are {', '.join(AREAS)}.")
-    found = []
-    async for check in examine(session, areas, options):
-        found.append(check)
-        if output == "table":
-            session.lines(lines(session, check))
-    if output != "table":
-        session.listing(listing(found), output)
-    return report_sum(session, found)

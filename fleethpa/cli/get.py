@@ -1,11 +1,11 @@
-"""`fleethpa get` and `status`: HPAs and clusters in one table; `--watch` waits until replicas are as desired."""
+"""`fleethpa get`: HPAs, clusters and CapacityGroups as tables; `--watch` keeps running and prints what changes."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,83 +15,15 @@ from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import TYPE_WORDS, Selection, chosen, no_such_cluster, nothing_found, selection_options
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.state import fleet_now, read_state
-from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
+from fleethpa.fleet.views import FleetState, HpaView, by_cause
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
-from fleethpa.show.text import Widths, layout
+from fleethpa.show.text import Widths
 from fleethpa.show.words import counted
 
 if TYPE_CHECKING:
     from streams.history.past import Past
-
-
-EVERY_S: Final = 1.0
-
-
-@click.command()
-@selection_options()
-@click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
-@command_options(reads=True)
-def status(session: Session, selection: Selection, watch: bool) -> int:
-    """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
-
-    Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
-    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
-    """
-
-    async def work() -> int:
-        shown: list[str] = []
-        async with session.past(watching=watch) as past:
-            while True:
-                state = await read_state(past)
-                views = chosen(state, selection)
-                if not views and not shown:
-                    session.note(nothing_found(selection, state, "status"))
-                    return OK
-                lines = layout(rows(views))
-                if lines != shown:
-                    session.lines(line for line in lines if line not in shown)
-                    shown = lines
-                waiting = any(_waits(view, view.problems) for view in views)
-                if not (watch and waiting):
-                    return ANSWER_IS_NO if waiting else OK
-                await asyncio.sleep(EVERY_S)
-
-    return session.run(work(), brief=not watch)
-
-
-def rows(views: list[HpaView]) -> list[tuple[str, str]]:
-    """Name and state of each HPA, and of all HPAs of a cluster that share the cause of a problem."""
-    own, shared = by_cause(views)
-    listed = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
-    return listed + [(group.name, group.text) for group in shared]
-
-
-def _row(view: HpaView, own: list[Problem]) -> str:
-    texts = "; ".join(problem.text for problem in own if not problem.waits)
-    # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
-    if len(own) < len(view.problems):
-        return _texts(own)
-    if view.is_content_at_max:
-        texts = "; ".join(filter(None, (f"at max {view.spec['maxReplicas']}, has enough", texts)))
-    return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
-
-
-def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
-    """What keeps an HPA from having what it wants, of some problems; empty: nothing."""
-    if waits := [problem for problem in problems if problem.waits]:
-        return _texts(waits)
-    status = view.status
-    if not status.get("conditions"):
-        return "not evaluated yet"
-    current, desired = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
-    return f"{current} replicas, {desired} desired" if current != desired else ""
-
-
-def _texts(problems: list[Problem]) -> str:
-    return "; ".join(problem.text for problem in problems)
-
 
 WATCH_EVERY_S: Final = 2.0
 _TYPES: Final = {

@@ -54,19 +54,19 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
     "See": {
         "get": Verb("cli.get:get", "List HPAs, clusters or CapacityGroups."),
         "describe": Verb(
-            "cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."
+            "cli.describe:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."
         ),
         "explain": Verb("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
-        "decisions": Verb("cli.explain:decisions", "List or follow decisions."),
+        "decisions": Verb("cli.decisions:decisions", "List or follow decisions."),
         "audit": Verb(
-            "cli.explain:audit", "Check that no decision was altered, and create the key that signs checkpoints."
+            "cli.audit:audit", "Check that no decision was altered, and create the key that signs checkpoints."
         ),
         "history": Verb("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
         "status": Verb(
-            "cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."
+            "cli.status:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."
         ),
         "page": Verb("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
-        "doctor": Verb("cli.clusters:doctor", "Check every part; report what is wrong and what to do."),
+        "doctor": Verb("cli.doctor:doctor", "Check every part; report what is wrong and what to do."),
     },
     "Ask the log": {
         "what-if": Verb(
@@ -75,7 +75,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         "backtest": Verb("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
         "tune": Verb("tuning.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
         "upgrade-preview": Verb(
-            "cli.diff:upgrade_preview",
+            "cli.upgrade_preview:upgrade_preview",
             "Show which decisions another version of Kubernetes would have made otherwise, and why.",
         ),
         "limits": Verb("cli.limits:limits", "Try budgets and other limits on the recorded past."),
@@ -90,28 +90,28 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         ),
     },
     "Change": {
-        "lint": Verb("cli.diff:lint", "Check manifests without a cluster."),
+        "lint": Verb("cli.lint:lint", "Check manifests without a cluster."),
         "diff": Verb("cli.diff:diff", "Show what apply would change."),
         "apply": Verb("cli.apply:apply", "Create or change central HPAs from manifests."),
         "rollout": Verb(
             "rollouts.rollout:rollout",
             "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
         ),
-        "rollback": Verb("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
+        "rollback": Verb("cli.rollback:rollback", "Give a central HPA the spec of an earlier revision again."),
         "schedule": Verb(
-            "cli.history:schedule",
+            "cli.schedule:schedule",
             "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
         ),
-        "delete": Verb("cli.apply:delete", "Delete central HPAs."),
+        "delete": Verb("cli.delete:delete", "Delete central HPAs."),
         "adopt": Verb("cli.adopt:adopt", "Move a cluster's own HPAs into fleethpa."),
         "release": Verb("cli.release:release", "Give HPAs back to their cluster's own controller."),
-        "pause": Verb("cli.settings:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
-        "resume": Verb("cli.settings:resume", "End a pause."),
+        "pause": Verb("cli.pause:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
+        "resume": Verb("cli.resume:resume", "End a pause."),
         "override": Verb(
-            "cli.settings:override",
+            "cli.override:override",
             "Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.",
         ),
-        "mode": Verb("cli.settings:mode", "Set off, shadow or enforce."),
+        "mode": Verb("cli.mode:mode", "Set off, shadow or enforce."),
         "settings": Verb("cli.settings:settings", "Show or change the settings of a cluster."),
     },
     "Run": {
@@ -131,7 +131,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."
         ),
         "ingest": Verb(
-            "cli.topics:ingest", "Check what ingest reads from a message, print example messages, or reset a source."
+            "cli.ingest:ingest", "Check what ingest reads from a message, print example messages, or reset a source."
         ),
         "clusters": Verb(
             "cli.clusters:clusters",

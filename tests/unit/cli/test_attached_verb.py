@@ -59,3 +59,10 @@ def test_without_its_line_it_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None
     assert run("toy").exit_code == 2
     assert "\n  toy " not in run("--help").stdout
     assert "fleethpa toy" not in reference()
+
+
+def test_the_module_of_a_verb_has_its_name() -> None:
+    """Those of the command line itself are in the module of the table."""
+    places = {name: verb.place for name, verb in main.verbs().items() if verb.place.startswith("cli.")}
+    elsewhere = {name for name, place in places.items() if place != "cli.{0}:{0}".format(name.replace("-", "_"))}
+    assert elsewhere == {"config", "completion", "version"}

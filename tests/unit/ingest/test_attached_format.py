@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleethpa.cli.topics import FORMATS
+from fleethpa.cli.ingest import FORMATS
 from schemas import topics
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.limits import Refusal

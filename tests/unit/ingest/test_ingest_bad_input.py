@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleethpa.cli.topics import FORMATS
+from fleethpa.cli.ingest import FORMATS
 from reconciler.observer.observertopics import central_hpa
 from runtime.records import hand_over
 from schemas import limits, topics

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.cli.topics import FORMATS
+from fleethpa.cli.ingest import FORMATS
 from schemas import topics
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord

@@ -1,0 +1,200 @@
+"""`fleethpa upgrade-preview`: which decisions another version of Kubernetes would have made otherwise, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import click
+
+from fleethpa.changes.lintrules import version_named
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, alone, chosen, not_evaluated, selection_options
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import HpaView
+from fleethpa.frame.errors import ANSWER_IS_NO, OK
+from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
+from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.sources import by_partition
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.text import rfc3339
+from fleethpa.show.words import counted
+from schemas.keys import HpaId
+from streams.analysis.upgradepreview import SEVERAL, Preview, PreviewTask, previews
+from streams.history.parallel import Faults
+from streams.history.past import Past
+from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
+
+_MEASURES: Final = {"changed": ConditionMeasure("changed")}
+
+
+@click.command("upgrade-preview")
+@selection_options()
+@click.option("--to", required=True, metavar="1.NN", help="The version of Kubernetes to compare with.")
+@click.option("--gates", metavar="NAME=true,…", help="Feature gates of its controller manager.")
+@period_options("7d")
+@click.option("--fail-if", metavar="changed>N", help="Exit 1 if so many HPAs would be scaled otherwise.")
+@html_option
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def upgrade_preview(
+    session: Session,
+    selection: Selection,
+    to: str,
+    gates: str | None,
+    period: AskedPeriod,
+    fail_if: str | None,
+    html: str | None,
+    output: str,
+) -> int:
+    """Show which decisions would have been different after an upgrade of Kubernetes, and because of which change.
+
+    Decides each recorded evaluation again with the rules of the other version. Reads the log or an archive and writes
+    nothing.
+    """
+    rules, name = version_named("--to", to, gates)
+    gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
+    window = period.window(session.now_ms())
+    found, faults = session.run(_previews(session, selection, window, rules))
+    if found:
+        session.publish(report(found, name), output, html=html)
+    nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(found))
+    return session.failed(faults) or (ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK)
+
+
+async def _previews(
+    session: Session, selection: Selection, window: tuple[int, int], rules: Rules
+) -> tuple[list[Preview], Faults]:
+    async with session.past() as past:
+        views = alone(chosen(await read_state(past), selection), "upgrade-preview", session.note)
+        parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
+    made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
+    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    found = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
+    if not found and not faults:
+        raise not_evaluated(f"no evaluation of {selection} in this window")
+    return found, faults
+
+
+def _tasks(past: Past, views: Sequence[HpaView], window: tuple[int, int], rules: Rules) -> list[PreviewTask]:
+    """One task per log partition, those with the most HPAs first: partitions are read beside each other."""
+    hpas: dict[int, list[HpaId]] = {}
+    for view in views:
+        hpas.setdefault(view.partition, []).append(view.id)
+    ordered = sorted(hpas.values(), key=len, reverse=True)
+    return [PreviewTask(past, frozenset(each), window, rules) for each in ordered]
+
+
+_NOTES: Final = (
+    "Each recorded evaluation was decided again with the inputs that it had. After the first different write the "
+    "recorded load no longer is the one that the other version would have seen: what follows is a hint only.",
+    "Texts of conditions, statuses and events are not compared; a metrics answer keeps the form that it was read in.",
+)
+
+
+def changed(previews: Sequence[Preview]) -> int:
+    """Count the HPAs with a decision that differs."""
+    return sum(each.first is not None for each in previews)
+
+
+def report(previews: Sequence[Preview], to: str) -> QuestionReport:
+    """The report of some HPAs: those with a different decision first, then what concerns the others."""
+    ordered = sorted(previews, key=lambda each: (each.first is None, not each.findings, str(each.hpa)))
+    sections = [
+        Section(f"Upgrade to Kubernetes {to}", parts=[Sentences(_verdict(previews, to))]),
+        Section(parts=[_by_rule(previews)]),
+        Section("First different decision of each HPA", parts=[_first(ordered)]),
+        Section("What concerns HPAs whatever their load", parts=[_findings(ordered)]),
+    ]
+    document = {"to": to, "changed": changed(previews), "items": [_item(each) for each in ordered]}
+    shown = [each for each in sections if any(not isinstance(part, Grid) or part.rows[1:] for part in each.parts)]
+    return QuestionReport("Upgrade preview", "UpgradePreview", document, shown, closing=[Notes("Limits:", _NOTES)])
+
+
+def _verdict(previews: Sequence[Preview], to: str) -> list[str]:
+    evaluations = sum(each.evaluations for each in previews)
+    looked = f"{counted(evaluations, 'evaluation')} of {counted(len(previews), 'HPA')}"
+    differ = changed(previews)
+    texts = [
+        f"{differ} of {counted(len(previews), 'HPA')} would have been scaled otherwise ({evaluations} evaluations)."
+        if differ
+        else f"No decision would have been different ({looked})."
+    ]
+    if minor_of(to) > RELEASED:
+        texts.append(f"Kubernetes {to} is not released: these are the changes that are merged for it.")
+    return texts
+
+
+def _by_rule(previews: Sequence[Preview]) -> Grid:
+    hpas: Counter[str] = Counter(rule for each in previews for rule in each.applied)
+    times: Counter[str] = Counter()
+    for each in previews:
+        times.update(each.applied)
+    rows = [
+        (str(hpas[rule]), str(times[rule]), _since(rule), sentence(rule), _link(rule))
+        for rule, _ in times.most_common()
+    ]
+    return Grid([("HPAS", "EVALUATIONS", "SINCE", "CHANGE", "UPSTREAM"), *rows], "by change")
+
+
+def _first(previews: Sequence[Preview]) -> Grid:
+    rows = [
+        (
+            str(each.hpa),
+            rfc3339(first.time_ms),
+            f"{first.current} → {first.recorded}",
+            f"{first.current} → {first.other}",
+            sentence(first.rule),
+        )
+        for each in previews
+        if (first := each.first) is not None
+    ]
+    return Grid([("HPA", "TIME", "DECIDED", "WOULD BE", "BECAUSE"), *rows])
+
+
+def _findings(previews: Sequence[Preview]) -> Grid:
+    rows = [
+        (str(each.hpa), _since(finding.rule), finding.text, sentence(finding.rule))
+        for each in previews
+        for finding in each.findings
+    ]
+    return Grid([("HPA", "SINCE", "FOUND", "CHANGE"), *rows])
+
+
+def sentence(rule: str) -> str:
+    """What changed, in one sentence."""
+    return "several changes together" if rule == SEVERAL else RULES[rule].change
+
+
+def _since(rule: str) -> str:
+    return "-" if rule == SEVERAL else f"1.{RULES[rule].since}"
+
+
+def _link(rule: str) -> str:
+    return "-" if rule == SEVERAL else RULES[rule].link
+
+
+def _item(preview: Preview) -> dict[str, Any]:
+    first = preview.first
+    return {
+        "hpa": str(preview.hpa),
+        "evaluations": preview.evaluations,
+        "first": None
+        if first is None
+        else {
+            "decision": first.decision,
+            "time": rfc3339(first.time_ms),
+            "currentReplicas": first.current,
+            "decided": first.recorded,
+            "wouldBe": first.other,
+            **_rule(first.rule),
+        },
+        "applied": [{**_rule(rule), "evaluations": count} for rule, count in preview.applied.items()],
+        "findings": [{**_rule(finding.rule), "found": finding.text} for finding in preview.findings],
+    }
+
+
+def _rule(rule: str) -> dict[str, str]:
+    return {"rule": rule, "since": _since(rule), "change": sentence(rule), "upstream": _link(rule)}
