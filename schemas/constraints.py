@@ -98,8 +98,6 @@ _LISTED: Final = (
 CONSTRAINTS: dict[str, Constraint] = {each.name: each for each in _LISTED}
 """Name → constraint, in the order in which lists show them."""
 
-TOLERANCE: Final = "Tolerance"
-
 
 def words_of(name: str) -> str:
     """Return a constraint in words; one that is not known (of a newer version) by its name."""

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from schemas.constraints import TOLERANCE, ScalingSide, acts_on
+from schemas.constraints import ScalingSide, acts_on
 from streams.analysis.answer import Answer, answer, lifted, with_answer, without
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
@@ -292,7 +292,7 @@ class _Search:
     def _holding(self, farthest: int, made: Answer, direction: SearchDirection) -> list[str]:
         """The limits that hold the answer in this direction at a value: those that do so alone, or else all."""
         side: ScalingSide = "down" if direction == "lower" else "up"
-        acting = [limit for limit in made.constraints if limit != TOLERANCE and acts_on(limit, side)]
+        acting = [limit for limit in made.constraints if limit != "Tolerance" and acts_on(limit, side)]
         moved = {
             limit
             for limit, other, _ in without(self.number.at(self.inputs, farthest), made)

@@ -46,7 +46,6 @@ from streams.hpa.parts import (
     written_part,
 )
 from streams.hpa.rules import Rules
-from streams.state.clustersettings import Effective
 from streams.state.logtime import STEP_LIMIT_MS
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
@@ -306,12 +305,6 @@ def bounds_of(
         return None
     present = _present(fleet, list(read), is_enforced)
     return fleet_bounds(needs, joined(list(read.values())), present, autoscaler, settings, now_ms)
-
-
-def is_raised(fleet: FleetRow, autoscaler: Autoscaler, settings: Effective, present: int, now_ms: int) -> bool:
-    """Say whether the clusters' own metrics raise the total of an enforced whole above what it is now."""
-    bounds = bounds_of(fleet, autoscaler, settings.controller, True, now_ms, settings.sync_period_ms)
-    return bounds is not None and bounds.least > present
 
 
 def with_bounds(

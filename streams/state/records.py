@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from schemas.constraints import TOLERANCE
 from schemas.decisions import WITHIN_TOLERANCE, Direction, MetricDecision, Step
 from schemas.observed import Target
 from streams.hpa import autoscaler as kinds
@@ -221,7 +220,7 @@ def constraints(evaluation: Evaluation) -> list[str]:
     made: list[str] = []
     notes = [each.calculation.kept for each in evaluation.metrics if each.calculation is not None]
     if normalization.desired == evaluation.current_replicas and WITHIN_TOLERANCE in notes:
-        made.append(TOLERANCE)
+        made.append("Tolerance")
     if normalization.stabilized != normalization.desired:
         made.append("StabilizationWindow")
     if normalization.limited != normalization.stabilized:

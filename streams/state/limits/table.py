@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from schemas.constraints import cuts
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.inputs import NamedInputs
@@ -16,19 +15,18 @@ from streams.state.limits.partialview import PartialView
 from streams.state.limits.paused import Paused
 from streams.state.subject import Subject
 
-LIMITS: tuple[WriteLimit, ...] = (
-    SettingLimit("Frozen"),
-    Paused(),
-    PartialView(),
-    Overflow(),
+BLOCKING: tuple[WriteLimit, ...] = (SettingLimit("Frozen"), Paused(), PartialView(), Overflow())
+"""Those that block a whole write: each that does is named."""
+CUTTING: tuple[WriteLimit, ...] = (
     SettingLimit("MaxStep"),
     BudgetLimit("removal"),
     BudgetLimit("addition"),
     CapacityGroups(),
 )
-"""Those that block a whole write come first: each that does is named. Those that cut one (`schemas.constraints.cuts`)
-are asked while something is left to write, each about what the one before has left.
+"""Those that may leave a part of one, as `schemas.constraints` says (`cuts`): they are asked while something is left to
+write, each about what the one before has left.
 """
+LIMITS = (*BLOCKING, *CUTTING)
 
 
 def limited(
@@ -41,7 +39,7 @@ def limited(
     """
     write = LimitedWrite(pending, evaluation, replaced_by=replaced_by)
     for limit in LIMITS:
-        if write.held and cuts(limit.name):
+        if write.held and limit in CUTTING:
             break
         if (inputs := given(limit)) is not None:
             write = limit.apply(inputs, write)

@@ -224,6 +224,6 @@ def test_every_limit_and_replacement_is_declared_and_every_declared_one_is_there
         assert {each.name for each in attached_ones} == declared
 
 
-def test_limits_that_block_a_whole_write_come_before_those_that_cut_one() -> None:
-    cutting = [CONSTRAINTS[each.name].cuts for each in table.LIMITS]
-    assert cutting == sorted(cutting)
+def test_those_that_are_declared_to_cut_are_asked_last() -> None:
+    assert (*table.BLOCKING, *table.CUTTING) == table.LIMITS
+    assert {each.name for each in table.CUTTING} == {each.name for each in CONSTRAINTS.values() if each.cuts}
