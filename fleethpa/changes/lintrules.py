@@ -1,6 +1,6 @@
 """The rules by which `lint` checks HPA manifests, each with a stable name; what versions of Kubernetes refuse.
 
-Source: upstream `pkg/apis/autoscaling/validation`, `pkg/registry/autoscaling/horizontalpodautoscaler` of 1.27 to 1.37.
+Source: upstream `pkg/apis/autoscaling/validation`, `pkg/registry/autoscaling/horizontalpodautoscaler` of 1.27 to 1.38.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from reconciler.core.objects import target_of
 from schemas.fitting import over_limits
+from schemas.kubernetes.apirules import CURRENT_API, ApiRules, api_rules
 from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
@@ -46,9 +47,10 @@ DEFAULT_TOLERANCE: Final = "0.1"
 
 
 class VersionRules(NamedTuple):
-    """The rules of a controller, and their name for people."""
+    """The rules of a controller and of its API server, and their name for people."""
 
     rules: Rules
+    api: ApiRules
     name: str
 
 
@@ -56,7 +58,8 @@ def rules_in(state: FleetState, cluster: str) -> VersionRules:
     """The rules that decide the HPAs of a cluster: those of 1.37 where its version is not known."""
     view = state.clusters.get(cluster)
     found = effective(state.settings, cluster, "" if view is None else view.kubernetes)
-    return VersionRules(found.controller.rules, rules_in_words(found.rules or CURRENT_TEXT))
+    text = found.rules or CURRENT_TEXT
+    return VersionRules(found.controller.rules, api_rules(text), rules_in_words(text))
 
 
 def version_named(option: str, text: str, gates: str | None) -> VersionRules:
@@ -68,7 +71,7 @@ def version_named(option: str, text: str, gates: str | None) -> VersionRules:
         stated, minor = parse_gates(gates or ""), minor_of(text)
         if minor > NEWEST:
             raise UnknownRulesError(f"its rules are not known; the newest known version is 1.{NEWEST}")
-        return VersionRules(rules_of(minor, stated), rules_text(text, stated))
+        return VersionRules(rules_of(minor, stated), api_rules(text), rules_text(text, stated))
     except UnknownRulesError as error:
         raise usage(f"{option} {text} cannot be used", cause=str(error)) from error
 
@@ -114,13 +117,14 @@ RuleMessages = Iterator[tuple[str, str]]
 def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
     """Check every HPA, FleetHPA and CapacityGroup of the input; those that name no namespace are of `namespace`.
 
-    A file that could not be read is a finding of its own. `version`: also what this version of Kubernetes refuses, or
-    leaves without effect.
+    A file that could not be read is a finding of its own. `version`: what this version of Kubernetes refuses, in its
+    words, or leaves without effect; otherwise what 1.37 refuses.
     """
     found: list[Finding] = []
+    api = CURRENT_API if version is None else version.api
     owners: dict[tuple[str, str, str, Target], str] = {}
     for manifest in [*read.hpas, *read.of_kind(FLEET_KIND)]:
-        body, errors = _checked(manifest, namespace)
+        body, errors = _checked(manifest, namespace, api)
         place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
         found += [Finding("error", "invalid", *place, error) for error in errors]
         if manifest.validate == "warn":
@@ -158,10 +162,10 @@ def _short(manifest: FileManifest) -> str:
     return "HPA" if manifest.body["kind"] == HPA_KIND else str(manifest.body["kind"])
 
 
-def _checked(manifest: FileManifest, namespace: str) -> tuple[Json, list[str]]:
+def _checked(manifest: FileManifest, namespace: str, api: ApiRules) -> tuple[Json, list[str]]:
     """As `check_hpa`; of a FleetHPA, the HPA of the whole."""
     if manifest.body["kind"] == HPA_KIND:
-        return check_hpa(manifest, namespace)
+        return check_hpa(manifest, namespace, api)
     try:
         return fleet_manifest(manifest, namespace).body, []
     except CommandError as problem:

@@ -15,6 +15,7 @@ from fleethpa.fleet.finding import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
+from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.hpa import ManifestError, StrictError, hpa_from_manifest, manifest_of, strict_errors
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 from schemas.kubernetes.manifesttext import decode_manifests
@@ -243,34 +244,38 @@ def field_problems(manifest: FileManifest) -> list[StrictError]:
         return []
 
 
-def check_hpa(manifest: FileManifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
+def check_hpa(
+    manifest: FileManifest, namespace: str, rules: ApiRules = CURRENT_API
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the words of an API server
+    with these rules.
+    """
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
     strict = field_problems(manifest) if manifest.validate == "strict" else []
     errors = [f"strict decoding error: {problem.string}" for problem in strict]
     try:
-        errors += [error.string for error in validate_create(whole)]
-        return hpa_from_manifest(whole, namespace_default=namespace), errors
+        errors += [error.string for error in validate_create(whole, rules)]
+        return hpa_from_manifest(whole, namespace_default=namespace, rules=rules), errors
     except ManifestError as error:
         return {}, errors + error.problems
 
 
-def checked_hpa(manifest: FileManifest, namespace: str | None) -> Json:
+def checked_hpa(manifest: FileManifest, namespace: str | None, rules: ApiRules = CURRENT_API) -> Json:
     """The defaulted autoscaling/v2 object of a manifest. Without a namespace of its own it is of `namespace`, or else
-    of `default`.
+    of `default`. `rules`: of the API server that would have to accept it.
 
     Raises CommandError: it is not valid, or its namespace is not `namespace` (exit 2).
     """
     if namespace and manifest.namespace not in ("", namespace):
         cause = f"It says {manifest.namespace}, -n says {namespace}."
         raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
-    return valid_hpa(manifest, namespace or DEFAULT_NAMESPACE)
+    return valid_hpa(manifest, namespace or DEFAULT_NAMESPACE, rules)
 
 
-def valid_hpa(manifest: FileManifest, namespace: str) -> Json:
+def valid_hpa(manifest: FileManifest, namespace: str, rules: ApiRules = CURRENT_API) -> Json:
     """The defaulted autoscaling/v2 object of a manifest. Raises CommandError: it is not valid (exit 2)."""
-    body, errors = check_hpa(manifest, namespace)
+    body, errors = check_hpa(manifest, namespace, rules)
     if errors:
         lines = "\n".join(f"* {error}" for error in errors) if len(errors) > 1 else errors[0]
         name = manifest.name or "<unnamed>"

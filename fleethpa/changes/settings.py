@@ -37,7 +37,7 @@ from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
 from schemas.settings import MAPS, READERS, SETTING_NAMES, SETTING_TEXTS, ClusterSettings, SettingsSet, parse_price
-from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
+from streams.hpa.rules import NEWEST, NEWEST_IS, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ def _rules_remarks(rules: str | None, gates: str) -> Iterator[str]:
     if minor > NEWEST:
         yield f"the rules of Kubernetes {rules} are not known: it decides as 1.{NEWEST}, the newest known version"
     elif minor > RELEASED:
-        yield f"Kubernetes {rules} is not released: its rules are the changes that are merged for it"
+        yield f"Kubernetes {rules} is not released: its rules are those of {NEWEST_IS}"
     for name, on in parse_gates(gates).items():
         try:
             rules_of(minor, {name: on})

@@ -22,6 +22,7 @@ from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
+from schemas.kubernetes.apirules import CURRENT_API
 from schemas.observed import FLEET_KIND, AutoscalerSet, Mode
 from streams.state.ownership import Claim
 
@@ -47,15 +48,17 @@ class ApplyPlan:
             if not meant:
                 self.left_out += 1
                 continue
+            rules = {cluster: rules_in(self.state, cluster).api for cluster in meant}
             try:
-                body = checked_hpa(manifest, namespace)
+                # Ingest knows no cluster's version: it checks with the rules of 1.37, whatever the API servers say.
+                bodies = {each: checked_hpa(manifest, namespace, each) for each in [*rules.values(), CURRENT_API]}
             except CommandError as problem:
                 self.problems.append(problem)
                 continue
-            scope = body["metadata"]["namespace"]
-            self.warnings += filter(None, [fixed_replicas(read, body, scope)])
+            scope = bodies[CURRENT_API]["metadata"]["namespace"]
+            self.warnings += filter(None, [fixed_replicas(read, bodies[CURRENT_API], scope)])
             for cluster in meant:
-                self._add(HpaId(cluster, scope, manifest.name), body, mode or manifest.mode)
+                self._add(HpaId(cluster, scope, manifest.name), bodies[rules[cluster]], mode or manifest.mode)
 
     def _add(self, hpa: HpaId, body: dict[str, Any], mode: Mode | None) -> None:
         before = self.state.hpas.get(hpa)

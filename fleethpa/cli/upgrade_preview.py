@@ -25,7 +25,7 @@ from schemas.keys import HpaId
 from streams.analysis.upgradepreview import SEVERAL, Preview, PreviewTask, previews
 from streams.history.parallel import Faults
 from streams.history.past import Past
-from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
+from streams.hpa.rules import NEWEST_IS, RELEASED, RULES, Rules, minor_of
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
 
@@ -54,12 +54,12 @@ def upgrade_preview(
     Decides each recorded evaluation again with the rules of the other version. Reads the log or an archive and writes
     nothing.
     """
-    rules, name = version_named("--to", to, gates)
+    version = version_named("--to", to, gates)
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = period.window(session.now_ms())
-    found, faults = session.run(_previews(session, selection, window, rules))
+    found, faults = session.run(_previews(session, selection, window, version.rules))
     if found:
-        session.publish(report(found, name), output, html=html)
+        session.publish(report(found, version.name), output, html=html)
     nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(found))
     return session.failed(faults) or (ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK)
 
@@ -123,7 +123,7 @@ def _verdict(previews: Sequence[Preview], to: str) -> list[str]:
         else f"No decision would have been different ({looked})."
     ]
     if minor_of(to) > RELEASED:
-        texts.append(f"Kubernetes {to} is not released: these are the changes that are merged for it.")
+        texts.append(f"Kubernetes {to} is not released: these are the changes of {NEWEST_IS}, and more may come.")
     return texts
 
 

@@ -41,9 +41,11 @@ class Decoding:
         fold: match keys in any case, as Go's standard decoder does.
         problems: what is wrong, one line each, in reading order.
         unknown: path of each field that its struct does not have, and the names of those it has.
+        saturating: read quantities as from Kubernetes 1.38 on.
     """
 
     fold: bool = False
+    saturating: bool = False
     problems: list[str] = field(default_factory=list)
     unknown: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
@@ -125,7 +127,9 @@ class QuantityText:
             run.expected(path, "a quantity", value)
             return "0"
         try:
-            return _short_quantity(text) if len(text) <= _SHORT else str(parse_quantity(text))
+            if len(text) <= _SHORT:
+                return _short_quantity(text, run.saturating)
+            return str(parse_quantity(text, saturating=run.saturating))
         except QuantityError as error:
             run.problems.append(f"{path}: {error}, got {_describe(value)}")
             return "0"
@@ -163,8 +167,8 @@ _short_time = lru_cache(maxsize=4096)(_time)
 
 
 @lru_cache(maxsize=4096)
-def _short_quantity(text: str) -> str:
-    return str(parse_quantity(text))
+def _short_quantity(text: str, saturating: bool) -> str:
+    return str(parse_quantity(text, saturating=saturating))
 
 
 class AnyJson(_Plain):

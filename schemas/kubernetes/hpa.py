@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from schemas.kubernetes import versions
+from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.decoding import Decoding, ListOf, Shape, Struct
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import HPA_V1, HPA_V2, METADATA, SPEC, STATUS, set_defaults_v1, set_defaults_v2
@@ -36,17 +37,20 @@ class ManifestError(ValueError):
         super().__init__(f"{name}: " + "; ".join(problems))
 
 
-def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "default") -> Json:
+def hpa_from_manifest(
+    manifest: Mapping[str, Any], *, namespace_default: str = "default", rules: ApiRules = CURRENT_API
+) -> Json:
     """Give the defaulted autoscaling/v2 object that the API server would show for a manifest.
 
     Args:
         manifest: an autoscaling/v2, v1 or v2beta2 object, as parsed from JSON or YAML.
         namespace_default: the namespace of an object that names none.
+        rules: of the API server that reads it; they say how a quantity is printed.
 
     Raises:
         ManifestError: another kind or version, or fields of a wrong type; all of them.
     """
-    hpa = convert_to_v2(decode_and_default(manifest))
+    hpa = convert_to_v2(decode_and_default(manifest, rules))
     # What comes from an older version is defaulted once more when the stored object is read as v2.
     set_defaults_v2(hpa)
     hpa["metadata"] = {**hpa["metadata"], "namespace": hpa["metadata"].get("namespace") or namespace_default}
@@ -84,13 +88,13 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
 
 
-def decode_and_default(manifest: Mapping[str, Any]) -> Json:
+def decode_and_default(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API) -> Json:
     """Decode and default a manifest, keeping explicit empty policy lists, which only validation sees.
 
     Raises ManifestError: as ``hpa_from_manifest``.
     """
     version = _version(manifest)
-    run = Decoding()
+    run = Decoding(saturating=rules.quantities_saturate)
     hpa = _SHAPES[version].decode(manifest, "", run)
     if run.problems:
         raise ManifestError(describe(manifest), run.problems)

@@ -3,7 +3,10 @@
 A quantity is held as upstream holds it, because its arithmetic shows: as a 64-bit integer with a base-10
 exponent (int form), or as a decimal of any length (dec form). Both wrap, round and print differently.
 
-Source: k8s.io/apimachinery/pkg/api/resource v0.37.1 (quantity.go, amount.go, math.go, scale_int.go, suffix.go).
+From Kubernetes 1.38 on a quantity saturates where it wrapped, and rounds away from zero in each form (`saturating`).
+
+Source: k8s.io/apimachinery/pkg/api/resource v0.37.1 (quantity.go, amount.go, math.go, scale_int.go, suffix.go), and
+v0.38.0-beta.0 of the same files for `saturating`.
 """
 
 from __future__ import annotations
@@ -46,6 +49,14 @@ _SUFFIXES: dict[str, tuple[int, Format]] = {
     **{text: (exponent, "DecimalSI") for exponent, text in _DECIMAL_SUFFIXES.items()},
 }
 
+_SIGNIFICANT_DIGITS = 29
+_BINARY_SIGNIFICANT_DIGITS = 70
+"""So many digits are kept of a saturating quantity, and the rest is rounded away from zero."""
+_BEYOND_EXBI = 1024**7
+"""No suffix stands for so many units."""
+_MOST_APART = 29
+"""Of two saturating quantities that are added, the finer one is rounded to so many places below the coarser one."""
+
 # Upstream checks these powers of ten by dividing back after one multiplication, and hands out the wrapped
 # product; every other power goes digit by digit and gives 0.
 _WRAPPING_POWERS = frozenset({0, 1, 2, 3, 6, 9})
@@ -71,6 +82,7 @@ class Quantity:
         text: the text as typed where upstream keeps it, else empty.
         scale: in dec form the number of decimal places that upstream holds (negative: trailing zeros dropped);
             it decides what overflows. None in int form.
+        saturating: it counts as from Kubernetes 1.38 on.
     """
 
     mantissa: int
@@ -78,6 +90,7 @@ class Quantity:
     format: Format
     text: str = ""
     scale: int | None = None
+    saturating: bool = False
 
     def __str__(self) -> str:
         """Give the text of the JSON form: as typed where upstream keeps that, else canonical."""
@@ -88,22 +101,31 @@ class Quantity:
         if self.mantissa == 0:
             return "0"
         units = self._binary_units() if self.format == "BinarySI" else None
-        return self._print_decimal() if units is None else _print_binary(units)
+        if units is None:
+            return self._print_decimal()
+        if self.saturating and not units % _BEYOND_EXBI:
+            return replace(self, format="DecimalExponent")._print_decimal()
+        return _print_binary(units)
 
     def sign(self) -> int:
         """Give -1, 0 or 1."""
         return _sign(self.mantissa)
 
     def value(self) -> int:
-        """Give upstream's ``Value()``: rounded up to whole units; on overflow wrapped or 0, as upstream."""
+        """Give upstream's ``Value()``: rounded up to whole units; on overflow wrapped or 0, as upstream.
+
+        A saturating one is rounded away from zero, and on overflow the largest or least 64-bit number.
+        """
         return self._scaled(0)
 
     def milli_value(self) -> int:
-        """Give upstream's ``MilliValue()``: rounded up to thousandths; on overflow wrapped or 0, as upstream."""
+        """Give upstream's ``MilliValue()``: rounded up to thousandths; else as ``value()``."""
         return self._scaled(3)
 
     def as_float(self) -> float:
         """Give upstream's ``AsApproximateFloat64()``: mantissa times a power of ten, as a product of doubles."""
+        if self.saturating and self.mantissa == 0:
+            return 0.0
         if self.scale is None:
             return _times_power(float(self.mantissa), self.exponent)
         return _times_power(self._dec_float(self.exponent + self.scale), -self.scale)
@@ -128,11 +150,24 @@ class Quantity:
                 return result
             if self.mantissa == 0:
                 return replace(result, mantissa=other.mantissa, exponent=other.exponent)
+        if self.saturating and 0 in (self.mantissa, other.mantissa):
+            amount = other if self.mantissa == 0 else self
+            return replace(result, mantissa=amount.mantissa, exponent=amount.exponent, scale=amount._dec_scale())
         mine, theirs, exponent = _align(self, other)
         result = replace(result, mantissa=mine + theirs, exponent=exponent)
         if self.scale is None and other.scale is None and all(_is_i64(n) for n in (mine, theirs, mine + theirs)):
             return result
+        apart = self._dec_scale() - other._dec_scale()
+        if self.saturating and abs(apart) > _MOST_APART:
+            finer, coarser = (self, other) if apart > 0 else (other, self)
+            mine, theirs, exponent = _align(coarser, finer._rounded(coarser._dec_scale() + _MOST_APART))
+            return replace(result, mantissa=mine + theirs, exponent=exponent, scale=-exponent)
         return replace(result, scale=max(self._dec_scale(), other._dec_scale()))
+
+    def _rounded(self, places: int) -> Quantity:
+        """Round away from zero, to a power of ten of ``-places``."""
+        units = _away_from_zero(self.mantissa, -places - self.exponent)
+        return replace(self, mantissa=units, exponent=-places, scale=places)
 
     def _dec_scale(self) -> int:
         return -self.exponent if self.scale is None else self.scale
@@ -149,12 +184,16 @@ class Quantity:
         mantissa, exponent = _without_zeros(self.mantissa, self.exponent)
         # Python's modulo is what is wanted here: the exponent goes down to a multiple of three.
         mantissa, exponent = mantissa * _ten_to(exponent % 3), exponent - exponent % 3
-        if self.format == "DecimalExponent":
+        if self.format == "DecimalExponent" or (self.saturating and exponent not in _DECIMAL_SUFFIXES):
             return _digits(mantissa) + (f"e{exponent}" if exponent else "")
-        # An exponent beyond exa has no suffix and prints none: upstream shows 7000E as 7.
+        # An exponent beyond exa has no suffix and prints none: up to 1.37 upstream shows 7000E as 7.
         return _digits(mantissa) + _DECIMAL_SUFFIXES.get(exponent, "")
 
     def _scaled(self, places: int) -> int:
+        if self.saturating:
+            power = self.exponent + places
+            exact = _away_from_zero(self.mantissa, -power) if power < 0 else self.mantissa * _ten_to(min(power, 20))
+            return max(MIN_I64, min(exact, MAX_I64))
         if self.scale is None:
             return _scale_i64(self.mantissa, self.exponent + places)
         return self._scale_dec(self.scale, self.scale - places)
@@ -182,8 +221,8 @@ class Quantity:
             return float("inf") * self.sign()
 
 
-def parse_quantity(text: str) -> Quantity:
-    """Parse a quantity as upstream's ``ParseQuantity`` does.
+def parse_quantity(text: str, *, saturating: bool = False) -> Quantity:
+    """Parse a quantity as upstream's ``ParseQuantity`` does: up to Kubernetes 1.37, or (`saturating`) from 1.38 on.
 
     Raises QuantityError: with upstream's text; with a text of ours for what is too long or has too large an exponent.
     """
@@ -196,22 +235,28 @@ def parse_quantity(text: str) -> Quantity:
     exponent, fmt = _interpret_suffix(suffix)
     sign_factor = -1 if sign == "-" else 1
     digits = (whole or "0") + fraction
+    dropped = 0
     if fmt == "BinarySI":
         fits = not fraction and 14 - len(digits) - exponent * 3 // 10 >= 0
         mantissa, scale = int(digits) << exponent, 0
         verbatim = int(digits) % 8 != 0
     else:
         scale = exponent - len(fraction)
-        fits = len(digits) <= 18 and scale >= -_NANO_DIGITS
+        fits = len(digits) <= _I64_DIGITS + saturating and scale >= -_NANO_DIGITS
         mantissa = int(digits)
-        verbatim = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
-    if fits:
-        return Quantity(sign_factor * mantissa, scale, fmt, text if verbatim else "")
+        verbatim = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0" and len(digits) <= _I64_DIGITS
+    if fits and _is_i64(sign_factor * mantissa):
+        return Quantity(sign_factor * mantissa, scale, fmt, text if verbatim else "", saturating=saturating)
     if not zeros + whole + fraction:
         raise QuantityError(NUMERIC_ERROR)
     if fmt == "BinarySI":
-        return _binary_dec(sign_factor, mantissa, len(fraction))
-    return _decimal_dec(sign_factor, mantissa, scale, fmt)
+        if saturating:
+            mantissa, dropped = _leading(digits, _BINARY_SIGNIFICANT_DIGITS)
+            mantissa <<= exponent
+        return _binary_dec(sign_factor, mantissa, dropped - len(fraction), saturating)
+    if saturating:
+        mantissa, dropped = _leading(digits, _SIGNIFICANT_DIGITS)
+    return _decimal_dec(sign_factor, mantissa, scale + dropped, fmt, saturating)
 
 
 def format_milli(milli: int, fmt: Format = "DecimalSI") -> str:
@@ -235,7 +280,7 @@ def format_milli(milli: int, fmt: Format = "DecimalSI") -> str:
     return f"{units}{_DECIMAL_SUFFIXES[exponent]}"
 
 
-def parse_milli(text: str) -> int:
+def parse_milli(text: str, *, saturating: bool = False) -> int:
     """Parse a quantity and give its ``MilliValue()``. Raises QuantityError: as ``parse_quantity``."""
     # What metrics.k8s.io gives, whole nano cores and KiB, is another text each time, so that no cache helps.
     if len(text) <= _SURELY_I64_LENGTH and text.isascii():
@@ -243,12 +288,12 @@ def parse_milli(text: str) -> int:
             return -(-int(text[:-1]) // 1_000_000)
         if text[-2:] == "Ki" and text[:-2].isdigit():
             return int(text[:-2]) * 1_024_000
-    return _parse_milli(text)
+    return _parse_milli(text, saturating)
 
 
 @lru_cache(maxsize=65_536)
-def _parse_milli(text: str) -> int:
-    return parse_quantity(text).milli_value()
+def _parse_milli(text: str, saturating: bool) -> int:
+    return parse_quantity(text, saturating=saturating).milli_value()
 
 
 @lru_cache(maxsize=65_536)
@@ -278,22 +323,32 @@ def _interpret_suffix(suffix: str) -> tuple[int, Format]:
     return exponent, "DecimalExponent"
 
 
-def _decimal_dec(sign: int, mantissa: int, exponent: int, fmt: Format) -> Quantity:
-    """Round to nine places away from zero, so that a little of a resource never becomes none."""
+def _leading(digits: str, most: int) -> tuple[int, int]:
+    """Give the first `most` significant digits as an integer, rounded away from zero, and how many it leaves out."""
+    significant = digits.lstrip("0")
+    left_out = significant[most:]
+    return int(significant[:most] or "0") + bool(left_out.strip("0")), len(left_out)
+
+
+def _decimal_dec(sign: int, mantissa: int, exponent: int, fmt: Format, saturating: bool) -> Quantity:
+    """Round to nine places away from zero, so that a little of a resource never becomes none.
+
+    Up to 1.37 upstream then holds nine places; from 1.38 on no more than there are.
+    """
     if mantissa == 0:
-        return Quantity(0, exponent, fmt, scale=-exponent)
+        return Quantity(0, exponent, fmt, scale=-exponent, saturating=saturating)
     surplus = -exponent - _NANO_DIGITS
     if surplus > 0:
-        # A power of ten longer than the mantissa leaves one unit, whatever its length.
-        mantissa, exponent = -(-mantissa // _ten_to(min(surplus, MAX_TEXT_LENGTH))), -_NANO_DIGITS
-    return Quantity(sign * mantissa, exponent, fmt, scale=_NANO_DIGITS)
+        mantissa, exponent = _away_from_zero(mantissa, surplus), -_NANO_DIGITS
+    scale = -exponent if saturating else _NANO_DIGITS
+    return Quantity(sign * mantissa, exponent, fmt, scale=scale, saturating=saturating)
 
 
-def _binary_dec(sign: int, mantissa: int, places: int) -> Quantity:
+def _binary_dec(sign: int, mantissa: int, exponent: int, saturating: bool) -> Quantity:
     """Round as decimals are, cap at 64 bits, and let what is below one print as a decimal."""
-    amount = _decimal_dec(1, mantissa, -places, "BinarySI")
+    amount = _decimal_dec(1, mantissa, exponent, "BinarySI", saturating)
     if amount.cmp(_BINARY_MAXIMUM) > 0:
-        return replace(_BINARY_MAXIMUM, mantissa=sign * MAX_I64)
+        return replace(_BINARY_MAXIMUM, mantissa=sign * MAX_I64, saturating=saturating)
     below_one = amount.mantissa > 0 and amount.cmp(_ONE) < 0
     return replace(amount, mantissa=sign * amount.mantissa, format="DecimalSI" if below_one else "BinarySI")
 
@@ -305,13 +360,18 @@ _BINARY_MAXIMUM = Quantity(MAX_I64, 0, "BinarySI", scale=0)
 def _scale_i64(mantissa: int, power: int) -> int:
     """Multiply an int form by a power of ten: rounded away from zero below, wrapped or 0 above 64 bits."""
     if power < 0:
-        # No 64-bit number has more than 19 digits.
-        rounded = -(-abs(mantissa) // _ten_to(min(-power, 20)))
-        return rounded if mantissa > 0 else -rounded
+        return _away_from_zero(mantissa, -power)
     if power in _WRAPPING_POWERS:
         return 0 if mantissa == MIN_I64 and power else wrap_i64(mantissa * _ten_to(power))
     product = mantissa * _ten_to(min(power, 20))
     return product if _is_i64(product) else 0
+
+
+def _away_from_zero(mantissa: int, places: int) -> int:
+    """Divide by a power of ten, rounding away from zero."""
+    # A power of ten longer than any mantissa leaves one unit, whatever its length.
+    rounded = -(-abs(mantissa) // _ten_to(min(places, MAX_TEXT_LENGTH + _I64_DIGITS)))
+    return rounded if mantissa > 0 else -rounded
 
 
 def _align(a: Quantity, b: Quantity) -> tuple[int, int, int]:

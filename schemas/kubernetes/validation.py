@@ -1,7 +1,7 @@
 """What the API server refuses in a HorizontalPodAutoscaler, in its order and words.
 
 Source: pkg/apis/autoscaling/validation/validation.go, pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go
-and the declarative rules of k8s.io/api/autoscaling/v2 v1.37.1; for names of resources
+and the declarative rules of k8s.io/api/autoscaling/v2 v1.37.1, other versions by `ApiRules`; for names of resources
 pkg/apis/core/validation/validation.go.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.fielderrors import (
     FieldError,
     Named,
@@ -172,23 +173,25 @@ MAX_POLICY_PERIOD_S = 1800
 NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
-def validate_create(manifest: Mapping[str, Any]) -> list[FieldError]:
+def validate_create(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API) -> list[FieldError]:
     """Give all that the API server refuses in a new object, in its order.
 
     Raises ManifestError: the manifest cannot be decoded.
     """
-    hpa = _internal(manifest)
-    return _final([], handwritten_create(hpa), list(_declarative(hpa["spec"], None)))
+    hpa = _internal(manifest, rules)
+    return _final([], handwritten_create(hpa, rules), list(_declarative(hpa["spec"], None, rules)))
 
 
-def validate_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
+def validate_update(
+    manifest: Mapping[str, Any], old_manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API
+) -> list[FieldError]:
     """Give all that the API server refuses in a changed object, in its order.
 
     Raises ManifestError: one of the manifests cannot be decoded.
     """
-    hpa, old = _internal(manifest), _internal(old_manifest)
+    hpa, old = _internal(manifest, rules), _internal(old_manifest, rules)
     stored = list(validate_stored_metadata(hpa["metadata"]))
-    return _final(stored, handwritten_update(hpa, old), list(_declarative(hpa["spec"], old["spec"])))
+    return _final(stored, handwritten_update(hpa, old, rules), list(_declarative(hpa["spec"], old["spec"], rules)))
 
 
 def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
@@ -199,18 +202,18 @@ def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
     return f"HorizontalPodAutoscaler.autoscaling {go_quote(name)} is invalid: {listed}"
 
 
-def handwritten_create(hpa: Json) -> list[FieldError]:
+def handwritten_create(hpa: Json, rules: ApiRules) -> list[FieldError]:
     """Give the errors of the hand-written rules for a new object, decoded and defaulted."""
-    return [*validate_new_metadata(hpa["metadata"]), *_spec(hpa["spec"], None)]
+    return [*validate_new_metadata(hpa["metadata"]), *_spec(hpa["spec"], None, rules)]
 
 
-def handwritten_update(hpa: Json, old: Json) -> list[FieldError]:
+def handwritten_update(hpa: Json, old: Json, rules: ApiRules) -> list[FieldError]:
     """Give the errors of the hand-written rules for a changed object; both decoded and defaulted."""
-    return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_spec(hpa["spec"], old["spec"])]
+    return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_spec(hpa["spec"], old["spec"], rules)]
 
 
-def _internal(manifest: Mapping[str, Any]) -> Json:
-    return convert_to_v2(decode_and_default(manifest))
+def _internal(manifest: Mapping[str, Any], rules: ApiRules) -> Json:
+    return convert_to_v2(decode_and_default(manifest, rules))
 
 
 def _final(stored: list[FieldError], written: list[FieldError], declared: list[FieldError]) -> list[FieldError]:
@@ -220,8 +223,15 @@ def _final(stored: list[FieldError], written: list[FieldError], declared: list[F
     return merge_identical([*stored, *kept, *declared])
 
 
-def _declarative(spec: Json, old: Json | None) -> Iterator[FieldError]:
-    """Check the declared minimums. On update a value that did not change is not looked at."""
+def _declarative(spec: Json, old: Json | None, rules: ApiRules) -> Iterator[FieldError]:
+    """Check what is declared. On update a value that did not change is not looked at."""
+    if rules.reference_declared:
+        target, before = spec["scaleTargetRef"], {} if old is None else old["scaleTargetRef"]
+        for name in ("kind", "name"):
+            if not target[name] and before.get(name) != target[name]:
+                yield required(f"spec.scaleTargetRef.{name}")
+    if not rules.replicas_declared:
+        return
     least = spec["minReplicas"]
     if least < 0 and (old is None or old["minReplicas"] != least):
         yield invalid("spec.minReplicas", least, NOT_NEGATIVE)
@@ -230,32 +240,40 @@ def _declarative(spec: Json, old: Json | None) -> Iterator[FieldError]:
         yield _below_one(most, "")
 
 
-def _below_one(replicas: int, detail: str, *, covered: bool = False) -> FieldError:
-    error = required("spec.maxReplicas", detail) if replicas == 0 else None
-    error = error or invalid("spec.maxReplicas", replicas, "must be greater than or equal to 1")
-    return FieldError(error.type, error.field, error.value, error.detail, covered)
+def _below_one(replicas: int, detail: str) -> FieldError:
+    if replicas == 0:
+        return required("spec.maxReplicas", detail)
+    return invalid("spec.maxReplicas", replicas, "must be greater than or equal to 1")
 
 
-def _spec(spec: Json, old: Json | None) -> Iterator[FieldError]:
+def _covered(error: FieldError) -> FieldError:
+    return FieldError(error.type, error.field, error.value, error.detail, covered=True)
+
+
+def _spec(spec: Json, old: Json | None, rules: ApiRules) -> Iterator[FieldError]:
     least, most = spec["minReplicas"], spec["maxReplicas"]
     if least < 0:
-        error = invalid("spec.minReplicas", least, NOT_NEGATIVE)
-        yield FieldError(error.type, error.field, error.value, error.detail, covered=True)
-    if most < 1:
-        yield _below_one(most, "must be set and greater than 0", covered=True)
+        yield _covered(invalid("spec.minReplicas", least, NOT_NEGATIVE))
+    if most < 1 and rules.replicas_declared:
+        yield _covered(_below_one(most, "must be set and greater than 0"))
+    elif most < 1:
+        yield invalid("spec.maxReplicas", most, "must be greater than 0")
     if most < least:
         yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
-    yield from _scale_target(spec["scaleTargetRef"], old["scaleTargetRef"] if old else None)
-    yield from _metrics(spec, old)
+    yield from _scale_target(spec["scaleTargetRef"], old["scaleTargetRef"] if old else None, rules)
+    yield from _metrics(spec, old, rules)
     for direction in ("scaleUp", "scaleDown"):
-        rules = (spec.get("behavior") or {}).get(direction)
-        if rules is not None:
-            yield from _rules(rules, f"spec.behavior.{direction}")
+        scaling = (spec.get("behavior") or {}).get(direction)
+        if scaling is not None:
+            yield from _rules(scaling, f"spec.behavior.{direction}")
 
 
-def _scale_target(reference: Json, old: Json | None) -> Iterator[FieldError]:
+def _scale_target(reference: Json, old: Json | None, rules: ApiRules) -> Iterator[FieldError]:
     for name in ("kind", "name"):
-        yield from validate_path_segment(reference[name], f"spec.scaleTargetRef.{name}")
+        for problem in validate_path_segment(reference[name], f"spec.scaleTargetRef.{name}"):
+            yield _covered(problem) if rules.reference_declared and not reference[name] else problem
+    if not rules.group_required:
+        return
     version = reference.get("apiVersion", "")
     if old is not None and (old["kind"], old.get("apiVersion", "")) == (reference["kind"], version):
         return
@@ -266,8 +284,9 @@ def _scale_target(reference: Json, old: Json | None) -> Iterator[FieldError]:
         yield invalid("spec.scaleTargetRef.apiVersion", version, "apiVersion must specify API group")
 
 
-def _metrics(spec: Json, old: Json | None) -> Iterator[FieldError]:
-    tolerant = old is not None and any(_bad_object_version(metric) for metric in old["metrics"])
+def _metrics(spec: Json, old: Json | None, rules: ApiRules) -> Iterator[FieldError]:
+    held = old is not None and any(_bad_object_version(metric) for metric in old["metrics"])
+    tolerant = held or not rules.group_required
     for index, metric in enumerate(spec["metrics"]):
         yield from validate_metric(metric, f"spec.metrics[{index}]", any_version=tolerant)
     if spec["minReplicas"] == 0 and not any(metric["type"] in ("Object", "External") for metric in spec["metrics"]):

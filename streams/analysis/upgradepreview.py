@@ -192,6 +192,11 @@ def _findings(inputs: EvaluationInputs, target: Rules, edges: int) -> Iterator[U
         "sidecars_request": _sidecars,
         "pod_level_requests": _pod_level,
         "zero_is_pause": _at_zero,
+        "succeeded_ignored": _succeeded,
+        "overhead_left_out": _overhead,
+        "average_of_none_is_zero": _average_of_none,
+        "object_average_named": _object_average,
+        "sidecars_named_first": _named_sidecar,
     }
     for rule in differing(inputs.settings.rules, target):
         if rule in looks and (text := looks[rule](inputs)):
@@ -245,6 +250,46 @@ def _at_zero(inputs: EvaluationInputs) -> str:
     if not isinstance(scale, Scale) or scale.spec_replicas or woken or inputs.autoscaler.min_replicas:
         return ""
     return "its target has zero replicas and the condition ScaledToZero is not True: it stays at zero"
+
+
+def _succeeded(inputs: EvaluationInputs) -> str:
+    pods = [row.name for row in inputs.observation.pods.rows if row.phase == "Succeeded" and not row.deleting]
+    return f"its selector matches pods that have succeeded, which no longer count: {_named(pods)}" if pods else ""
+
+
+def _overhead(inputs: EvaluationInputs) -> str:
+    if not _uses_pod_requests(inputs):
+        return ""
+    rows = inputs.observation.pods.rows
+    pods = [row.name for row in rows if row.template.pod_requests and row.template.overhead]
+    return f"the overhead of its pods no longer counts, so that utilization rises: {_named(pods)}" if pods else ""
+
+
+def _average_of_none(inputs: EvaluationInputs) -> str:
+    scale, per_pod = inputs.observation.scale, (kinds.OBJECT_PER_POD, kinds.EXTERNAL_PER_POD)
+    shown = any(metric.calculation in per_pod for metric in inputs.autoscaler.metrics)
+    if not shown or not isinstance(scale, Scale) or scale.status_replicas:
+        return ""
+    return "its target has no replicas: the status then shows 0 as the average"
+
+
+def _object_average(inputs: EvaluationInputs) -> str:
+    if all(metric.calculation != kinds.OBJECT_PER_POD for metric in inputs.autoscaler.metrics):
+        return ""
+    return "messages call its Object metric by the object, and its status is written once for that"
+
+
+def _named_sidecar(inputs: EvaluationInputs) -> str:
+    """Where a sidecar and a container both lack the request, the error names another one of them."""
+    now = inputs.settings.rules
+    first = structs.replace(now, sidecars_named_first=True)
+    for metric in inputs.autoscaler.metrics:
+        if metric.calculation == kinds.UTILIZATION:
+            templates = {row.template for row in inputs.observation.pods.rows}
+            asked = metric.resource, metric.container
+            if any(each.request(*asked, now) != each.request(*asked, first) for each in templates):
+                return f"the error about a missing {metric.resource} request names the sidecar"
+    return ""
 
 
 def _named(pods: list[str]) -> str:

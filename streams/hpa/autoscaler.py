@@ -146,8 +146,8 @@ def compile_autoscaler(hpa: JsonView, rules: Rules = CURRENT) -> Autoscaler:
         max_replicas=spec["maxReplicas"],
         metrics=metrics,
         has_object_or_external=any(metric.type in ("Object", "External") for metric in metrics),
-        scale_up=_rules(behavior, "scaleUp"),
-        scale_down=_rules(behavior, "scaleDown"),
+        scale_up=_rules(behavior, "scaleUp", rules),
+        scale_down=_rules(behavior, "scaleDown", rules),
     )
 
 
@@ -156,14 +156,15 @@ def _metric(metric: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     return _compile_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "", rules)
 
 
-def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
+def _rules(behavior: JsonView | None, direction: str, rules: Rules) -> ScalingRules | None:
     if behavior is None:
         return None
-    return _compile_rules(msgspec.json.encode(behavior.get(direction) or {}), up=direction == "scaleUp")
+    encoded = msgspec.json.encode(behavior.get(direction) or {})
+    return _compile_rules(encoded, up=direction == "scaleUp", saturating=rules.quantities_saturate)
 
 
 @lru_cache(maxsize=4096)
-def _compile_rules(encoded: bytes, *, up: bool) -> ScalingRules:
+def _compile_rules(encoded: bytes, *, up: bool, saturating: bool) -> ScalingRules:
     rules: JsonView = msgspec.json.decode(encoded)
     window_s, tolerance = rules.get("stabilizationWindowSeconds"), rules.get("tolerance")
     policies = tuple(_compile_policy(policy, up=up) for policy in rules.get("policies") or ())
@@ -172,7 +173,7 @@ def _compile_rules(encoded: bytes, *, up: bool) -> ScalingRules:
         select=rules.get("selectPolicy") or "Max",
         policies=policies,
         longest_ms=max([0, *(policy.period_ms for policy in policies)]),
-        tolerance=None if tolerance is None else parse_quantity(tolerance).as_float(),
+        tolerance=None if tolerance is None else parse_quantity(tolerance, saturating=saturating).as_float(),
     )
 
 
@@ -192,11 +193,11 @@ def _compile_metric(encoded: bytes, namespace: str, rules: Rules) -> MetricSpec:
         case "ContainerResource":
             return _resource(metric["containerResource"], metric["containerResource"]["container"], rules)
         case "Pods":
-            return _pods(metric["pods"])
+            return _pods(metric["pods"], rules)
         case "Object":
             return _object(metric["object"], namespace, rules)
         case "External":
-            return _external(metric["external"], namespace)
+            return _external(metric["external"], namespace, rules)
         case unknown:
             error = f"unknown metric source type {go_quote(unknown)}"
             reason = "InvalidMetricSourceType"
@@ -207,7 +208,7 @@ def _resource(source: JsonView, container: str | None, rules: Rules) -> MetricSp
     resource, target = source["name"], source["target"]
     calculation, aim, name, inner, error = INVALID, 0, "", "", ""
     if target.get("averageValue") is not None:
-        calculation, aim = RAW_AVERAGE, parse_milli(target["averageValue"])
+        calculation, aim = RAW_AVERAGE, _milli(target["averageValue"], rules)
         name, inner = f"{resource} resource", f"failed to get {resource} usage: "
     elif target.get("averageUtilization") is not None:
         calculation, aim = UTILIZATION, target["averageUtilization"]
@@ -237,14 +238,18 @@ def _resource(source: JsonView, container: str | None, rules: Rules) -> MetricSp
     )
 
 
-def _pods(source: JsonView) -> MetricSpec:
+def _milli(text: str, rules: Rules) -> int:
+    return parse_milli(text, saturating=rules.quantities_saturate)
+
+
+def _pods(source: JsonView, rules: Rules) -> MetricSpec:
     name = source["metric"]["name"]
     error = label_selector_error(source["metric"].get("selector"))
     average = source["target"].get("averageValue")
     return MetricSpec(
         type="Pods",
         calculation=INVALID if error else PODS,
-        target=parse_milli(average) if average is not None else 0,
+        target=_milli(average, rules) if average is not None else 0,
         name=f"pods metric {name}",
         status_key="pods",
         status_before=(("metric", source["metric"]),),
@@ -263,10 +268,11 @@ def _object(source: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     if not rules.object_error_in_order:
         where = f": {described['kind']} on {namespace} {described['name']}/"
     if not error and target.get("type") == "Value" and target.get("value") is not None:
-        calculation, milli = OBJECT_VALUE, parse_milli(target["value"])
+        calculation, milli = OBJECT_VALUE, _milli(target["value"], rules)
         name = f"{described['kind']} metric {metric['name']}"
     elif not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
-        calculation, milli, name = OBJECT_PER_POD, parse_milli(target["averageValue"]), _external_name(metric)
+        calculation, milli = OBJECT_PER_POD, _milli(target["averageValue"], rules)
+        name = f"{described['kind']} metric {metric['name']}" if rules.object_average_named else _external_name(metric)
         outer += f"failed to get {metric['name']} object metric: "
         shown = described if rules.average_names_object else {"kind": "", "name": ""}
     else:
@@ -285,16 +291,16 @@ def _object(source: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     )
 
 
-def _external(source: JsonView, namespace: str) -> MetricSpec:
+def _external(source: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     metric, target = source["metric"], source["target"]
     name, selector = metric["name"], metric.get("selector")
     error = label_selector_error(selector)
     calculation, milli, outer = INVALID, 0, f"failed to get {name} external metric value: "
     if target.get("averageValue") is not None:
-        calculation, milli = EXTERNAL_PER_POD, parse_milli(target["averageValue"])
+        calculation, milli = EXTERNAL_PER_POD, _milli(target["averageValue"], rules)
         outer += f"failed to get {name} external metric: "
     elif target.get("value") is not None:
-        calculation, milli = EXTERNAL_VALUE, parse_milli(target["value"])
+        calculation, milli = EXTERNAL_VALUE, _milli(target["value"], rules)
         outer += f"failed to get external metric {name}: "
     else:
         error = "invalid external metric source: neither a value target nor an average value target was set"

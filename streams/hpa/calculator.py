@@ -1,7 +1,7 @@
 """Replicas that one metric asks for: the upstream replica calculator, formula by formula.
 
 Doubles are multiplied and divided in upstream's order; percentages and averages of pods are truncated integers.
-Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1.
+Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1; other versions by `Rules`.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from streams.hpa.gofloat import (
     ceil32,
     ceil64,
     divide,
+    saturated32,
     saturated_ceil32,
     trunc_div,
     wrap32,
@@ -61,8 +62,8 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
     if (groups.request_error or not groups.ready) and (fault := groups.fault()):
         raise MetricError(fault)
     usage, request = groups.ready_milli, groups.ready_request
-    percent, wrapped = _percent(usage, request)
-    average = usage // groups.ready if 0 <= usage <= MAX_INT64 else trunc_div(wrap64(usage), groups.ready)
+    percent, wrapped = _percent(usage, request, rules)
+    average = usage // groups.ready if 0 <= usage <= MAX_INT64 else trunc_div(_total(usage, rules), groups.ready)
     # Both are int32, so that they are divided as doubles are.
     ratio = percent / target if target else divide(float(percent), 0.0)
     if not groups.missing and not (groups.unready and ratio > 1.0):
@@ -75,7 +76,7 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
         usage += groups.missing_fallback
     if ratio > 1.0:
         request += groups.unready_request
-    final_percent, also_wrapped = _percent(usage, request)
+    final_percent, also_wrapped = _percent(usage, request, rules)
     final = divide(float(final_percent), float(target))
     size = _map_size(ratio, groups, ratio_one=False)
     filled = _filled(current, percent, ratio, average, final, size, groups, band, rules)
@@ -91,18 +92,18 @@ def raw_average(current: int, target_milli: int, groups: Groups, band: Tolerance
         raise MetricError(fault)
     total = groups.kept_milli
     count = groups.ready + groups.strays
-    average = trunc_div(wrap64(total), count)
+    average = trunc_div(_total(total, rules), count)
     ratio = divide(float(average), float(target_milli))
-    wrapped = wrap64(total) != total
+    wrapped = _total(total, rules) != total
     if not groups.missing and not (groups.unready and ratio > 1.0):
         plain = _plain(current, average, ratio, None, groups, band, rules)
         return _marked(wrapped, plain) if wrapped else plain
     if ratio < 1.0:
         total += target_milli * groups.missing
     size = _map_size(ratio, groups, ratio_one=not rules.ratio_one_ignores_missing)
-    final_average = trunc_div(wrap64(total), size)
+    final_average = trunc_div(_total(total, rules), size)
     final = divide(float(final_average), float(target_milli))
-    wrapped = wrapped or wrap64(total) != total
+    wrapped = wrapped or _total(total, rules) != total
     filled = _filled(current, average, ratio, None, final, size, groups, band, rules)
     return _marked(wrapped, filled) if wrapped else filled
 
@@ -147,8 +148,8 @@ def object_per_pod(
     status_replicas: int, target_milli: int, usage_milli: int, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Propose replicas for a target of an Object metric per pod; `status_replicas` are what the scale reports."""
-    usage, target, replicas = float(usage_milli), float(target_milli), float(status_replicas)
-    average = ceil64(divide(usage, replicas))
+    usage, target = float(usage_milli), float(target_milli)
+    average = _average(usage, status_replicas, rules, rules.average_of_none_is_zero)
     return _per_pod(status_replicas, usage, target, average, _ceil32(divide(usage, target), rules), band)
 
 
@@ -169,23 +170,40 @@ def external_per_pod(
             usage_milli, wrapped = MAX_INT64, True
             break
     usage, target = float(usage_milli), float(target_milli)
-    average = ceil64(divide(usage, float(status_replicas)))
-    if saturates and usage >= 9223372036854775808.0:
-        average = MAX_INT64
+    average = _average(usage, status_replicas, rules, saturates)
     replicas = _ceil32(divide(usage, target), rules, saturates)
     return _marked(wrapped, _per_pod(status_replicas, usage, target, average, replicas, band))
 
 
-def _percent(usage: int, request: int) -> tuple[int, bool]:
-    """Give usage in whole percent of request, truncated, low 32 bits; and whether that, computed as upstream does,
-    leaves int64 or int32 on the way.
+def _average(usage: float, replicas: int, rules: Rules, saturates: bool) -> int:
+    """Give the usage per replica, rounded up, as the status shows it."""
+    if saturates and usage >= 9223372036854775808.0:
+        return MAX_INT64
+    if rules.average_of_none_is_zero and replicas == 0:
+        return 0
+    return ceil64(divide(usage, float(replicas)))
+
+
+def _total(exact: int, rules: Rules) -> int:
+    """Give a sum of int64 as upstream holds it: up to 1.37 its low 64 bits."""
+    return exact if rules.totals_exact else wrap64(exact)
+
+
+def _percent(usage: int, request: int, rules: Rules) -> tuple[int, bool]:
+    """Give usage in whole percent of request, truncated; and whether that, computed as upstream does, wraps.
+
+    Up to 1.37 the low 32 bits of what int64 makes of it; from 1.38 on the exact percentage, or the largest or least
+    int32.
     """
     hundredfold = usage * 100
     if 0 < request <= MAX_INT64 and 0 <= hundredfold <= MAX_INT64 and hundredfold <= MAX_INT32 * request:
         return hundredfold // request, False
-    divisor = wrap64(request)
+    divisor = _total(request, rules)
     if divisor == 0:
         raise MetricError("no metrics returned matched known pods")
+    if rules.totals_exact:
+        percent = abs(hundredfold) // abs(divisor)
+        return saturated32(percent if (hundredfold < 0) == (divisor < 0) else -percent), False
     leaves = wrap64(hundredfold) != hundredfold or divisor != request or abs(hundredfold) > MAX_INT32 * request
     return wrap32(trunc_div(wrap64(hundredfold), divisor)), leaves
 

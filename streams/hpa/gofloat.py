@@ -21,6 +21,11 @@ def wrap32(value: int) -> int:
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
+def saturated32(value: int) -> int:
+    """Give the int32 that is nearest to `value`."""
+    return max(MIN_INT32, min(value, MAX_INT32))
+
+
 def wrap64(value: int) -> int:
     """Keep the low 64 bits of `value`, read as two's complement."""
     if MIN_INT64 <= value <= MAX_INT64:

@@ -61,13 +61,12 @@ class PodTemplate:
 
     def _request(self, resource: str, container: str, rules: Rules) -> int | str:
         if not container and rules.pod_level_requests and any(_is_pod_level(name) for name in self.pod_requests):
-            return self._pod_level(resource)
+            return self._pod_level(resource, rules)
         return self._from_containers(resource, container, rules)
 
     def _from_containers(self, resource: str, container: str, rules: Rules) -> int | str:
-        running = list(self.containers)
-        if rules.sidecars_request:
-            running += [init for init in self.init_containers if init.sidecar]
+        sidecars = [init for init in self.init_containers if init.sidecar] if rules.sidecars_request else []
+        running = [*sidecars, *self.containers] if rules.sidecars_named_first else [*self.containers, *sidecars]
         chosen = [each for each in running if not container or each.name == container]
         if container and not chosen and rules.container_must_exist:
             return f"container {container} not found in Pod "
@@ -76,26 +75,27 @@ class PodTemplate:
             text = each.requests.get(resource)
             if text is None:
                 return f"missing request for {resource} in container {each.name} of Pod "
-            total += parse_quantity(text).milli_value()
+            total += _read(text, rules).milli_value()
         return wrap64(total)
 
-    def _pod_level(self, resource: str) -> int | str:
+    def _pod_level(self, resource: str, rules: Rules) -> int | str:
         if resource in self.pod_requests and _is_pod_level(resource):
-            request: Quantity | None = parse_quantity(self.pod_requests[resource])
+            request: Quantity | None = _read(self.pod_requests[resource], rules)
         else:
-            request = self._aggregate(resource)
-        request = _add(request, _quantity(self.overhead, resource))
+            request = self._aggregate(resource, rules)
+        if not rules.overhead_left_out:
+            request = _add(request, _quantity(self.overhead, resource, rules))
         return f"missing pod-level request for {resource} in Pod " if request is None else request.milli_value()
 
-    def _aggregate(self, resource: str) -> Quantity | None:
+    def _aggregate(self, resource: str, rules: Rules) -> Quantity | None:
         """Give the larger of what runs together and what any moment of initialisation needs."""
         total: Quantity | None = None
         for each in self.containers:
-            total = _add(total, _quantity(each.requests, resource))
+            total = _add(total, _quantity(each.requests, resource, rules))
         sidecars: Quantity | None = None
         peak: Quantity | None = None
         for init in self.init_containers:
-            own = _quantity(init.requests, resource)
+            own = _quantity(init.requests, resource, rules)
             if init.sidecar:
                 total, sidecars = _add(total, own), _add(sidecars, own)
                 peak = _larger(peak, sidecars)
@@ -108,9 +108,13 @@ def _is_pod_level(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
-def _quantity(requests: Mapping[str, str], resource: str) -> Quantity | None:
+def _quantity(requests: Mapping[str, str], resource: str, rules: Rules) -> Quantity | None:
     text = requests.get(resource)
-    return None if text is None else parse_quantity(text)
+    return None if text is None else _read(text, rules)
+
+
+def _read(text: str, rules: Rules) -> Quantity:
+    return parse_quantity(text, saturating=rules.quantities_saturate)
 
 
 def _add(left: Quantity | None, right: Quantity | None) -> Quantity | None:

@@ -16,7 +16,9 @@ from msgspec.structs import fields
 OLDEST: Final = 27
 """The oldest minor version whose rules are known (1.27)."""
 NEWEST: Final = 38
-"""The newest minor version whose rules are known. 1.38 is not released: its rules are what is merged for it."""
+"""The newest minor version whose rules are known. 1.38 is not released: its rules are those of `NEWEST_IS`."""
+NEWEST_IS: Final = "1.38.0-beta.0"
+"""What was asked for the rules of `NEWEST`: a beta, so that the release may still differ."""
 RELEASED: Final = 37
 """The newest released minor version that is known."""
 
@@ -28,15 +30,17 @@ class RuleChange(NamedTuple):
     """The minor version from which on the controller does this (for a gate: by default)."""
     change: str
     """What it does since then, in one sentence."""
-    source: int
-    """Number of upstream's pull request."""
+    source: int | str
+    """Number of upstream's pull request; where none is known, the changed file below `pkg/controller/podautoscaler`."""
     decides: bool = True
     """Whether replicas can differ; otherwise texts, statuses or labels do."""
 
     @property
     def link(self) -> str:
         """Address of upstream's change."""
-        return f"https://github.com/kubernetes/kubernetes/pull/{self.source}"
+        if isinstance(self.source, int):
+            return f"https://github.com/kubernetes/kubernetes/pull/{self.source}"
+        return f"https://github.com/kubernetes/kubernetes/blob/v{NEWEST_IS}/pkg/controller/podautoscaler/{self.source}"
 
 
 class Rules(Struct, frozen=True, kw_only=True, cache_hash=True, gc=False):
@@ -102,7 +106,29 @@ class Rules(Struct, frozen=True, kw_only=True, cache_hash=True, gc=False):
     ] = True
     succeeded_ignored: Annotated[bool, RuleChange(38, "Succeeded pods are ignored, as Failed ones are", 141302)] = False
     conversions_saturate: Annotated[
-        bool, RuleChange(38, "a replica count that is too large for int32 counts as MaxInt32", 141397)
+        bool, RuleChange(38, "a replica count beyond int32 counts as the largest or least int32", 141397)
+    ] = False
+    overhead_left_out: Annotated[
+        bool, RuleChange(38, "a pod's overhead does not count as part of its pod-level requests", 142154)
+    ] = False
+    average_of_none_is_zero: Annotated[
+        bool, RuleChange(38, "the average of an Object or External metric over no replicas is 0", 140958, decides=False)
+    ] = False
+    totals_exact: Annotated[
+        bool, RuleChange(38, "totals of samples and requests are exact, and a utilization ends at MaxInt32 %", 142192)
+    ] = False
+    object_average_named: Annotated[
+        bool,
+        RuleChange(38, "an Object metric with averageValue is called by its object", "horizontal.go", decides=False),
+    ] = False
+    sidecars_named_first: Annotated[
+        bool,
+        RuleChange(
+            38, "of several containers without a request a sidecar is named", "replica_calculator.go", decides=False
+        ),
+    ] = False
+    quantities_saturate: Annotated[
+        bool, RuleChange(38, "quantities of 2^63 thousandths and more count as 2^63 - 1, and not as 0", 141305)
     ] = False
 
 
@@ -130,7 +156,7 @@ GATES: Final[dict[str, Gate]] = {
     "PodLevelResources": Gate("pod_level_requests", 32, 34),
     "HPAConfigurableTolerance": Gate("tolerance_field", 33, 35, 37),
     "HPAScaleToZero": Gate("scale_to_zero", 16, 37),
-    "HPAGeneration": Gate("observed_generation", 37, 37),
+    "HPAGeneration": Gate("observed_generation", 37, 37, 38),
 }
 """Feature gates by name, with the versions that they belong to."""
 

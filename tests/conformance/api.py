@@ -13,6 +13,7 @@ from functools import partial
 from fleethpa.show import kubectl
 from fleethpa.show import text as ages
 from schemas.kubernetes import versions
+from schemas.kubernetes.apirules import CURRENT_API, ApiRules, api_rules
 from schemas.kubernetes.fielderrors import FieldError
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import decode_and_default, wire_form
@@ -55,7 +56,12 @@ def _each(answer: Callable[[Json], Json]) -> CaseCheck:
     return check
 
 
-_QUESTIONS = frozenset({"in", "old", "op", "from", "cmp", "fromMilli", "labelSelector"})
+_QUESTIONS = frozenset({"in", "old", "op", "from", "cmp", "fromMilli", "labelSelector", "version"})
+
+
+def _rules(case: Json) -> ApiRules:
+    """Give the rules of the version that answered a case; a case without one was answered by v1.37."""
+    return api_rules(case["version"]) if "version" in case else CURRENT_API
 
 
 def _answers(case: Json) -> Json:
@@ -67,16 +73,17 @@ def _answers(case: Json) -> Json:
 
 
 def _quantity_answer(case: Json) -> Json:
+    parse = partial(parse_quantity, saturating=_rules(case).quantities_saturate)
     if "cmp" in case:
-        first, second = map(parse_quantity, case["cmp"])
+        first, second = map(parse, case["cmp"])
         return {"result": first.cmp(second)}
     if "fromMilli" in case:
-        return _printed_milli(case["fromMilli"])
+        return _printed_milli(case["fromMilli"], parse)
     try:
-        quantity = parse_quantity(case["in"])
+        quantity = parse(case["in"])
     except QuantityError as error:
         return {"error": str(error)}
-    again = parse_quantity(str(quantity))
+    again = parse(str(quantity))
     return {
         "string": str(quantity),
         "canonical": quantity.canonical(),
@@ -86,17 +93,17 @@ def _quantity_answer(case: Json) -> Json:
         "sign": quantity.sign(),
         "float": _shown_float(quantity),
         "json": f'"{again}"',
-        "jsonFloat": _shown_float(parse_quantity(str(again))),
+        "jsonFloat": _shown_float(parse(str(again))),
     }
 
 
-def _printed_milli(milli: int) -> Json:
+def _printed_milli(milli: int, parse: Callable[[str], Quantity]) -> Json:
     decimal, binary = format_milli(milli), format_milli(milli, "BinarySI")
     return {
         "DecimalSI": decimal,
         "BinarySI": binary,
-        "DecimalSIAgain": str(parse_quantity(decimal)),
-        "BinarySIAgain": str(parse_quantity(binary)),
+        "DecimalSIAgain": str(parse(decimal)),
+        "BinarySIAgain": str(parse(binary)),
     }
 
 
@@ -123,7 +130,7 @@ def _with_doubles(case: Json) -> Json:
 
 
 def _defaulting_answer(case: Json) -> Json:
-    return {"out": wire_form(decode_and_default(case["in"]))}
+    return {"out": wire_form(decode_and_default(case["in"], _rules(case)))}
 
 
 def _conversion_answer(case: Json) -> Json:
@@ -137,17 +144,17 @@ def _conversion_answer(case: Json) -> Json:
 
 def _validation_answer(case: Json) -> Json:
     """Answer from the input as the file shows it (see `emptylists` for what it may have lost)."""
-    new, old = case["in"], case.get("old")
+    new, old, rules = case["in"], case.get("old"), _rules(case)
     name = (new.get("metadata") or {}).get("name", "")
     if case["op"] == "status":
-        errors = validate_status(new, old or {})
+        errors = validate_status(new, old or {}, rules)
         return {"errors": _shown_errors(errors), "message": api_error_message(name, errors)}
     if old is None:
-        errors, generation = validate_create(new), 1
-        written = handwritten_create(stored(new))
+        errors, generation = validate_create(new, rules), 1
+        written = handwritten_create(stored(new, rules), rules)
     else:
-        errors, generation = validate_update(new, old), generation_after_update(new, old)
-        written = handwritten_update(stored(new), stored(old))
+        errors, generation = validate_update(new, old, rules), generation_after_update(new, old, rules)
+        written = handwritten_update(stored(new, rules), stored(old, rules), rules)
     return {
         "errors": _shown_errors(errors),
         "message": api_error_message(name, errors),

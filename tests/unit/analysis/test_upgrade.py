@@ -10,7 +10,7 @@ from schemas.observed import Container
 from streams.analysis.upgradepreview import SEVERAL, Preview, UpgradeReader, differing
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.observation import ContainerRequests, PodTemplate
+from streams.hpa.observation import ContainerRequests, ObjectSample, PodTemplate
 from streams.hpa.rules import CURRENT, RULES, rules_of
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
@@ -132,3 +132,70 @@ def test_pods_without_the_named_container_are_found(containers: list[Container],
     texts = [each.text for each in previewed(35, inputs).findings if each.rule == "container_must_exist"]
     expected = ["its selector matches pods without the container main: web-0, web-1"]
     assert texts == (expected if found else [])
+
+
+def _of_template(template: PodTemplate, phase: str = "Running", **spec: Any) -> EvaluationInputs:
+    last = recorded("v1.37.1")[-1]
+    rows = tuple(structs.replace(row, template=template, phase=phase) for row in last.observation.pods.rows)
+    whole = last.spec | spec
+    answers = (ObjectSample(1_000),) if spec else last.observation.answers
+    return structs.replace(
+        last,
+        spec=whole,
+        autoscaler=compile_autoscaler({"metadata": {"name": "web", "namespace": "shop"}, "spec": whole}),
+        observation=structs.replace(last.observation, pods=type(last.observation.pods)(rows), answers=answers),
+    )
+
+
+PLAIN = PodTemplate([ContainerRequests("main", {"cpu": "100m"})])
+PER_POD = {"type": "AverageValue", "averageValue": "5"}
+OBJECT = {
+    "metric": {"name": "requests"},
+    "describedObject": {"kind": "Ingress", "name": "web", "apiVersion": "networking.k8s.io/v1"},
+    "target": PER_POD,
+}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rule", "text"),
+    [
+        pytest.param(
+            _of_template(PLAIN, "Succeeded"),
+            "succeeded_ignored",
+            "its selector matches pods that have succeeded, which no longer count: web-0, web-1",
+            id="pods that have succeeded",
+        ),
+        pytest.param(
+            _of_template(PodTemplate(PLAIN.containers, pod_requests={"cpu": "1"}, overhead={"cpu": "250m"})),
+            "overhead_left_out",
+            "the overhead of its pods no longer counts, so that utilization rises: web-0, web-1",
+            id="an overhead",
+        ),
+        pytest.param(
+            _of_template(PLAIN, metrics=[{"type": "Object", "object": OBJECT}]),
+            "object_average_named",
+            "messages call its Object metric by the object, and its status is written once for that",
+            id="an Object metric with averageValue",
+        ),
+        pytest.param(
+            _of_template(PodTemplate([ContainerRequests("main", {})], [ContainerRequests("mesh", {}, sidecar=True)])),
+            "sidecars_named_first",
+            "the error about a missing cpu request names the sidecar",
+            id="a sidecar and a container without a request",
+        ),
+        pytest.param(_of_template(PLAIN), "", "", id="nothing of all that"),
+    ],
+)
+def test_what_1_38_changes_is_found_before_it_acts(inputs: EvaluationInputs, rule: str, text: str) -> None:
+    found = [tuple(each) for each in previewed(38, inputs).findings]
+
+    assert found == ([(rule, text)] if rule else [])
+
+
+def test_an_average_over_no_replicas_is_found() -> None:
+    inputs = _of_template(PLAIN, metrics=[{"type": "Object", "object": OBJECT}])
+    scale = structs.replace(inputs.observation.scale, status_replicas=0)
+    empty = structs.replace(inputs, observation=structs.replace(inputs.observation, scale=scale))
+
+    rules = [each.rule for each in previewed(38, empty).findings]
+    assert rules == ["average_of_none_is_zero", "object_average_named"]

@@ -307,6 +307,34 @@ def test_what_a_version_refuses_or_leaves_without_effect(
     assert all(text in each["message"] for each, (_, text) in zip(items, found, strict=True))
 
 
+GROUPLESS = {"scaleTargetRef": {"apiVersion": "v1", "kind": "Deployment", "name": "web"}}
+NAMELESS = {
+    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": ""},
+    "metrics": [{"type": "Pods"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "errors"),
+    [
+        pytest.param(GROUPLESS, "1.33", [], id="a target without a group before 1.34"),
+        pytest.param(GROUPLESS, "1.34", ["apiVersion must specify API group"], id="a target without a group"),
+        pytest.param({"maxReplicas": 0}, "1.35", ["must be greater than 0", "`minReplicas`"], id="no maximum in 1.35"),
+        pytest.param({"maxReplicas": 0}, "1.36", ["`minReplicas`", "Required value"], id="no maximum in 1.36"),
+        pytest.param(NAMELESS, "1.37", ["scaleTargetRef.name", "metrics[0].pods"], id="a name missing in 1.37"),
+        pytest.param(NAMELESS, "1.38", ["metrics[0].pods", "scaleTargetRef.name"], id="reported last in 1.38"),
+    ],
+)
+def test_errors_are_those_of_the_version_that_is_asked_about(
+    run: Cli, spec: dict[str, Any], version: str, errors: list[str]
+) -> None:
+    done = run("lint", "-f", written(manifest(**spec)), "-o", "json", "--kubernetes", version)
+    found = [each["message"] for each in fits("FindingList", done.stdout)["items"] if each["rule"] == "invalid"]
+
+    assert len(found) == len(errors)
+    assert all(text in message for message, text in zip(found, errors, strict=True)), found
+
+
 def test_a_version_that_is_not_known_cannot_be_checked_against(run: Cli) -> None:
     refused = run("lint", "-f", written(manifest()), "--kubernetes", "1.20")
 

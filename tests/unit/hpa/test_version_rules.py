@@ -61,6 +61,7 @@ def test_a_gate_overrides_the_default_of_its_version(minor: int, gates: dict[str
         pytest.param(36, {"HPAGeneration": True}, "Kubernetes 1.36 has no feature gate HPAGeneration", id="too early"),
         pytest.param(37, {"Nope": True}, "has no feature gate Nope", id="no gate of the HPA controller"),
         pytest.param(37, {"HPAConfigurableTolerance": False}, "cannot be switched off in Kubernetes 1.37", id="locked"),
+        pytest.param(38, {"HPAGeneration": False}, "cannot be switched off in Kubernetes 1.38", id="locked in 1.38"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_the_reason(minor: int, gates: dict[str, bool], text: str) -> None:

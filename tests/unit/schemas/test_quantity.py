@@ -449,3 +449,56 @@ def test_a_column_is_read_as_each_of_its_quantities_is(texts: list[str]) -> None
             return str(error)
 
     assert outcome(lambda: parse_millis(texts)) == outcome(lambda: [parse_milli(text.strip()) for text in texts])
+
+
+# --- from Kubernetes 1.38 on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "milli", "value"),
+    [
+        pytest.param("10P", "10P", MAX_I64, 10**16, id="thousandths beyond 64 bits end at the largest"),
+        pytest.param("-10P", "-10P", MIN_I64, -(10**16), id="and below at the least"),
+        pytest.param("1000E", "1e21", MAX_I64, MAX_I64, id="no suffix beyond exa: an exponent"),
+        pytest.param("-1.0000000015", "-1000000002n", -1001, -2, id="negative in dec form: away from zero"),
+        pytest.param("1000000000000000001", "1000000000000000001", MAX_I64, 10**18 + 1, id="19 digits in int form"),
+        pytest.param("1" + "0" * 28 + "1", str(10**29 + 10), MAX_I64, MAX_I64, id="29 digits are kept"),
+        pytest.param("8Ei", str(MAX_I64), MAX_I64, MAX_I64, id="binary is capped, as before"),
+        pytest.param("-9223372036854775808", "-9223372036854775808", MIN_I64, MIN_I64, id="the least int64 itself"),
+    ],
+)
+def test_a_saturating_quantity_ends_at_the_largest_number(text: str, shown: str, milli: int, value: int) -> None:
+    parsed = parse_quantity(text, saturating=True)
+
+    assert (str(parsed), parsed.milli_value(), parsed.value()) == (shown, milli, value)
+
+
+@given(texts)
+def test_a_saturating_count_of_thousandths_is_exact_or_at_an_end(text: str) -> None:
+    exactly = value_of(parse_quantity(text, saturating=True)) * 1000
+    rounded = math.ceil(exactly) if exactly > 0 else math.floor(exactly)
+
+    assert parse_milli(text, saturating=True) == max(MIN_I64, min(rounded, MAX_I64))
+
+
+@given(modest)
+def test_plausible_quantities_are_the_same_in_all_versions(text: str) -> None:
+    before, after = parse_quantity(text), parse_quantity(text, saturating=True)
+
+    assert (str(before), before.milli_value(), before.as_float()) == (str(after), after.milli_value(), after.as_float())
+
+
+def test_of_two_numbers_far_apart_the_finer_is_rounded_up_before_they_are_added() -> None:
+    together = parse_quantity("1e100", saturating=True).add(parse_quantity("1n", saturating=True))
+
+    assert value_of(together) == 10**100 + 10**71
+    assert value_of(parse_quantity("1e100").add(parse_quantity("1n"))) == 10**100 + Fraction(1, 10**9)
+
+
+def test_a_sum_beyond_exbibytes_is_printed_with_an_exponent_of_ten() -> None:
+    half = parse_quantity("8Ei", saturating=True).add(parse_quantity("1", saturating=True))
+
+    assert str(half) == "8Ei"
+    for _ in range(7):
+        half = half.add(half)
+    assert str(half) == str(1024**7)
