@@ -86,9 +86,9 @@ def queries(hpas: Iterable[Asking], selectors: Mapping[Target, str], pushed: Col
     return list(found.values())
 
 
-def resource_path(namespace: str, selector: str = "") -> str:
+def resource_path(namespace: str, selector: str = "", version: str = "v1beta1") -> str:
     """Path of metrics.k8s.io; without a selector for the whole namespace."""
-    return f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods{_asked({'labelSelector': selector})}"
+    return f"/apis/metrics.k8s.io/{version}/namespaces/{namespace}/pods{_asked({'labelSelector': selector})}"
 
 
 def custom_path(query: Query, namespace: str, version: str, resource: str = "") -> str:
@@ -169,13 +169,14 @@ def has_labels(found: PodMetricsList) -> bool:
     return all([len(item.metadata.labels) for item in found.items or ()])
 
 
-def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
+def split_usages(asked: Sequence[Query], found: PodMetricsList, *, saturating: bool = False) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items.
 
+    `saturating`: the quantities of this API server are those of Kubernetes 1.38 and later, as in `fill`.
     Raises ValueError: a quantity, time or window cannot be read.
     """
     items = found.items or []
-    usages = _usages(items)
+    usages = _usages(items, saturating)
     # The pods of a workload have the same labels, which need be read only once.
     groups: dict[bytes, list[int]] = {}
     for number, item in enumerate(items):
@@ -214,12 +215,13 @@ def _matching(
     return sorted(chain.from_iterable([numbers for labels, numbers in candidates if selector.matches(labels)]))
 
 
-def _usages(items: Sequence[PodMetrics]) -> list[PodUsage]:
+def _usages(items: Sequence[PodMetrics], saturating: bool) -> list[PodUsage]:
     """What the pods of a list use; all quantities are read in one go."""
     containers_of = [item.containers or () for item in items]
     millis = iter(
         json_millis(
-            [value for containers in containers_of for each in containers for value in (each.usage or {}).values()]
+            [value for containers in containers_of for each in containers for value in (each.usage or {}).values()],
+            saturating=saturating,
         )
     )
     windows = parse_durations_ms([item.window or "0s" for item in items])
@@ -239,45 +241,47 @@ def _of_pods(query: Query, usages: Sequence[PodUsage]) -> MetricAnswer:
     return structs.replace(query, pods=in_columns(usages))
 
 
-def fill(query: Query, body: JsonView) -> MetricAnswer:
-    """The answer to one question from the body of a 200.
+def fill(query: Query, body: JsonView, *, saturating: bool = False) -> MetricAnswer:
+    """The answer to one question from the body of a 200. `saturating`: by an API server of 1.38 or later.
 
     Raises ValueError: the body is not what the API promises; KeyError and TypeError likewise.
     """
     items = body.get("items") or ()
     match query.api:
         case "resource":
-            return fill_usages(query, msgspec.json.decode(encode(body), type=PodMetricsList))
+            found = msgspec.json.decode(encode(body), type=PodMetricsList)
+            return fill_usages(query, found, saturating=saturating)
         case "pods":
-            return _of_pods(query, [_pod_value(item) for item in items])
+            return _of_pods(query, [_pod_value(item, saturating) for item in items])
         case "object":
-            return _object_answer(query, body)
+            return _object_answer(query, body, saturating)
         case _:
-            return structs.replace(query, items=[_series(item) for item in items])
+            return structs.replace(query, items=[_series(item, saturating) for item in items])
 
 
-def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
+def _object_answer(query: Query, body: JsonView, saturating: bool) -> MetricAnswer:
     items: list[JsonView] = body.get("items") or []
     if len(items) != 1:
         return failed(
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
         )
     value = items[0]
-    return structs.replace(query, milli=json_milli(value["value"]), time=_time_ms(value.get("timestamp")))
+    milli = json_milli(value["value"], saturating=saturating)
+    return structs.replace(query, milli=milli, time=_time_ms(value.get("timestamp")))
 
 
-def fill_usages(query: Query, found: PodMetricsList) -> MetricAnswer:
+def fill_usages(query: Query, found: PodMetricsList, *, saturating: bool = False) -> MetricAnswer:
     """The answer to one `resource` question. Raises ValueError: a quantity, time or window cannot be read."""
-    return _of_pods(query, _usages(found.items or []))
+    return _of_pods(query, _usages(found.items or [], saturating))
 
 
-def _pod_value(item: JsonView) -> PodUsage:
+def _pod_value(item: JsonView, saturating: bool) -> PodUsage:
     seconds = item.get("windowSeconds")
     if seconds is None:
         seconds = item.get("window")  # v1beta1 of some adapters
     return pod_value(
         item["describedObject"]["name"],
-        json_milli(item["value"]),
+        json_milli(item["value"], saturating=saturating),
         _time_ms(item.get("timestamp")),
         DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
@@ -289,5 +293,5 @@ def _time_ms(timestamp: str | None) -> int:
     return max(time_ms(timestamp) or 0, 0)
 
 
-def _series(item: JsonView) -> tuple[int, int]:
-    return json_milli(item["value"]), _time_ms(item.get("timestamp"))
+def _series(item: JsonView, saturating: bool) -> tuple[int, int]:
+    return json_milli(item["value"], saturating=saturating), _time_ms(item.get("timestamp"))

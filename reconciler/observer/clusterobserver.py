@@ -126,6 +126,7 @@ class ClusterObserver:
             timeout_s=config.metrics_timeout_s,
             at_once=config.metrics_at_once,
             answers=self._api.answers,
+            rules=lambda: self._version.rules,
         )
         opened = [self._open(name, source) for name, source in config.polled.items()]
         self._sources = [source for source in opened if source is not None]

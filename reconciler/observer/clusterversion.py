@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient
+from schemas.kubernetes.apirules import CURRENT_API, api_rules
 from schemas.observed import HPA_GATES
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class ClusterVersion:
         self._client = client
         self.text = ""
         """The version, and behind it the gates if they were read, as heartbeats state it; empty: not read yet."""
+        self.rules = CURRENT_API
+        """How an API server of this version answers; as 1.37 does while it is not known."""
         self._version = ""
         self._gates = ""
         self._gates_of, self._gates_at_s = "", 0.0
@@ -54,6 +57,7 @@ class ClusterVersion:
             version = version.partition(" ")[0]
             if version != self._version:
                 self._version, self._gates = version, ""
+                self.rules = api_rules(version)
             self._gates = await self._read_gates()
         except ClusterError as error:
             log.info("the version cannot be read", extra={"cluster": self._client.name, "error": str(error)})

@@ -18,6 +18,7 @@ from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from runtime.log import Clock
 from runtime.slots import FairSlots
 from schemas.answers import MetricAnswer, Query
+from schemas.kubernetes.apirules import ApiRules
 from schemas.partitioning import murmur2
 
 LONGEST_WAIT_S = 5.0
@@ -151,7 +152,7 @@ class MetricsPoller:
 
     Where the API server itself cannot be reached, a question gets no answer: that is the observer's own outage, one
     trouble of the cluster, and no error of a metric. The decider uses the answer before, for two sync periods.
-    `answers`: whether the API server answers other requests now.
+    `answers`: whether the API server answers other requests now. `rules`: of its version, as far as it is known.
     """
 
     def __init__(
@@ -164,13 +165,16 @@ class MetricsPoller:
         timeout_s: float,
         at_once: int,
         answers: Callable[[], Awaitable[bool]],
+        rules: Callable[[], ApiRules],
     ) -> None:
         self._client, self._discovery, self._metrics, self._troubles = client, discovery, metrics, troubles
-        self._timeout_s, self._answers = timeout_s, answers
+        self._timeout_s, self._answers, self._rules = timeout_s, answers, rules
         self._slots = {group: FairSlots[str](at_once) for group in METRICS_APIS}
         """An API that hangs takes no slot of another one, and one namespace not more than a share of each."""
         self._hung = HungQuestions(timeout_s)
         self._custom_version: tuple[float, str] = (0.0, "")
+        self._resource_version: tuple[float, str] = (0.0, "")
+        """Until when (monotonic) this version of metrics.k8s.io is asked."""
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
@@ -202,10 +206,10 @@ class MetricsPoller:
             return []
         try:
             if len(asked) > 1:
-                found = await self._pod_metrics(namespace, metricanswers.resource_path(namespace))
+                found = await self._pod_metrics(namespace)
                 received.answered("resource")
                 if metricanswers.has_labels(found):
-                    return metricanswers.split_usages(asked, found)
+                    return metricanswers.split_usages(asked, found, saturating=self._rules().quantities_saturate)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             return await self._failed(asked, error, received)
         return [answer for query in asked for answer in await self._one(namespace, query, received)]
@@ -215,11 +219,13 @@ class MetricsPoller:
             return [metricanswers.failed(query, before)]
         asking = _Asking()
         try:
-            path = await self._path(namespace, query)
+            saturating = self._rules().quantities_saturate
             if query.api == "resource":
-                answer = metricanswers.fill_usages(query, await self._pod_metrics(namespace, path))
+                found = await self._pod_metrics(namespace, query.selector)
+                answer = metricanswers.fill_usages(query, found, saturating=saturating)
             else:
-                answer = metricanswers.fill(query, await self._get(namespace, query.api, path, asking))
+                body = await self._get(namespace, query.api, await self._path(namespace, query), asking)
+                answer = metricanswers.fill(query, body, saturating=saturating)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             answers = await self._failed([query], error, received)
             if answers:
@@ -245,8 +251,6 @@ class MetricsPoller:
         return not (error.was_connected and is_answering)
 
     async def _path(self, namespace: str, query: Query) -> str:
-        if query.api == "resource":
-            return metricanswers.resource_path(namespace, query.selector)
         if query.api == "external":
             return metricanswers.external_path(query, namespace)
         version = await self._version()
@@ -265,9 +269,29 @@ class MetricsPoller:
             raise ClusterError(NO_CUSTOM_API)
         return version
 
-    async def _pod_metrics(self, namespace: str, path: str) -> PodMetricsList:
-        async with self._slot(namespace, "resource"):
-            return await self._client.get_as(PodMetricsList, path, timeout_s=self._timeout_s)
+    async def _pod_metrics(self, namespace: str, selector: str = "") -> PodMetricsList:
+        """Ask metrics.k8s.io: v1beta1, as the controllers of all versions do, and v1 where only that is served."""
+
+        async def ask(version: str) -> PodMetricsList:
+            path = metricanswers.resource_path(namespace, selector, version)
+            async with self._slot(namespace, "resource"):
+                return await self._client.get_as(PodMetricsList, path, timeout_s=self._timeout_s)
+
+        until, version = self._resource_version
+        is_known = time.monotonic() < until
+        if is_known and version == "v1":
+            return await ask(version)
+        try:
+            return await ask("v1beta1")
+        except ClusterError as error:
+            if is_known or not error.is_missing:
+                raise
+            served = await self._discovery.versions("metrics.k8s.io")
+            version = "v1" if "v1" in served and "v1beta1" not in served else "v1beta1"
+            self._resource_version = (time.monotonic() + _VERSION_KNOWN_S, version)
+            if version == "v1beta1":
+                raise
+        return await ask(version)
 
     async def _get(self, namespace: str, api: str, path: str, asking: "_Asking") -> dict[str, Any]:
         async with self._slot(namespace, api):

@@ -345,8 +345,10 @@ def _quantity_text(value: Any) -> str | None:
     return go_number(value)
 
 
-def json_milli(value: Any) -> int:
+def json_milli(value: Any, *, saturating: bool = False) -> int:
     """Give the ``MilliValue()`` of a quantity as a JSON document has it: a text, spaces around it allowed, or a number.
+
+    `saturating`: as from Kubernetes 1.38 on.
 
     Source: resource.Quantity, UnmarshalJSON; but null, which upstream reads as zero, is refused.
 
@@ -355,14 +357,14 @@ def json_milli(value: Any) -> int:
     text = value.strip() if isinstance(value, str) else _quantity_text(value)
     if text is None:
         raise QuantityError(f"expected a quantity, got {_describe(value)}")
-    return parse_milli(text)
+    return parse_milli(text, saturating=saturating)
 
 
-def json_millis(values: Sequence[Any]) -> list[int]:
+def json_millis(values: Sequence[Any], *, saturating: bool = False) -> list[int]:
     """Give `json_milli` of each value of a column. Raises QuantityError: as `json_milli`."""
     if set(map(type, values)) == {str}:
-        return parse_millis(values)
-    return list(map(json_milli, values))
+        return parse_millis(values, saturating=saturating)
+    return [json_milli(value, saturating=saturating) for value in values]
 
 
 def go_number(number: int | float) -> str:

@@ -6,7 +6,7 @@ the demand asks for.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,8 +39,10 @@ class Backend:
     namespace and metric.
     """
 
-    def __init__(self, pods: Callable[[], Mapping[tuple[str, str], Json]]) -> None:
-        self._pods = pods
+    def __init__(
+        self, pods: Callable[[], Mapping[tuple[str, str], Json]], groups: Sequence[tuple[str, str]] = METRICS_GROUPS
+    ) -> None:
+        self._pods, self._groups = pods, groups
         self.demands: dict[tuple[str, str], Demand] = {}
         self.every = 1
         """Only every so many-th pod is in the answers."""
@@ -70,7 +72,7 @@ class Backend:
 
     async def _resources(self, request: web.Request) -> web.Response:
         group, version = request.match_info["group"], request.match_info["version"]
-        if (group, version) not in METRICS_GROUPS:
+        if (group, version) not in self._groups:
             return _refused(404, "the server could not find the requested resource")
         found = {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]}
         resources = [found] if group == "metrics.k8s.io" else []
@@ -81,10 +83,15 @@ class Backend:
         namespace = request.match_info["namespace"]
         items = [
             _usage(pod, demand, sharing)
-            for pod, demand, sharing in self._ready(namespace, request.query.get("labelSelector", ""))
+            for pod, demand, sharing in self.ready(namespace, request.query.get("labelSelector", ""))
         ][:: self.every]
         return web.json_response(
-            {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
+            {
+                "kind": "PodMetricsList",
+                "apiVersion": f"metrics.k8s.io/{request.match_info['version']}",
+                "metadata": {},
+                "items": items,
+            }
         )
 
     async def _custom(self, request: web.Request) -> web.Response:
@@ -94,7 +101,7 @@ class Backend:
         if resource == "pods":
             shared = [
                 (pod, demand.pods[metric], sharing)
-                for pod, demand, sharing in self._ready(namespace, request.query.get("labelSelector", ""))
+                for pod, demand, sharing in self.ready(namespace, request.query.get("labelSelector", ""))
                 if metric in demand.pods
             ]
             items = [
@@ -120,7 +127,7 @@ class Backend:
         body = {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}}
         return web.json_response(body | {"items": [item]})
 
-    def _ready(self, namespace: str, selector: str) -> Iterator[tuple[Json, Demand, int]]:
+    def ready(self, namespace: str, selector: str) -> Iterator[tuple[Json, Demand, int]]:
         """Ready pods that match, by name: each with its application's demand, and how many pods share that."""
         wanted = parse_selector(selector)
         ready: dict[str, list[Json]] = {}

@@ -316,7 +316,7 @@ def kubeconfig(members: Mapping[str, tuple[Json, Json]]) -> Json:
     }
 
 
-def metrics_manifests(cafile: Path, port: int) -> list[Json]:
+def metrics_manifests(cafile: Path, port: int, groups: Sequence[tuple[str, str]] = METRICS_GROUPS) -> list[Json]:
     """What makes the aggregator ask the metrics backend on a port of this machine."""
     namespace, name = METRICS_SERVICE
     service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
@@ -324,7 +324,7 @@ def metrics_manifests(cafile: Path, port: int) -> list[Json]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}, "spec": service},
     ]
-    for group, version in METRICS_GROUPS:
+    for group, version in groups:
         spec = {
             "group": group,
             "version": version,

@@ -5,7 +5,7 @@ import json
 import selectors
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -26,19 +26,28 @@ _SERVED_S: Final = 60.0
 
 
 class Site:
-    """A running cluster. `backend`: what its metrics APIs answer; `containers`: what runs its pods of fleethpa."""
+    """A running cluster. `backend`: what its metrics APIs answer; `containers`: what runs its pods of fleethpa;
+    `groups`: the metrics APIs, each with its version.
+    """
 
     def __init__(
-        self, name: str, folder: Path, binaries: Path, *, native: bool = True, runs_fleethpa: bool = False
+        self,
+        name: str,
+        folder: Path,
+        binaries: Path,
+        *,
+        native: bool = True,
+        runs_fleethpa: bool = False,
+        groups: Sequence[tuple[str, str]] = METRICS_GROUPS,
     ) -> None:
-        self.name = name
+        self.name, self._groups = name, groups
         self.plane = ControlPlane(name, folder, binaries, native=native)
         self._client = ClusterClient(ClusterConfig(name, str(self.plane.kubeconfig), name))
         self.containers = (
             Containers(self._client, folder / "pods", self.plane.cafile, self.plane.url) if runs_fleethpa else None
         )
         self.node = Node(self._client, containers=self.containers)
-        self.backend = Backend(lambda: self.node.pods)
+        self.backend = Backend(lambda: self.node.pods, groups)
         self._selector = selectors.DefaultSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"node and metrics of {name}")
@@ -51,7 +60,7 @@ class Site:
             (port,) = free_ports(1)
             asyncio.run_coroutine_threadsafe(self._begin(port), self._loop).result()
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}}
-            self.plane.apply([node, *metrics_manifests(self.plane.cafile, port)])
+            self.plane.apply([node, *metrics_manifests(self.plane.cafile, port, self._groups)])
             until(self._is_served, "the metrics APIs are served", _SERVED_S)
         except BaseException:
             self._end()
@@ -98,7 +107,7 @@ class Site:
     def _is_served(self) -> bool:
         found = json.loads(self.plane.kubectl("get", "apiservices", "-o", "json"))["items"]
         available = {each["metadata"]["name"] for each in found if _is_available(each)}
-        return {f"{version}.{group}" for group, version in METRICS_GROUPS} <= available
+        return {f"{version}.{group}" for group, version in self._groups} <= available
 
     # --- what tests ask -----------------------------------------------------------------------------------------------
 

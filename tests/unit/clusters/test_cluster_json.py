@@ -27,6 +27,7 @@ from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.troubles import Troubles
 from schemas.answers import MetricAnswer
 from schemas.codec import decode, encode
+from schemas.kubernetes.apirules import CURRENT_API
 from tests.kit.answers import pods_of
 
 QUERY = MetricAnswer(api="resource", selector="app=web")
@@ -230,6 +231,7 @@ async def test_a_window_without_end_is_an_answer_that_cannot_be_read(seconds: by
         timeout_s=5.0,
         at_once=1,
         answers=AsyncMock(return_value=True),
+        rules=lambda: CURRENT_API,
     )
     (answer,) = await poller.ask("shop", [MetricAnswer(api="pods", selector="app=web", metric="requests")])
     assert answer.error is not None

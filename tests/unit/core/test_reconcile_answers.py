@@ -208,6 +208,20 @@ def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> N
     ]
 
 
+@pytest.mark.parametrize(("saturating", "milli"), [(False, 0), (True, 2**63 - 1)])
+def test_a_huge_value_is_what_the_version_of_its_api_server_makes_of_it(saturating: bool, milli: int) -> None:
+    item = {"metadata": {"name": "p", "labels": {"app": "web"}}, "containers": [_using("10P")]}
+    asked = MetricAnswer(api="resource", selector="app=web")
+
+    (split,) = metricanswers.split_usages([asked], pod_metrics(item), saturating=saturating)
+    whole = metricanswers.fill(asked, {"items": [item]}, saturating=saturating)
+    series = metricanswers.fill(MetricAnswer(api="external"), {"items": [{"value": "10P"}]}, saturating=saturating)
+    value = metricanswers.fill(MetricAnswer(api="object"), {"items": [{"value": "10P"}]}, saturating=saturating)
+
+    assert [usages_of(each.pods)[0].containers for each in (split, whole)] == [[("c", {"cpu": milli})]] * 2
+    assert (series.items, value.milli) == ([(milli, 0)], milli)
+
+
 def _using(value: Any) -> dict[str, Any]:
     return {"name": "c", "usage": {"cpu": value}}
 

@@ -14,6 +14,7 @@ from reconciler.observer.metricpolls import FIRST_PAUSE_S, LONGEST_PAUSE_S, Hung
 from reconciler.observer.troubles import Troubles
 from runtime.slots import FairSlots, Pace
 from schemas.answers import MetricAnswer, Query
+from schemas.kubernetes.apirules import CURRENT_API
 from schemas.limits import share_of
 from tests.patience import PATIENCE_S
 
@@ -80,6 +81,7 @@ def _poller(adapter: Adapter, timeout_s: float = 3_600.0) -> MetricsPoller:
         timeout_s=timeout_s,
         at_once=SLOTS,
         answers=AsyncMock(return_value=True),
+        rules=lambda: CURRENT_API,
     )
 
 

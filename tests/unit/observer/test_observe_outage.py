@@ -8,10 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError, UnreachableError
+from reconciler.core.metricanswers import PodMetricsList
 from reconciler.observer.clusterview import FAILURES, ApiServer, ObserverMetrics
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.troubles import Troubles
 from schemas.answers import MetricAnswer
+from schemas.kubernetes.apirules import CURRENT_API
 from schemas.observed import API_SERVER_PART
 
 REFUSED = NoAnswerError("GET /apis: connection refused")
@@ -64,6 +66,7 @@ def poller(cluster: Cluster) -> tuple[MetricsPoller, Troubles]:
         timeout_s=5.0,
         at_once=1,
         answers=server.answers,
+        rules=lambda: CURRENT_API,
     )
     return made, troubles
 
@@ -123,3 +126,42 @@ async def test_who_asks_at_the_same_time_shares_the_requests() -> None:
     asking, _ = poller(cluster)
     await asyncio.gather(*(asking.ask(f"ns-{number}", QUESTIONS) for number in range(50)))
     assert cluster.asked <= 2 * FAILURES
+
+
+class OldAndNew(Cluster):
+    """A cluster that serves some versions of metrics.k8s.io, and notes what it is asked."""
+
+    def __init__(self, *served: str) -> None:
+        super().__init__(ApiError(404, "the server could not find the requested resource"), None)
+        self.served, self.paths, self.listed = served, list[str](), 0
+
+    async def get_as(self, form: object, path: str, **_: object) -> object:
+        self.paths.append(path.split("/")[3])
+        if self.paths[-1] not in self.served:
+            raise self.of_metrics
+        return PodMetricsList([])
+
+    async def versions(self, group: str) -> list[str]:
+        self.listed += 1
+        return list(self.served)
+
+
+@pytest.mark.parametrize(
+    ("served", "asked", "listed"),
+    [
+        pytest.param(("v1beta1", "v1"), ["v1beta1"] * 3, 0, id="both: as the controllers of all versions"),
+        pytest.param(("v1",), ["v1beta1", "v1", "v1", "v1"], 1, id="v1 alone: what is served is looked up once"),
+        pytest.param((), ["v1beta1"] * 3, 1, id="none: each poll is one request"),
+    ],
+)
+async def test_v1_of_the_resource_metrics_is_asked_only_where_v1beta1_is_not_served(
+    served: tuple[str, ...], asked: list[str], listed: int
+) -> None:
+    cluster = OldAndNew(*served)
+    asking, _ = poller(cluster)
+
+    for _ in range(3):
+        (answer,) = await asking.ask("shop", [MetricAnswer(api="resource", selector="app=web")])
+
+    assert (cluster.paths, cluster.listed) == (asked, listed)
+    assert (answer.error is None) == bool(served)
