@@ -9,17 +9,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+import orjson
+
 from fleethpa.changes.capacitygroups import capacity_group
 from fleethpa.changes.fleetmanifests import fleet_manifest
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, Input, RefusedText, check_hpa, field_problems
+from fleethpa.changes.targetrules import TARGET_RULES, RuleMessages, part, resources_of, with_target
 from fleethpa.fleet.capacity import CAPACITY_KIND
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from reconciler.core.objects import target_of
 from schemas.fitting import over_limits
+from schemas.kubernetes import versions
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules, api_rules
+from schemas.kubernetes.hpa import V1
 from schemas.kubernetes.metricspecs import metric_name
-from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND, Target
 from streams.analysis.candidate import metric_key
@@ -39,11 +43,69 @@ from streams.state.clustersettings import effective
 from streams.state.limits.budgets import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
 
-DEFAULT_TOLERANCE: Final = "0.1"
-"""Upstream's --horizontal-pod-autoscaler-tolerance."""
-
-
 # --- what a version of Kubernetes refuses or leaves without effect ----------------------------------------------------
+
+
+RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
+    "invalid": ("the API server would refuse it, with this text", "mend the field that the text names"),
+    "unknown-field": (
+        "the version of the object has no such field",
+        "mind its spelling and its place; `--validate=warn` goes on",
+    ),
+    "duplicate-field": ("a field is given twice, and the last one counts", "keep one"),
+    "version": (
+        "this version of Kubernetes refuses it, or it has no effect there",
+        "see [versions](../upgrade-preview.md)",
+    ),
+    "too-large": ("it exceeds a [limit](../limits.md), so that fleethpa ignores it", "make it smaller"),
+    "same-target": (
+        "two HPAs of the input scale one target; neither takes effect",
+        "keep one, with the metrics of both",
+    ),
+    "same-name": ("two CapacityGroups of one name", "rename one"),
+    "unreadable": ("the file, or an object in it, is no manifest", "do what the text says"),
+    "no-manifest": ("the file belongs to a tool (kustomize, Helm)", "render it, and check the output"),
+    "fallback": ("the annotation for lost metrics cannot be read", "write `failureThreshold=3,replicas=6`"),
+    "budget": ("the annotation that exempts from budgets has another value", "write the value that the text names"),
+    "v1-annotation": (
+        "an annotation of autoscaling/v1 that is dropped without a word",
+        "write the fields of autoscaling/v2",
+    ),
+    "fixed-size": ("minReplicas equals maxReplicas", "raise maxReplicas, or delete the HPA"),
+    "never-up": ("scaling up is switched off", "remove `selectPolicy: Disabled` if that is not meant"),
+    "never-down": ("scaling down is switched off", "remove `selectPolicy: Disabled` if that is not meant"),
+    "no-window": ("each dip of the load removes pods at once", "leave the window out (300 s), or set one"),
+    "duplicate-metric": ("a metric is asked for twice", "keep the lower target"),
+    "memory-only": ("memory seldom falls when pods are added", "add a metric that does, such as cpu"),
+    "no-headroom": ("usage cannot pass the target: it never scales up", "lower the target, or raise the limits"),
+    "target-kind": (
+        "no API server has such a kind, or it has no /scale",
+        "write the apiVersion and kind that the text names",
+    ),
+    "target-elsewhere": ("the target is in another namespace", "put both into one namespace"),
+    "fixed-replicas": (
+        "each apply of the target's manifest undoes the scaling",
+        "give the field up in the order that the text says: removed at once, client-side apply sets it to 1",
+    ),
+    "no-container": (
+        "a ContainerResource metric of a container that the template does not have",
+        "name a container that is there",
+    ),
+    "no-request": ("a container has no request of the resource", "set it, or use an averageValue target"),
+    "shared-pods": (
+        "the target's selector matches pods of another workload, which then count",
+        "select by a label that only the target's pods have",
+    ),
+    "slow-start": (
+        "pods may start for longer than the CPU of a start is excused",
+        "shorten the probe, or lengthen `cpu-initialization-period`",
+    ),
+    "described-namespace": (
+        "an Object metric about a Namespace is always about the HPA's own",
+        "put the HPA there, or use an External metric",
+    ),
+}
+"""By rule: what it says, and what to do. docs/reference/lint.md is made of it (`python -m tests.lintreference`)."""
 
 
 class VersionRules(NamedTuple):
@@ -110,10 +172,6 @@ class Finding:
     message: str
 
 
-RuleMessages = Iterator[tuple[str, str]]
-"""(rule, message)."""
-
-
 def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
     """Check every HPA, FleetHPA and CapacityGroup of the input; those that name no namespace are of `namespace`.
 
@@ -139,7 +197,7 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
         owners.setdefault(target, f"{_short(manifest)} {manifest.name} ({manifest.source})")
         refused = [] if version is None else version_errors(body["spec"], version)
         found += [Finding("error", "version", *place, error) for error in refused]
-        warnings = _warnings(read, body, place[0], version)
+        warnings = [*_of_v1(manifest.body), *_warnings(read, body, place[0], version)]
         found += [Finding("warning", rule, *place, message) for rule, message in warnings]
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
@@ -190,7 +248,9 @@ def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | N
         yield from check(body["spec"])
     if version is not None:
         yield from (("version", text) for text in version_warnings(body["spec"], version))
-    yield from _target_rules(read, body, namespace)
+    pair = with_target(read, body, namespace)
+    for rule in TARGET_RULES:
+        yield from rule(pair)
     yield from _annotations(body["metadata"].get("annotations") or {})
 
 
@@ -202,6 +262,34 @@ def _annotations(annotations: Json) -> RuleMessages:
     exempt = annotations.get(EXEMPT_ANNOTATION)
     if exempt not in (None, EXEMPT):
         yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"
+
+
+def _of_v1(body: Json) -> RuleMessages:
+    """Annotations by which autoscaling/v1 carries fields of v2: read there alone, and dropped where not JSON."""
+    for name, text in part(part(body, "metadata"), "annotations").items():
+        if not name.startswith(versions.ROUND_TRIP_PREFIX):
+            continue
+        if body.get("apiVersion") != V1:
+            yield (
+                "v1-annotation",
+                f"annotation {name} is read on an autoscaling/v1 object only, and dropped from this one: write its "
+                "fields into the spec",
+            )
+        elif not is_json(text):
+            yield (
+                "v1-annotation",
+                f"annotation {name} is not JSON, so that the API server drops it: write autoscaling/v2, which has "
+                "fields for it",
+            )
+
+
+def is_json(text: Any) -> bool:
+    """Whether a text is a JSON document."""
+    try:
+        orjson.loads(str(text))
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 # --- the spec alone ---------------------------------------------------------------------------------------------------
@@ -221,20 +309,6 @@ def _directions(spec: Json) -> RuleMessages:
             yield "no-window", "behavior.scaleDown.stabilizationWindowSeconds is 0: every dip takes pods away at once"
 
 
-def _headroom(spec: Json) -> RuleMessages:
-    rules = (spec.get("behavior") or {}).get("scaleUp") or {}
-    tolerance = _number(rules.get("tolerance") or DEFAULT_TOLERANCE)
-    for _, name, target in _resources(spec):
-        percent = target.get("averageUtilization")
-        edge = percent * (1 + tolerance) if percent is not None else 0
-        if edge >= 100 and name == "cpu":
-            yield (
-                "no-headroom",
-                f"cpu target {percent} %: replicas are added only above {edge:.0f} %, which usage never passes where "
-                "the limit equals the request",
-            )
-
-
 def _metrics(spec: Json) -> RuleMessages:
     seen: list[bytes] = []
     for metric in spec.get("metrics") or []:
@@ -242,83 +316,9 @@ def _metrics(spec: Json) -> RuleMessages:
         if asked in seen:
             yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
         seen.append(asked)
-    names = [name for _, name, _ in _resources(spec)]
+    names = [name for _, name, _ in resources_of(spec)]
     if names and len(names) == len(seen) and set(names) == {"memory"}:
         yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"
 
 
-_RULES: Final[tuple[Callable[[Json], RuleMessages], ...]] = (_size, _directions, _headroom, _metrics)
-
-
-def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
-    """(container or empty, resource, target) of the resource metrics."""
-    for metric in spec.get("metrics") or []:
-        source = metric.get("resource") or metric.get("containerResource")
-        if source:
-            yield source.get("container", ""), source["name"], source["target"]
-
-
-def _number(text: Any) -> float:
-    try:
-        return parse_quantity(str(text)).milli_value() / 1000
-    except QuantityError:
-        return 0.0
-
-
-# --- with the target's own manifest -----------------------------------------------------------------------------------
-
-
-def fixed_replicas(read: Input, body: Json, namespace: str) -> str:
-    """How the manifest of an HPA's target works against the HPA; empty: it does not, or is not in the input."""
-    target = read.target_of(body, namespace)
-    if target is None or "replicas" not in _part(target.body, "spec"):
-        return ""
-    return (
-        f"{target.source}: {target.body['kind']}/{target.name} sets spec.replicas, so every `kubectl apply` of it "
-        "resets the count that the HPA has set; take spec.replicas out of the manifest"
-    )
-
-
-def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
-    target = read.target_of(body, namespace)
-    if target is None:
-        return
-    if text := fixed_replicas(read, body, namespace):
-        yield "fixed-replicas", text
-    pod = _part(_part(_part(target.body, "spec"), "template"), "spec")
-    for container, resource, wanted in _resources(body["spec"]):
-        if "averageUtilization" not in wanted:
-            continue
-        for lacking in _without_request(pod, resource, container):
-            where = f"container {lacking} of {target.body['kind']}/{target.name}"
-            yield (
-                "no-request",
-                f"{target.source}: {where} has no {resource} request: unless a LimitRange gives one, utilization "
-                "cannot be computed",
-            )
-
-
-def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
-    if not container and resource in _requests(pod):
-        return
-    sidecars = [each for each in _objects(pod, "initContainers") if each.get("restartPolicy") == "Always"]
-    for each in [*sidecars, *_objects(pod, "containers")]:
-        if container in ("", each.get("name")) and resource not in _requests(each):
-            yield str(each.get("name"))
-
-
-def _requests(holder: Json) -> Json:
-    """What is requested; the API server takes a limit for a request that is not given."""
-    resources = _part(holder, "resources")
-    return _part(resources, "limits") | _part(resources, "requests")
-
-
-def _part(holder: Json, name: str) -> Json:
-    """An object in one that nobody has checked; empty if it is missing or none: kubectl will refuse that manifest."""
-    part = holder.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _objects(holder: Json, name: str) -> list[Json]:
-    part = holder.get(name)
-    return [each for each in part if isinstance(each, dict)] if isinstance(part, list) else []
+_RULES: Final[tuple[Callable[[Json], RuleMessages], ...]] = (_size, _directions, _metrics)

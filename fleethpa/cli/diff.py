@@ -8,6 +8,7 @@ import click
 
 from fleethpa.changes.capacitygroups import CapacityGroup, capacity_groups
 from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
+from fleethpa.changes.livetargets import live_targets, target_warnings
 from fleethpa.changes.manifests import FieldValidation, FileManifest, read_hpas, valid_hpa, validate_option
 from fleethpa.changes.schedules import kept_by
 from fleethpa.fleet.capacity import CAPACITY_KIND, manifest_spec
@@ -89,6 +90,9 @@ def diff(
     found += [_fleet_difference(state, each) for each in fleets]
     found += [_group_difference(state, each) for each in groups]
     changed = [each for each in found if each.what != "same"]
+    meant = {each.place: {"spec": each.after} for each in found if each.place.cluster not in ("", FLEET)}
+    for text in target_warnings(read, meant, session.run(live_targets(session, meant))):
+        session.warn(text)
     if output == "table":
         session.lines(line for each in changed for line in _lines(session, each))
         _say(session, found, changed, filenames)

@@ -93,6 +93,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         "lint": Verb("cli.lint:lint", "Check manifests without a cluster."),
         "diff": Verb("cli.diff:diff", "Show what apply would change."),
         "apply": Verb("cli.apply:apply", "Create or change central HPAs from manifests."),
+        "autoscale": Verb("cli.autoscale:autoscale", "Create a central HPA for a workload, as kubectl autoscale does."),
         "rollout": Verb(
             "rollouts.rollout:rollout",
             "Change central HPAs in waves of clusters; revert all of them when a wave fails.",

@@ -18,7 +18,7 @@ _EXACT_SECONDS: Final = 10**5
 _HALF_NS_MS: Final = 5e-7
 
 
-def parse_millis(texts: Sequence[str]) -> list[int]:
+def parse_millis(texts: Sequence[str], *, saturating: bool = False) -> list[int]:
     """Give `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
     metrics.k8s.io has them, in one go.
     """
@@ -28,7 +28,7 @@ def parse_millis(texts: Sequence[str]) -> list[int]:
             if suffix == "Ki":
                 return [number * 1_024_000 for number in numbers]
             return [-(-number // 1_000_000) for number in numbers]
-    return [parse_milli(text.strip()) for text in texts]
+    return [parse_milli(text.strip(), saturating=saturating) for text in texts]
 
 
 def plain_numbers(texts: Sequence[str], unit: str, *, fractions: bool = False) -> list[Any]:

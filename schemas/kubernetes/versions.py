@@ -154,12 +154,15 @@ METRIC_V1, CURRENT_METRIC_V1 = _TYPES["MetricSpecV1"], _TYPES["MetricStatusV1"]
 METRICS_V1, CURRENT_METRICS_V1, CONDITIONS = ListOf(METRIC_V1), ListOf(CURRENT_METRIC_V1), ListOf(_TYPES["Condition"])
 
 
-_PREFIX = "autoscaling.alpha.kubernetes.io/"
-METRICS = f"{_PREFIX}metrics"
-CURRENT_METRICS = f"{_PREFIX}current-metrics"
-CONDITIONS_KEY = f"{_PREFIX}conditions"
-BEHAVIOR_KEY = f"{_PREFIX}behavior"
-TOLERANCES = {"scaleUp": f"{_PREFIX}scale-up-tolerance", "scaleDown": f"{_PREFIX}scale-down-tolerance"}
+ROUND_TRIP_PREFIX = "autoscaling.alpha.kubernetes.io/"
+METRICS = f"{ROUND_TRIP_PREFIX}metrics"
+CURRENT_METRICS = f"{ROUND_TRIP_PREFIX}current-metrics"
+CONDITIONS_KEY = f"{ROUND_TRIP_PREFIX}conditions"
+BEHAVIOR_KEY = f"{ROUND_TRIP_PREFIX}behavior"
+TOLERANCES = {
+    "scaleUp": f"{ROUND_TRIP_PREFIX}scale-up-tolerance",
+    "scaleDown": f"{ROUND_TRIP_PREFIX}scale-down-tolerance",
+}
 _ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS_KEY, BEHAVIOR_KEY, *TOLERANCES.values()})
 
 

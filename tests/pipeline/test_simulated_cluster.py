@@ -562,3 +562,47 @@ async def test_live_pods_become_ready_in_real_time(tmp_path: Path) -> None:
             made, "/apis/apps/v1/namespaces/shop/deployments/web/scale", "PATCH", **merge({"spec": {"replicas": 0}})
         )
         await until(lambda: len(made.store.listing("pods", "shop")) == 1, "the pods of web are gone")
+
+
+DOCUMENTED = """
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: frontend
+  namespace: shop
+  annotations:
+    fleethpa.io/simulation: |
+      load: 100
+      metrics:
+        - {type: Object, name: requests-per-second, object: {kind: Ingress, name: main-route}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {tier: frontend}}
+  template:
+    metadata: {labels: {tier: frontend}}
+    spec: {containers: [{name: php-redis, image: "gb-frontend:v5", resources: {requests: {cpu: 100m}}}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: main-route, namespace: shop}
+spec: {ingressClassName: nginx, rules: [{host: shop.example.com}]}
+"""
+
+
+async def test_replica_sets_and_ingresses_of_the_kubernetes_documentation(
+    cluster: ManualCluster, kubectl: Kubectl
+) -> None:
+    assert squeezed(await kubectl("apply -f -", stdin=DOCUMENTED)) == [
+        "replicaset.apps/frontend created",
+        "ingress.networking.k8s.io/main-route created",
+    ]
+    assert await kubectl("-n shop scale rs frontend --replicas=4") == "replicaset.apps/frontend scaled\n"
+    cluster.advance(0)
+    cluster.advance(10)
+    assert squeezed(await kubectl("-n shop get rs frontend"))[1].startswith("frontend 4 4 4")
+    assert squeezed(await kubectl("-n shop get ing"))[1].startswith("main-route nginx shop.example.com")
+    code, scale = await raw(cluster, "/apis/apps/v1/namespaces/shop/replicasets/frontend/scale")
+    assert (code, scale["spec"]["replicas"], scale["status"]["selector"]) == (200, 4, "tier=frontend")
+    base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
+    code, values = await raw(cluster, f"{base}/ingresses.networking.k8s.io/main-route/requests-per-second")
+    assert (code, values["items"][0]["describedObject"]["name"]) == (200, "main-route")

@@ -105,13 +105,15 @@ def workload_status(workload: Json, model: SimulatedWorkload) -> Json:
     if workload["kind"] in ("Deployment", "StatefulSet"):
         updated = sum(pod.revision == model.revision for pod in alive)
         return status | {"updatedReplicas": updated, "availableReplicas": ready}
+    if workload["kind"] == "ReplicaSet":
+        return status | {"fullyLabeledReplicas": len(alive), "availableReplicas": ready}
     labels = selector_of(workload).get("matchLabels") or {}
     return status | {"labelSelector": ",".join(f"{k}={v}" for k, v in sorted(labels.items()))}
 
 
 log = logging.getLogger(__name__)
 
-WORKLOADS = ("deployments.apps", "statefulsets.apps", "widgets.example.com")
+WORKLOADS = ("deployments.apps", "statefulsets.apps", "replicasets.apps", "widgets.example.com")
 
 
 class Running:

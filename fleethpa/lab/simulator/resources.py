@@ -210,6 +210,20 @@ def _stateful_set(document: Json, now_ms: int) -> list[Any]:
     return [document["metadata"]["name"], ready, _created(document, now_ms)]
 
 
+def _replica_set(document: Json, now_ms: int) -> list[Any]:
+    status = document.get("status") or {}
+    counts = (document["spec"].get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0))
+    return [document["metadata"]["name"], *counts, _created(document, now_ms)]
+
+
+def _ingress(document: Json, now_ms: int) -> list[Any]:
+    spec = document.get("spec") or {}
+    hosts = ",".join(rule["host"] for rule in spec.get("rules") or () if rule.get("host"))
+    ports = "80, 443" if spec.get("tls") else "80"
+    shown = (spec.get("ingressClassName") or "<none>", hosts or "*", "", ports)
+    return [document["metadata"]["name"], *shown, _created(document, now_ms)]
+
+
 def _namespace(document: Json, now_ms: int) -> list[Any]:
     return [document["metadata"]["name"], "Active", _created(document, now_ms)]
 
@@ -267,6 +281,14 @@ RESOURCES: Final = (
     ),
     ResourceType(
         *("apps", "v1", "statefulsets", "StatefulSet", "sts", "Name,Ready,Age", _stateful_set), scale=True, in_all=True
+    ),
+    ResourceType(
+        *("apps", "v1", "replicasets", "ReplicaSet", "rs", "Name,Desired,Current,Ready,Age", _replica_set),
+        scale=True,
+        in_all=True,
+    ),
+    ResourceType(
+        *("networking.k8s.io", "v1", "ingresses", "Ingress", "ing", "Name,Class,Hosts,Address,Ports,Age", _ingress)
     ),
     ResourceType(
         *("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),

@@ -110,10 +110,11 @@ class SimulatedMetricsApi:
                 for pod, sample, usage in self._pods(ask, metric=metric)
             ]
         else:
+            named = resource.partition(".")[0]  # behind it the group, of kinds that are not of the core
             values = [
                 (series.object_kind, name, sample, sample.total_load)
                 for series, sample in self._series(ask.namespace, "Object", metric)
-                if (plural(series.object_kind), series.object_name) == (resource, name) and sample is not None
+                if (plural(series.object_kind), series.object_name) == (named, name) and sample is not None
             ]
         kind = "Pods" if resource == "pods" else "Object"
         if not values and not any(self._series(ask.namespace, kind, metric)):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from fleethpa.changes.lintrules import fixed_replicas
+from fleethpa.changes import lintrules, targetrules
+from fleethpa.changes.lintrules import RULE_TEXTS
 from fleethpa.changes.manifests import read_input
+from fleethpa.changes.targetrules import fixed_replicas, give_up_replicas
 from fleethpa.show.words import counted, sorted_spec
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.published import fits
+from tests.lintreference import page
+
+ROOT = Path(__file__).parents[3]
 
 HPA_ = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
 
@@ -55,6 +62,79 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     return Cli(monkeypatch)
+
+
+def scaling(version: str, kind: str = "Deployment") -> dict[str, Any]:
+    """An HPA with this reference."""
+    return manifest(scaleTargetRef={"apiVersion": version, "kind": kind, "name": "checkout"})
+
+
+def widgets(subresources: dict[str, Any]) -> dict[str, Any]:
+    names = {"kind": "Widget", "plural": "widgets"}
+    spec = {"group": "example.com", "names": names, "versions": [{"name": "v1", "subresources": subresources}]}
+    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return kind | {"metadata": {"name": "widgets.example.com"}, "spec": spec}
+
+
+def elsewhere() -> dict[str, Any]:
+    return deployment(WELL_LIMITED) | {"metadata": {"name": "checkout", "namespace": "other"}}
+
+
+def of_container(name: str) -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    return {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": name, "target": target}}
+
+
+def selecting() -> dict[str, Any]:
+    return deployment(WELL_LIMITED, selector={"matchLabels": {"app": "checkout"}})
+
+
+def labelled(
+    kind: str = "Deployment",
+    name: str = "exporter",
+    *,
+    app: str = "checkout",
+    namespace: str = "shop",
+    owned: bool = False,
+) -> dict[str, Any]:
+    """Another workload, whose pods have this label."""
+    template = {"metadata": {"labels": {"app": app, "part": name}}, "spec": {"containers": [{"name": "main"}]}}
+    spec: dict[str, Any] = {"template": template}
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"spec": spec}}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace} | ({"ownerReferences": [{}]} if owned else {})
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def probed(**probes: Any) -> dict[str, Any]:
+    """An HPA and its target, as one list; the first container has these probes."""
+    target = deployment(WELL_LIMITED)
+    target["spec"]["template"]["spec"]["containers"][0] |= probes
+    return {"apiVersion": "v1", "kind": "List", "items": [manifest(), target]}
+
+
+def limited(percent: int, request: str, limit: str) -> dict[str, Any]:
+    """An HPA with this target, and a Deployment of one container."""
+    resources = {"requests": {"cpu": request}} | ({"limits": {"cpu": limit}} if limit else {})
+    target = deployment(pod={"containers": [{"name": "main", "resources": resources}]})
+    return {"apiVersion": "v1", "kind": "List", "items": [manifest(metrics=[resource("cpu", percent)]), target]}
+
+
+def of_namespace(name: str) -> dict[str, Any]:
+    described = {"apiVersion": "v1", "kind": "Namespace", "name": name}
+    target = {"type": "Value", "value": "10"}
+    metric = {"metric": {"name": "requests"}, "describedObject": described, "target": target}
+    return manifest(metrics=[{"type": "Object", "object": metric}])
+
+
+OF_V1 = "autoscaling.alpha.kubernetes.io/metrics"
+
+
+def as_v1(annotation: str) -> dict[str, Any]:
+    body = manifest() | {"apiVersion": "autoscaling/v1"}
+    del body["spec"]["metrics"]
+    body["metadata"]["annotations"] = {OF_V1: annotation}
+    return body
 
 
 def written(*bodies: dict[str, Any]) -> str:
@@ -125,6 +205,40 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
             id="a sidecar without request",
         ),
         pytest.param([manifest(), deployment(WELL_LIMITED, replicas=3)], ["fixed-replicas"], id="a fixed count"),
+        pytest.param([scaling("extensions/v1beta1")], ["target-kind"], id="a group of long ago"),
+        pytest.param([scaling("apps/v1", "deployment")], ["target-kind"], id="another case of the kind"),
+        pytest.param([scaling("apps/v1", "ReplicationController")], ["target-kind"], id="a kind of another group"),
+        pytest.param([scaling("apps/v1", "DaemonSet")], ["target-kind"], id="a kind without /scale"),
+        pytest.param([scaling("example.com/v1", "Widget")], [], id="a custom resource, of which nothing is known"),
+        pytest.param(
+            [scaling("example.com/v1", "Widget"), widgets({})], ["target-kind"], id="a custom resource without scale"
+        ),
+        pytest.param(
+            [scaling("example.com/v1", "Widget"), widgets({"scale": {}})], [], id="a custom resource with scale"
+        ),
+        pytest.param([manifest(), elsewhere()], ["target-elsewhere"], id="the target is in another namespace"),
+        pytest.param([manifest(metrics=[of_container("app")]), deployment()], ["no-container"], id="no such container"),
+        pytest.param([manifest(), deployment(WELL_LIMITED), labelled(), labelled("Job", "once")], [], id="no selector"),
+        pytest.param([manifest(), selecting(), labelled()], ["shared-pods"], id="pods of another workload"),
+        pytest.param([manifest(), selecting(), labelled("CronJob", "each")], ["shared-pods"], id="pods of a CronJob"),
+        pytest.param([manifest(), selecting(), labelled(namespace="other")], [], id="in another namespace"),
+        pytest.param([manifest(), selecting(), labelled(app="other")], [], id="pods with other labels"),
+        pytest.param([manifest(), selecting(), labelled(owned=True)], [], id="a ReplicaSet of the Deployment"),
+        pytest.param([probed(startupProbe={"failureThreshold": 40})], ["slow-start"], id="a long startupProbe"),
+        pytest.param([probed(startupProbe={"failureThreshold": 30})], [], id="a startupProbe of 300 s"),
+        pytest.param([probed(readinessProbe={"initialDelaySeconds": 301})], ["slow-start"], id="a long delay"),
+        pytest.param([limited(150, "1", "1500m")], ["no-headroom"], id="150 % of a request whose limit is that"),
+        pytest.param([limited(150, "1", "2")], [], id="150 % below the limit"),
+        pytest.param([limited(95, "1", "")], [], id="no limit"),
+        pytest.param([of_namespace("other")], ["described-namespace"], id="an Object metric of another Namespace"),
+        pytest.param([of_namespace("shop")], [], id="an Object metric of its own Namespace"),
+        pytest.param([as_v1("no json")], ["v1-annotation"], id="an annotation of v1 that is no JSON"),
+        pytest.param([as_v1("[]")], [], id="an annotation of v1"),
+        pytest.param(
+            [manifest() | {"metadata": {"name": "checkout", "namespace": "shop", "annotations": {OF_V1: "[]"}}}],
+            ["v1-annotation"],
+            id="an annotation of v1 on an object of v2",
+        ),
         pytest.param([own("FleetHPA"), own("CapacityGroup")], [], id="a sound FleetHPA and CapacityGroup"),
         pytest.param([own("FleetHPA", maxReplicas=1)], ["invalid"], id="a FleetHPA whose bounds contradict"),
         pytest.param([own("FleetHPA", clusters=[])], ["invalid"], id="a FleetHPA of no cluster"),
@@ -140,12 +254,44 @@ def test_each_rule(run: Cli, bodies: list[dict[str, Any]], rules: list[str]) -> 
     done = run("lint", "-f", file, "-o", "json")
     items = fits("FindingList", done.stdout)["items"]
     assert [each["rule"] for each in items] == rules
+    assert set(rules) <= RULE_TEXTS.keys()
     errors = [each for each in items if each["level"] == "error"]
     assert done.exit_code == (1 if errors else 0)
     assert run("lint", "-f", file, "--strict").exit_code == (1 if rules else 0)
     shown = run("lint", "-f", file)
     assert all(each["message"] in shown.stdout for each in items)
     assert f"{counted(len(errors), 'error')}, {counted(len(items) - len(errors), 'warning')}" in shown.stderr
+
+
+BY_CLIENT = {"manager": "kubectl-client-side-apply", "operation": "Update", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+BY_SERVER = {"manager": "flux", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("managers", "begins", "has"),
+    [
+        pytest.param([BY_CLIENT], "It is applied by the client: `kubectl apply edit-last-applied", True, id="client"),
+        pytest.param(
+            [BY_SERVER], "It is applied by the server: the HPA has to own the field first", False, id="server"
+        ),
+        pytest.param([BY_CLIENT, BY_SERVER], "To give it up: with client-side apply first run", True, id="both"),
+        pytest.param(None, "To give it up: with client-side apply first run", True, id="nothing is known"),
+        pytest.param("no list", "To give it up: with client-side apply first run", True, id="of the wrong form"),
+    ],
+)
+def test_the_advice_about_replicas_never_leads_to_one_replica(managers: Any, begins: str, has: bool) -> None:
+    advice = give_up_replicas("Deployment", "web", "shop", managers)
+
+    assert advice.startswith(begins)
+    assert ("edit-last-applied deployment/web -n shop` and remove spec.replicas there" in advice) is has
+
+
+def test_each_rule_that_can_be_found_has_its_text_and_its_place_in_the_reference() -> None:
+    sources = "".join(Path(inspect.getfile(module)).read_text() for module in (lintrules, targetrules))
+    named = {*re.findall(r'yield \(?\s*"([a-z0-9-]+)"', sources), *re.findall(r'Finding\("\w+", "([a-z-]+)"', sources)}
+
+    assert named | {"never-up", "never-down", "unknown-field", "duplicate-field"} == RULE_TEXTS.keys()
+    assert (ROOT / "docs" / "reference" / "lint.md").read_text() == page()
 
 
 def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli) -> None:

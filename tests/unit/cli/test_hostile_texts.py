@@ -172,7 +172,20 @@ NOT_READ: Final = {
         "limits",
         "page",
     ),  # numbers of recorded decisions; the page escapes what it shows
-    *("doctor", "lint", "diff", "apply", "delete", "adopt", "release", "rollback", "pause", "resume", "mode"),
+    *(
+        "doctor",
+        "lint",
+        "diff",
+        "apply",
+        "autoscale",
+        "delete",
+        "adopt",
+        "release",
+        "rollback",
+        "pause",
+        "resume",
+        "mode",
+    ),
     *("override", "settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
     *("completion", "version"),
 }

@@ -156,6 +156,8 @@ WRONG = (
     ("lint", 2, "lint -f FILE"),
     ("apply hpa.yaml -C east", 2, "apply -f hpa.yaml -C east"),
     ("diff hpa.yaml", 2, "diff -f hpa.yaml"),
+    ("autoscale web --max 3", 2, "fleethpa autoscale deployment/web --max 10"),
+    ("autoscale deployment/web", 2, "Missing option '--max'"),
     ("lint -f ''", 2, "-f is empty"),
     ("lint -f nosuch", 2, "No such file or directory"),
     ("lint -f folder", 2, "no manifests found"),
