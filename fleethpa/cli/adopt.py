@@ -58,7 +58,7 @@ async def adopt(session: Session, /, place: Place, folder: str, mode: Mode, opti
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
-    interrupted is continued by the next one. The way back is fleethpa release.
+    interrupted is continued by the next one. To undo it: fleethpa release.
 
     @fleet/NAMESPACE/NAME with -C EAST,WEST makes one FleetHPA of the HPAs of that name in these clusters.
     """

@@ -84,7 +84,7 @@ async def release(
 
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
     would scale it at once; --include-held releases it, too. The change itself moves no replica. A run that was
-    interrupted is continued by the next one. The way back is fleethpa adopt.
+    interrupted is continued by the next one. To undo it: fleethpa adopt.
 
     @fleet/NAMESPACE/NAME gives all HPAs of a FleetHPA back to their clusters, and then deletes it.
     """

@@ -1,4 +1,4 @@
-"""`fleethpa audit verify` (or `replay`), `audit keygen`: recorded decisions derived again from the log."""
+"""`fleethpa audit verify` (or `replay`), `audit keygen`: recorded decisions recomputed from the log."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def audit_verify(
     """Check the record and re-derive every decision from the log; exit 1 if anything differs, and show the first
     differences.
 
-    With the ID of a decision, which may be short as lists print it, only that one is derived again and compared.
+    With the ID of a decision, which may be short as lists print it, only that one is recomputed and compared.
     """
     if id_ is not None:
         if hpa or since or until or public_key or checkpoints:

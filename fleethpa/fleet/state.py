@@ -96,7 +96,7 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         older = "name a later time, or an archive that was begun earlier: --from DIR"
-        what, begins_ms = f"the log has nothing as old as {rfc3339(past.at_ms)}", await past.first_ms(0)
+        what, begins_ms = f"the log has no record as old as {rfc3339(past.at_ms)}", await past.first_ms(0)
         cause = f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
         raise not_found(what, cause=cause, next_step=older)
     return _state(folded, clock_ms, ends)

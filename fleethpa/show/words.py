@@ -150,7 +150,7 @@ _ENOUGH: Final = "the metrics ask for the current count"
 REASONS: Final = {"DesiredWithinRange": _ENOUGH, "ScalingDisabled": "scaling is disabled: the target has 0 replicas"}
 NOTES: Final = {
     "withinTolerance": "within tolerance",
-    "directionFlip": "counting the pods without metrics reverses the result: replicas stay",
+    "directionFlip": "with the pods without metrics counted in, the direction would reverse: replicas stay",
     "countGuard": "the new count contradicts the ratio: replicas stay",
 }
 """Rules of upstream that keep a metric's count."""

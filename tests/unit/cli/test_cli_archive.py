@@ -336,10 +336,10 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(["audit", "verify", "0-9-uid", "--since", "1h"], 2, "excludes --hpa", id="one of a window"),
         pytest.param(["verify", "0-9-uid"], 2, "Next: fleethpa audit verify ID", id="verify is audit verify"),
         pytest.param(["audit", "list", "-A"], 2, "Next: fleethpa decisions -A", id="audit list is decisions"),
-        pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
+        pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "no record as old as", id="before the log began"),
         pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is not a valid time", id="at no time"),
         pytest.param(
-            ["get", "hpa", "-A", "--at", "99999999d"], 4, "nothing as old as 1970", id="before time itself began"
+            ["get", "hpa", "-A", "--at", "99999999d"], 4, "no record as old as 1970", id="before time itself began"
         ),
         pytest.param(
             ["audit", "verify", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"

@@ -122,7 +122,7 @@ def test_the_window_that_changed_the_count_is_named(asked: int, stabilized: int,
 @pytest.mark.parametrize(
     ("note", "line"),
     [
-        ("directionFlip", "counting the pods without metrics reverses the result: replicas stay"),
+        ("directionFlip", "with the pods without metrics counted in, the direction would reverse: replicas stay"),
         ("countGuard", "the new count contradicts the ratio: replicas stay"),
     ],
 )
