@@ -51,7 +51,7 @@ class LeftNative(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     scaled_to_zero: bool = False
 
 
-class HandsChanged(EntryBody, frozen=True, kw_only=True):
+class ControlTransferred(EntryBody, frozen=True, kw_only=True):
     """A cluster changed hands. Its record names neither cluster nor namespace; ingest copies it into every partition,
     with the natives of that partition's namespaces only.
 
@@ -154,7 +154,7 @@ PlainBody = (
     | LogTimeSet
     | Outcome
     | AgentSet
-    | HandsChanged
+    | ControlTransferred
     | FleetReport
     | FleetAllotment
     | CapacityGroupSet
@@ -202,7 +202,7 @@ KINDS: Final = (
     EntryKind(Heartbeat, _OBSERVED, "heartbeat"),
     EntryKind(ClusterReport, (topics.SCALES,), "cluster_report", "cluster"),
     EntryKind(Serving, (topics.SCALES,), "serving", "partition"),
-    EntryKind(HandsChanged, (topics.SCALES,), "hands_changed", "partition"),
+    EntryKind(ControlTransferred, (topics.SCALES,), "control_transferred", "partition"),
     EntryKind(SettingsSet, (topics.SETTINGS,), "settings", "partition"),
     EntryKind(EngineSet, (topics.SETTINGS,), "engine", "partition"),
     EntryKind(WatermarkReset, (topics.SETTINGS,), "watermark_reset", "partition"),

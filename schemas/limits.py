@@ -231,7 +231,7 @@ ALL_REPORTS = _in_partition("clusterReports of all observers", 256, "their error
 ALL_SETTINGS = _in_partition("settings of all clusters", 192)
 ALL_PAUSES = _in_partition("pauses of all clusters", 48, "reasons and authors are left out")
 ALL_PROBLEMS = _in_partition("problems of all reconcilers", 96, "the texts are cut")
-ALL_HANDS = _in_partition("changes of hands", 96, "the older changes are left out")
+ALL_TRANSFERS = _in_partition("changes of hands", 96, "the older changes are left out")
 ALL_VERSIONS = _in_partition("versions of all clusters", 96)
 VERSION = Limit("version and feature gates of a cluster", 160, "characters", "ingest", REJECTED)
 

@@ -35,7 +35,7 @@ ELSEWHERE = [
         )
         for what, rate in (
             ("an agent's reports on one HPA, and outcomes of its writes", agentrates.HPA),
-            ("an agent's `serving` and `handsChanged`, each", agentrates.CLUSTER),
+            ("an agent's `serving` and `controlTransferred`, each", agentrates.CLUSTER),
             ("bytes of an agent's reports, after decompression", agentrates.REPORTED_BYTES),
             ("bytes of an additional sample topic, after decompression, in one ingest", agentrates.SAMPLED_BYTES),
             ("an agent's heartbeats about one namespace", agentrates.BEATS),

@@ -28,7 +28,7 @@ from streams.archive.layout import ArchiveError
 from streams.state.clustersettings import fleet_settings
 from streams.state.flapping import wants_of
 from streams.state.fleet import away, spilled, unreached
-from streams.state.guards import pause_scopes, standing
+from streams.state.guards import effective_mode, pause_scopes
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
 from streams.state.ledger import CoreError
 from streams.state.limits.budgets import is_exempt
@@ -310,7 +310,7 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
 def _view(part: State, hpa: Hpa) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
-    in_force = standing(namespace, hpa, settings)
+    in_force = effective_mode(namespace, hpa, settings)
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row, is_exempt=is_exempt(hpa))
     pauses = tuple(_pauses(hpa.id, [("", own), *wider], clock_ms))
     briefly = (_paused(scope, known, clock_ms, _briefly) for scope, known in [("", own), *wider])
@@ -473,7 +473,7 @@ def _take_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
             cluster.reports.append(report)
     for name, cluster in found.items():
         cluster.refused |= row.refused.get(name, {})
-        cluster.hands = row.hands.get(name, cluster.hands)
+        cluster.hands = row.transfers.get(name, cluster.hands)
         if (version := row.kubernetes.get(name)) is not None:
             cluster.kubernetes = version.version
         served = row.served.get(name)

@@ -27,7 +27,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
-from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
 LEAST_QUIET_MS: Final = 12_000
@@ -155,7 +155,7 @@ class ClusterView:
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
     served: ServedRow | None = None
-    hands: HandsRow | None = None
+    hands: ControlRow | None = None
     """Who is and was in charge of it; None: always the hub."""
     refused: dict[str, RefusedRow] = field(default_factory=dict)
     """Namespace and limit -> what was not stored because of it."""

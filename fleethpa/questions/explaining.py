@@ -49,7 +49,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
             raise usage(
                 f"decision {asked.text} cannot be re-derived: {error}", next_step="fleethpa audit verify"
             ) from error
-    if derived.standing is None and derived.made is None:
+    if derived.published is None and derived.made is None:
         raise not_found(
             f"no decision {asked.text}",
             cause="Neither the decisions nor the log hold it.",
@@ -60,7 +60,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
 
 def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
     """What came out, as machine formats show it."""
-    standing, made = derived.standing, derived.made
+    standing, made = derived.published, derived.made
     value = standing.value if standing else b""
     found = differences(value, made.value) if standing and made else []
     body: dict[str, Any] = msgspec.json.decode(made.value if made else value)

@@ -20,7 +20,7 @@ from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.apply.statuswriter import EVENTS_KEPT, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.events import wants_events
-from reconciler.core.inbox import Inbox, News, Position, ShownDecision, WantedWrite, shown_decision
+from reconciler.core.inbox import Inbox, Position, ShownChanges, ShownDecision, WantedWrite, shown_decision
 from reconciler.core.statuses import wants_status
 from reconciler.core.writeplan import End, WriteGuards, outcome
 from runtime.log import Clock
@@ -201,7 +201,7 @@ class ClusterWriters:
         self._to_show = metrics.frequent.of(metrics.decisions.labels("show"))
         self._limits, self._clock, self._forbids, self._blocks = limits, clock, forbids, blocks
         self._guards, self._status_every_ms = guards, status_every_ms
-        self._inbox, self._news = Inbox(), News()
+        self._inbox, self._shown = Inbox(), ShownChanges()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
         self._scales_first = ScalesFirst()
@@ -316,7 +316,7 @@ class ClusterWriters:
             if (worker := self._workers.get(wanted.decision.cluster)) is not None
             and worker.writes.take_back(wanted.decision.id) is not None
         ]
-        self._news.forget(partitions)
+        self._shown.forget(partitions)
         for worker in self._workers.values():
             for shown in worker.take_delayed(partitions):
                 self._queue_status(worker, shown, status=False)
@@ -347,13 +347,13 @@ class ClusterWriters:
             return
         now_ms, hpa = self._clock(), HpaId(decision.cluster, decision.namespace, decision.name)
         is_late = now_ms - (time_ms(decision.time) or now_ms) > LATE_MS
-        is_news = self._news.is_news(decision, hpa, position.partition, now_ms)
-        every_ms = 0 if is_news else self._status_every_ms(hpa.cluster)
+        shows_more = self._shown.shows_more(decision, hpa, position.partition, now_ms)
+        every_ms = 0 if shows_more else self._status_every_ms(hpa.cluster)
         every_ms = max(every_ms, LATE_STATUS_MS if is_late else 0)
         is_due = worker.status_writer.is_due(hpa, every_ms, is_late=is_late)
         # Only a decision that waits is compressed, which costs more than all else here.
         if (is_due and has_status) or (has_events and (is_due or not is_late)):
-            self._queue_status(worker, shown_decision(decision), position if is_news else None, status=is_due)
+            self._queue_status(worker, shown_decision(decision), position if shows_more else None, status=is_due)
         elif is_late:
             self._metrics.decisions.labels("late").inc()
             if has_events:

@@ -15,9 +15,9 @@ from schemas.codec import decode, encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 
-NEWS_EVERY_MS = 600_000
+SHOWN_EVERY_MS = 600_000
 """A decision that shows nothing new is taken for news once in this time: somebody else may have changed the status."""
-KEPT_MS = 3 * NEWS_EVERY_MS
+KEPT_MS = 3 * SHOWN_EVERY_MS
 """What an HPA shows is forgotten after this time without news: it is not evaluated any more."""
 _NOWHERE = InputPosition(partition=0, offset=0, hash="")
 
@@ -93,20 +93,20 @@ class _Told(NamedTuple):
     told: int
 
 
-class News:
+class ShownChanges:
     """Knows of each HPA what its decisions show but for the values of metrics, and so which decision shows more."""
 
     def __init__(self) -> None:
         self._told: dict[HpaId, _Told] = {}
 
-    def is_news(self, decision: Decision, hpa: HpaId, partition: int, now_ms: int) -> bool:
+    def shows_more(self, decision: Decision, hpa: HpaId, partition: int, now_ms: int) -> bool:
         """Whether a decision that shows something shows more than other values of metrics than the one before.
 
         `partition`: in which it was read.
         """
         told = _told(decision)
-        before = self._told.get(hpa, _Told(partition, now_ms - NEWS_EVERY_MS, told))
-        if (before.partition, before.told) == (partition, told) and now_ms - before.since_ms < NEWS_EVERY_MS:
+        before = self._told.get(hpa, _Told(partition, now_ms - SHOWN_EVERY_MS, told))
+        if (before.partition, before.told) == (partition, told) and now_ms - before.since_ms < SHOWN_EVERY_MS:
             return False
         self._told.pop(hpa, None)  # so that the oldest come first
         self._told[hpa] = _Told(partition, now_ms, told)

@@ -347,7 +347,7 @@ class ClusterObserver:
         """Note what is wrong with the cluster according to the object that names it; empty: nothing."""
         self._problem(MEMBERSHIP_PART, "", ReadProblem("failing", trouble) if trouble else None)
 
-    async def farewell(self) -> None:
+    async def shutdown_report(self) -> None:
         """Report that this session watches nothing any more, so that another one is followed at once."""
         await self._reports.beat(self.name, self._state.active(), Heartbeat(session=self.session))
         await self._reports.put(SCALES, "", "", [self._cluster_report(stopped=True)])

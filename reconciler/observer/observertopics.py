@@ -125,10 +125,10 @@ class OtherSessions:
             )
 
     def fallen_silent(self, now_ms: int) -> set[str]:
-        """Clusters of sessions that have been silent for long enough, each returned once; after a farewell at once.
+        """Clusters of sessions that have been silent for long enough, each once; after a shutdown report at once.
 
-        The farewell and the lists that answer it are on different topics, so the fold may meet the lists first and
-        ignore them: those that are sent when the silence is over are surely taken.
+        The shutdown report and the lists that answer it are on different topics, so the fold may meet the lists first
+        and ignore them: those that are sent when the silence is over are surely taken.
         """
         silent = [key for key, received in self._received.items() if now_ms - received >= SILENCE_MS]
         for key in silent:

@@ -78,10 +78,10 @@ class Observer:
             async with asyncio.timeout(ending.left_s(FAREWELL_S)):
                 await self._reports.flush()
                 for observer in self._clusters.values():
-                    await observer.farewell()
+                    await observer.shutdown_report()
                 await self._reports.flush()
         except TimeoutError:
-            log.warning("ended without a farewell: the brokers are away")
+            log.warning("ended without a shutdown report: the brokers are away")
 
     # --- clusters that come and go ------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Observer:
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         await observed.end()
         observer.note_membership(f"{observed.member.origin} no longer names it")
-        await observer.farewell()
+        await observer.shutdown_report()
         await self._reports.flush()
         await observed.client.close()
         self.health.forget(f"{name}/")

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from schemas.agents import AgentSet
 from schemas.codec import decode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.metricspecs import metric_name, metric_source
@@ -68,7 +68,7 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
     return entry.key == WHOLE_PARTITION_KEY or entry.key.startswith(f"{cluster}/")
 
 
-_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, HandsChanged)
+_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, ControlTransferred)
 """What may change an HPA, so that it is to be compared with what it was before."""
 _READ = (*_FOLDED, *_CHANGES)
 
@@ -276,7 +276,7 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
             if body.mode != asked:
                 changes = [f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"]
                 yield made(what="mode", author=body.author, reason=body.reason, changes=changes)
-        if isinstance(body, HandsChanged) and body.cluster == hpa.cluster and before is not None:
+        if isinstance(body, ControlTransferred) and body.cluster == hpa.cluster and before is not None:
             was = f"{body.before} → " if body.before else ""
             changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
             yield Revision(what="hands", time=body.time, offset=offset, changes=changes)

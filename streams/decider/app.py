@@ -35,13 +35,13 @@ from schemas.entries import VERSION, LogRecord
 from schemas.limits import MOST_SYNC_PERIODS
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
-from streams.decider.batches import Takes
+from streams.decider.batches import Batches
 from streams.decider.metrics import Metrics, exposition
 from streams.decider.owned import OwnedPartition, RecordTooLargeError
 from streams.decider.pace import next_pace
 from streams.decider.rebuild import rebuild
 from streams.decider.strict import StartError, StrictTransport, Watchdog, check, check_patiently, watch_loop
-from streams.decider.tail import Exit, Fence, StandingError, die, leave
+from streams.decider.tail import BrokenChainError, Exit, Fence, die, leave
 from streams.history.kafkapast import KafkaPast
 from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
@@ -269,7 +269,7 @@ class Decider:
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
         self.assignment = Assignment(config, partitions, self.fence, checkpoints=lambda: table.data.checkpoints)
-        self.takes = Takes(
+        self.batches = Batches(
             config,
             self.assignment,
             self.fence,
@@ -325,23 +325,23 @@ class Decider:
         return not self.app.tables.recovery.completed.is_set() or self.app.in_recovery or self.app.rebalancing
 
     async def decide(self, stream: Any) -> None:
-        """Process every take of the log, one after another: the log records of one fetch."""
+        """Process every batch of the log, one after another: the log records of one fetch."""
         with ending_on_error():
             async for event in stream.noack().events():
                 # At once: the position is in the state rows, the committed offset means nothing. And a rebalance, which
                 # waits for what is not acknowledged, would look for reference cycles meanwhile.
                 await stream.ack(event)
-                await self.takes.take(event.message.records, event.message.generation_id)
+                await self.batches.process(event.message.records, event.message.generation_id)
 
     async def leave(self, *_: Any, **__: Any) -> None:
-        """Before a rebalance: finish the current take, checkpoint, and give up all partitions."""
+        """Before a rebalance: finish the current batch, checkpoint, and give up all partitions."""
         with ending_on_error():
-            await self.assignment.leave(self.takes.checkpoint)
+            await self.assignment.leave(self.batches.checkpoint)
 
     async def leave_for_good(self, *_: Any, **__: Any) -> None:
         """Do the same before the end, when the rows are needed no longer."""
         with ending_on_error():
-            await self.assignment.leave(self.takes.checkpoint, for_good=True)
+            await self.assignment.leave(self.batches.checkpoint, for_good=True)
 
     async def watch(self) -> None:
         with ending_on_error():
@@ -386,7 +386,7 @@ def end(error: BaseException) -> None:
     match error:
         case UnknownEngineError():
             die(Exit.NEEDS_OPERATOR, str(error))
-        case StandingError():
+        case BrokenChainError():
             end_of_chain(error)
         case CoreError():
             die(Exit.SOFTWARE, str(error))

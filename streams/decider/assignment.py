@@ -14,12 +14,12 @@ from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.decider.owned import OwnedPartition
 from streams.decider.tail import (
+    BrokenChainError,
     Exit,
     Fence,
     LastRecord,
     LostDecisionsError,
     RecordedTail,
-    StandingError,
     TailHead,
     TailReader,
     die,
@@ -56,7 +56,7 @@ class DeciderConfig(PartConfig):
 
     @property
     def fence_s(self) -> float:
-        """Standing still for longer than this, a worker must assume that it has lost its partitions."""
+        """Stalled for longer than this, a worker must assume that it has lost its partitions."""
         return 0.6 * self.session_timeout_s
 
 
@@ -69,7 +69,7 @@ class Waiting(NamedTuple):
     """
 
     row: PartitionRow
-    standing: RecordedTail
+    published: RecordedTail
     log_end: int
     rows: Mapping[bytes, bytes]
     torn: Collection[bytes]
@@ -83,7 +83,7 @@ class Assignment:
     recovered at once. The one with the shortest way to go is the first.
 
     `epoch` rises whenever ownership changes; a task that awaited something compares it before it acts on the result.
-    `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
+    `lock` is held for the length of a batch and of a hand-over, so a hand-over waits for the batch that is under way.
 
     Args:
         checkpoints: gives the rows that Faust's table holds. Those of an owned partition are taken out of it, since its
@@ -127,8 +127,8 @@ class Assignment:
         waiting, owned = dict[int, Waiting](), dict[int, OwnedPartition]()
         for row in rows:
             number, its = row.number, stored[row.number]
-            standing = await self._standing(reader, row, empty=not its)
-            waiting[number] = Waiting(row, standing, reader.log[number].end, its, torn.get(number, ()))
+            published = await self._published(reader, row, empty=not its)
+            waiting[number] = Waiting(row, published, reader.log[number].end, its, torn.get(number, ()))
         await self._read_states(owned, waiting)
         if epoch != self.epoch:
             return None
@@ -141,7 +141,7 @@ class Assignment:
             number, its = next(iter(waiting.items()))
             with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
                 partition = await asyncio.to_thread(restored, number, its.rows, its.torn)
-            owned[number] = OwnedPartition(partition, its.standing, its.log_end)
+            owned[number] = OwnedPartition(partition, its.published, its.log_end)
             del waiting[number]
 
     def take_over(self) -> None:
@@ -156,7 +156,7 @@ class Assignment:
     async def leave(
         self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]], *, for_good: bool = False
     ) -> None:
-        """Give up the partitions: let the current take finish, checkpoint, own nothing.
+        """Give up the partitions: let the current batch finish, checkpoint, own nothing.
 
         `for_good`: no partition will be loaded again.
         """
@@ -191,11 +191,11 @@ class Assignment:
                     "life, as keys would move; go back to the old log, or create all topics again",
                 )
 
-    async def after_take(self) -> None:
+    async def after_batch(self) -> None:
         """Recover the next partition where it is its turn, drop the reader of published decisions once it has read all,
         and log once all of them have been re-derived; the caller holds the lock.
 
-        A take of what was fetched before a rebalance may end while the new partitions are loaded: it owns nothing, and
+        A batch of what was fetched before a rebalance may end while the new partitions are loaded: it owns nothing, and
         the reader is theirs.
         """
         if self.waiting:
@@ -204,7 +204,7 @@ class Assignment:
         reader = self._reader
         if self.owned and reader is not None and await reader.stop_when_exhausted() and self._reader is reader:
             self._reader = None
-        if not self._caught_up and not self.waiting and all(one.standing.finished for one in self.owned.values()):
+        if not self._caught_up and not self.waiting and all(one.published.finished for one in self.owned.values()):
             self._caught_up = True
             log.info("folded %d records again; %d decisions were there", *self._refolded())
 
@@ -224,18 +224,18 @@ class Assignment:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader.stop()
 
-    async def _standing(self, reader: TailReader, row: PartitionRow, *, empty: bool) -> RecordedTail:
+    async def _published(self, reader: TailReader, row: PartitionRow, *, empty: bool) -> RecordedTail:
         check_log(row, reader.log[row.number], empty=empty)
         check_same_log(row, reader.applied.get(row.number))
-        standing = reader.standing(row.number, TailHead(row.seq, row.prev))
+        published = reader.published(row.number, TailHead(row.seq, row.prev))
         try:
-            await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
-        except StandingError as error:
+            await published.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
+        except BrokenChainError as error:
             end_of_chain(error)
-        return standing
+        return published
 
 
-def end_of_chain(error: StandingError) -> NoReturn:
+def end_of_chain(error: BrokenChainError) -> NoReturn:
     """End the process, as the decisions topic does not continue the state."""
     if isinstance(error, LostDecisionsError):
         die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}. {REPUBLISH_HINT}")

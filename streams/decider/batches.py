@@ -19,7 +19,7 @@ from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 
 YIELD_S = 0.05
-"""A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
+"""A long batch yields to the event loop after this time, for the fence, health answers and heartbeats."""
 MOST_PENDING = 1_000
 """From so many decisions on they are published before more are made: a full one takes 10 kB, and what a backlog takes
 once stays with the process.
@@ -28,8 +28,8 @@ MOST_QUEUED_BYTES = 4 * 2**20
 """Rows of checkpoints that may wait for the brokers: those of all HPAs at once would take much memory."""
 
 
-class Takes:
-    """Does the takes of one worker. Everything that it raises ends the process.
+class Batches:
+    """Processes the batches of one worker. Everything that it raises ends the process.
 
     Args:
         producer: gives the aiokafka producer inside Faust's, which costs a quarter of going through Faust's topics.
@@ -54,8 +54,8 @@ class Takes:
         self._free_memory = FreeMemory()
         self._generation = generation
 
-    async def take(self, records: Sequence[ConsumerRecord], generation: int) -> None:
-        """Do one take of log records that were fetched under this generation."""
+    async def process(self, records: Sequence[ConsumerRecord], generation: int) -> None:
+        """Process one batch of log records that were fetched under this generation."""
         async with self._assignment.lock:
             epoch = self._assignment.epoch
             if generation != self._generation():
@@ -74,7 +74,7 @@ class Takes:
             await self.checkpoint(due)
             if due:
                 self._free_memory.give_back()
-            await self._assignment.after_take()
+            await self._assignment.after_batch()
 
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
         """Write the dirty rows of these partitions; the caller holds the lock.

@@ -72,7 +72,7 @@ class LagHistogram(Histogram):  # the package has no call for several observatio
 
 
 class Results:
-    """Counts decisions, once per take."""
+    """Counts decisions, once per batch."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
@@ -118,7 +118,7 @@ def _result(body: Decision) -> EvaluationResult:
     return EvaluationResult(ACTIONS.get(body.direction, "none"), reason, ",".join(body.constraints_applied), body.mode)
 
 
-TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 CHECKPOINT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -139,7 +139,7 @@ class Metrics:
         self.duplicates = counter("fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded")
         self.reread = counter("fleethpa_reread_records", "Log records folded again after a restart")
         self.log_records = counter("fleethpa_log_records", "Log records taken")
-        self.take_size = histogram("fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES)
+        self.batch_size = histogram("fleethpa_batch_records", "Log records in a batch", buckets=BATCH_SIZES)
         self.checkpoint_seconds = histogram(
             "fleethpa_checkpoint_seconds",
             "Time of the checkpoints that are written at once",
@@ -179,7 +179,7 @@ class Metrics:
 
     def took(self, records: int) -> None:
         self.log_records.inc(records)
-        self.take_size.observe(records)
+        self.batch_size.observe(records)
 
     def decided(self, decisions: Sequence[DecisionRecord]) -> None:
         """Count the decisions that were published at once."""

@@ -115,9 +115,9 @@ class OwnedPartition:
         log_end: end offset of its log when it was assigned.
     """
 
-    def __init__(self, partition: Partition, standing: RecordedTail, log_end: int = 0) -> None:
+    def __init__(self, partition: Partition, published: RecordedTail, log_end: int = 0) -> None:
         self.partition = partition
-        self.standing = standing
+        self.published = published
         self._log_end = log_end
         self.log_time_ms = 0
         """Timestamp of the newest record that was applied here."""
@@ -155,11 +155,11 @@ class OwnedPartition:
             return []
         if record.offset > expected:
             die(Exit.SOFTWARE, f"log partition {self.number}: offset {record.offset} came, {expected} is next")
-        self.reread += not self.standing.finished
-        standing = await self.standing.at(record.offset)
-        decisions = self.partition.apply(record.offset, self._time(record), record.value, standing)
+        self.reread += not self.published.finished
+        published = await self.published.at(record.offset)
+        decisions = self.partition.apply(record.offset, self._time(record), record.value, published)
         self._messages += self.partition.take_messages()
-        self.suppressed += len(standing)
+        self.suppressed += len(published)
         self.applied_at = time.monotonic()
         return decisions
 

@@ -119,7 +119,7 @@ def _unfit(past: Past, number: int, what: str) -> StartError:
 log = logging.getLogger("fleethpa.decider")
 
 TAIL_RECORDS = 20_000
-"""How many records back the newest decision is looked for; a paused worker repeats at most what one take produced."""
+"""How many records back the newest decision is looked for; a paused worker repeats at most what one batch produced."""
 
 AFTERWARDS = (
     "What only older records had is gone: give central HPAs, FleetHPAs, CapacityGroups, settings, modes and pauses "

@@ -104,11 +104,11 @@ class Fence:
             self._beat = time.monotonic()
 
 
-class StandingError(Exception):
+class BrokenChainError(Exception):
     """The decisions topic does not continue the recovered state; the text names the fault and its place."""
 
 
-class LostDecisionsError(StandingError):
+class LostDecisionsError(BrokenChainError):
     """The topic lacks decisions: some between others, or the one that the recovered state follows from."""
 
 
@@ -181,7 +181,7 @@ class RecordedTail:
         Where two of them have the same id, the number follows that of the second one.
 
         Raises:
-            StandingError: a hole, a broken chain, two versions of one decision, or an end before the recovered state.
+            BrokenChainError: a hole, a break, two versions of one decision, or an end before the recovered state.
         """
         while not self.exhausted and self._newest_log_offset <= log_offset:
             for record in await self._fetch():
@@ -221,7 +221,7 @@ class RecordedTail:
         head = self._head
         if head is not None and links.seq <= head.seq:
             if self._digests.get(links.seq, digest) != digest:
-                raise StandingError(f"{self._where(offset)}: a second version of decision number {links.seq}")
+                raise BrokenChainError(f"{self._where(offset)}: a second version of decision number {links.seq}")
             self.duplicates += 1
             return False
         before = self._before()
@@ -229,11 +229,13 @@ class RecordedTail:
             what = f"number {links.seq} follows number {before.seq}: decisions were lost"
             raise LostDecisionsError(f"{self._where(offset)}: {what}")
         if links.seq == before.seq + 1 and links.prev != before.digest:
-            raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
+            raise BrokenChainError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         if links.seq == self._recovered.seq and digest != self._recovered.digest:
-            raise StandingError(f"{self._where(offset)}: number {links.seq} is not the one that the state follows from")
+            raise BrokenChainError(
+                f"{self._where(offset)}: number {links.seq} is not the one that the state follows from"
+            )
         if head is not None and links.seq == head.seq + 1 and links.prev != head.digest:
-            raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
+            raise BrokenChainError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         self._head = TailHead(links.seq, digest)
         self._digests[links.seq] = digest
         self._digests.pop(links.seq - REMEMBERED, None)
@@ -327,7 +329,7 @@ class TailReader:
         self.log: dict[int, OffsetBounds] = {}
         """What the log partitions hold."""
         self._decisions: dict[int, OffsetBounds] = {}
-        self._standing: list[RecordedTail] = []
+        self._published: list[RecordedTail] = []
         self.applied: dict[int, LastRecord] = {}
         """The record of the log up to which the state of a partition goes, where the log still has it."""
 
@@ -357,7 +359,7 @@ class TailReader:
 
     async def stop_when_exhausted(self) -> bool:
         """Close the connection if every partition has been read to its end; whether it is closed."""
-        if any(not standing.exhausted for standing in self._standing):
+        if any(not published.exhausted for published in self._published):
             return False
         await self.stop()
         return True
@@ -370,14 +372,14 @@ class TailReader:
                 return LastRecord(record.timestamp, sha256(record.value or b"").digest())
         return LastRecord(0, b"")
 
-    def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+    def published(self, number: int, recovered: TailHead) -> RecordedTail:
         """The published decisions after `recovered`."""
         bounds = self._decisions[number]
         reading = PartitionTail(self._consumer, TopicPartition(DECISIONS, number), recovered.seq, bounds.first)
         begin = begin_of(recovered.seq, bounds)
-        standing = RecordedTail(number, recovered, begin, bounds.end, reading.fetch, reading.earlier)
-        self._standing.append(standing)
-        return standing
+        published = RecordedTail(number, recovered, begin, bounds.end, reading.fetch, reading.earlier)
+        self._published.append(published)
+        return published
 
     async def _bounds(self, topic: str, numbers: Iterable[int]) -> dict[int, OffsetBounds]:
         tps = [TopicPartition(topic, number) for number in numbers]

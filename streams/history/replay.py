@@ -185,13 +185,13 @@ async def refold(past: Past, number: int, rows: Mapping[bytes, bytes]) -> AsyncG
 class Derived:
     """A decision as recorded and as re-derived. `start`: log offset of the snapshot used for it (-1: none).
 
-    `standing`: None where the decisions do not hold it; `made`: None where the log gives no such decision.
+    `published`: None where the decisions do not hold it; `made`: None where the log gives no such decision.
     """
 
     id: str
     start: int
     folded: int
-    standing: ArchivedRecord | None
+    published: ArchivedRecord | None
     made: DecisionRecord | None
 
 

@@ -11,7 +11,7 @@ from schemas.answers import Answers
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
-from schemas.entries import Body, FleetAllotment, FleetReport, HandsChanged, Outcome, central_name
+from schemas.entries import Body, ControlTransferred, FleetAllotment, FleetReport, Outcome, central_name
 from schemas.fitting import fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
@@ -284,10 +284,10 @@ def _serving(body: Serving) -> None:
         check_cluster(cluster)
 
 
-def _hands(body: HandsChanged) -> None:
+def _hands(body: ControlTransferred) -> None:
     check_cluster(body.cluster)
     check_text(body.holder, "holder")
-    limits.check(limits.NAME, len(body.before), "handsChanged.before")
+    limits.check(limits.NAME, len(body.before), "controlTransferred.before")
     for native in body.natives:
         check_namespace(native.namespace)
         check_object(native.name, "natives.name")
@@ -367,7 +367,7 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     CapacityReport: lambda _: None,  # checked with its place
     CapacityAllotment: check_capacity_allotment,
     Serving: _serving,
-    HandsChanged: _hands,
+    ControlTransferred: _hands,
     SettingsSet: _settings,
     AgentSet: lambda body: check_cluster(body.cluster),
     EngineSet: _engine,

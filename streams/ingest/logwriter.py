@@ -17,7 +17,7 @@ from runtime.kafkaclients import queue
 from schemas import limits
 from schemas.answers import Answers
 from schemas.codec import encode
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, ControlTransferred, Entry, LeftNative, Source
 from schemas.keys import namespace_key
 from schemas.limits import Refusal
 from schemas.observed import Heartbeat, Samples
@@ -81,7 +81,7 @@ def _placed(pieces: Iterable[Piece], partitions: int) -> Iterator[tuple[Piece, i
                 own_body = structs.replace(body, namespaces=names[1:])
                 yield piece._replace(namespace=names[0], body=own_body), number
             continue
-        if not isinstance(body, HandsChanged) or not body.natives:
+        if not isinstance(body, ControlTransferred) or not body.natives:
             yield piece, _partition(piece, partitions)
             continue
         natives: dict[int, list[LeftNative]] = {number: [] for number in range(partitions)}
@@ -117,7 +117,7 @@ def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator
         index += len(data) <= MAX_ENTRY_BYTES
 
 
-_DIVISIBLE: dict[type, str] = {Samples: "points", Answers: "items", HandsChanged: "natives"}
+_DIVISIBLE: dict[type, str] = {Samples: "points", Answers: "items", ControlTransferred: "natives"}
 """Bodies that can be split anywhere, and of what: samples, answers and native HPAs do not depend on each other, and a
 change of hands that comes twice counts once.
 """

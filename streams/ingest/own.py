@@ -17,7 +17,7 @@ from schemas import topics
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet, AgentTopics, agent_of_reports
 from schemas.codec import encode
-from schemas.entries import KINDS, VERSION, Body, HandsChanged, Outcome, PublicRecord, central_name
+from schemas.entries import KINDS, VERSION, Body, ControlTransferred, Outcome, PublicRecord, central_name
 from schemas.keys import parse_session
 from schemas.limits import AHEAD, PROBLEM, Refusal, shortened
 from schemas.observed import (
@@ -254,7 +254,7 @@ class _Admission:
         for cluster in _clusters(self._piece):
             if cluster != self._agent.cluster:
                 raise Refusal("otherCluster", f"{_whose(self._agent)} may not report on cluster {cluster[:80]!r}")
-        if isinstance(body, Serving | HandsChanged | ClusterReport):
+        if isinstance(body, Serving | ControlTransferred | ClusterReport):
             return self._piece._replace(body=self._of_cluster(body))
         if session := getattr(body, "session", ""):
             self._check_session(session)
@@ -262,7 +262,7 @@ class _Admission:
 
     # --- the whole cluster --------------------------------------------------------------------------------------------
 
-    def _of_cluster(self, body: Serving | HandsChanged | ClusterReport) -> Body:
+    def _of_cluster(self, body: Serving | ControlTransferred | ClusterReport) -> Body:
         if isinstance(body, ClusterReport):
             return self._report(body)
         if isinstance(body, Serving):
@@ -346,7 +346,7 @@ def _clusters(piece: Piece) -> list[str]:
     """The clusters that a piece is about."""
     if isinstance(piece.body, Serving):
         return [*piece.body.clusters, *piece.body.problems]
-    if isinstance(piece.body, HandsChanged):
+    if isinstance(piece.body, ControlTransferred):
         return [piece.body.cluster]
     return [piece.cluster]
 

@@ -128,7 +128,7 @@ def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> N
 
 def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     """Give what the mode and fleethpa's own limits leave of what was decided."""
-    evaluation, standing, now_ms = decided.evaluation, subject.standing, subject.state.now_ms
+    evaluation, effective_mode, now_ms = decided.evaluation, subject.effective_mode, subject.state.now_ms
     rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
     if decided.replaced_by:
@@ -138,13 +138,13 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
         if evaluation.result is None:
             raise StateError(f"HPA {subject.hpa.id}: an evaluation gave neither a result nor a write")
         return Limited(None, _with_refusal(subject, evaluation.result, observed.status), constraints)
-    if standing.shown:
+    if effective_mode.shown:
         result = without_write(pending, observed.status, evaluation.history)
         return Limited(None, _with_refusal(subject, result, observed.status), constraints)
     # The status of a write that succeeds. In shadow mode nothing is written, and the record shows what upstream would
     # have made of its own write. In enforce mode `end_write` decides what the write ends as, and the record of a wanted
     # write holds no status; this one says whether the record of its end will be small enough.
-    if standing.mode != "enforce":
+    if effective_mode.mode != "enforce":
         return Limited(
             None,
             complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
@@ -165,9 +165,9 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
 
     The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.
     """
-    if not subject.standing.shown and not subject.ignores:
+    if not subject.effective_mode.shown and not subject.ignores:
         return result
-    text, reason = subject.standing.refused, IGNORED_REASON if subject.ignores else REFUSAL_REASON
+    text, reason = subject.effective_mode.refused, IGNORED_REASON if subject.ignores else REFUSAL_REASON
     own = [condition for condition in before.get("conditions") or () if condition["type"] == "AbleToScale"]
     conditions = Conditions(result.status.get("conditions"), subject.state.now_ms)
     if own:
@@ -192,7 +192,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
         row.seen_replicas = observed.replicas
         band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
         row.blocked = blocked(evaluation.metrics, observed.replicas, band)
-    row.mode, row.refused = subject.standing.mode, subject.standing.refused
+    row.mode, row.refused = subject.effective_mode.mode, subject.effective_mode.refused
     row.paused = limits_.held
     row.shadow_status = kept_status(limits_.result.status) if follows_native else NOTHING_SHOWN
     if follows_native or wanted is None:
@@ -233,7 +233,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         partition=state.row.number,
         offset=state.offset,
         now_ms=subject.evaluated_ms,
-        mode=subject.standing.mode,
+        mode=subject.effective_mode.mode,
         origin=row.origin,
         generation=row.generation,
         spec=hpa.spec,

@@ -1,4 +1,4 @@
-"""Fold one entry of the log into the state. Nothing is decided here; the HPAs to visit are noted.
+"""Fold one entry of the log into the state. Nothing is decided here; which HPAs are to be processed is recorded.
 
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row.
 """
@@ -17,10 +17,10 @@ from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import (
     KINDS,
     WHOLE_PARTITION_KEY,
+    ControlTransferred,
     EntryKind,
     FleetAllotment,
     FleetReport,
-    HandsChanged,
     Outcome,
     Source,
 )
@@ -36,7 +36,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.limits import capacity
 from streams.state.namespacerows import target_key
-from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after
+from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
@@ -340,12 +340,12 @@ class EntryFold(Folding):
         """A source topic was deleted and created again."""
         self.state.row.watermarks.pop(f"{body.topic}-{body.source_partition}", None)
 
-    def hands_changed(self, body: HandsChanged) -> None:
+    def control_transferred(self, body: ControlTransferred) -> None:
         """The holder of a cluster changed; the report may be late."""
-        hands = self.state.row.hands
-        after = hands_after(hands.get(body.cluster), body, self.state.offset)
-        short = HandsRow(after.changes[-SHORT_CHANGES:], after.restart_offset)
-        self.state.put_bounded(limits.ALL_HANDS, hands, body.cluster, (after, short))
+        transfers = self.state.row.transfers
+        after = control_after(transfers.get(body.cluster), body, self.state.offset)
+        short = ControlRow(after.changes[-SHORT_CHANGES:], after.restart_offset)
+        self.state.put_bounded(limits.ALL_TRANSFERS, transfers, body.cluster, (after, short))
         for native in body.natives:
             take_over_status(self, body.cluster, native)
 

@@ -18,7 +18,7 @@ from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, Autoscal
 from schemas.pauses import OVERRIDE, pauses_after
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
-from streams.state.guards import standing
+from streams.state.guards import effective_mode
 from streams.state.hpastate import Hpa, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
@@ -106,7 +106,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     if reborn:
         _register_nothing(fold, hpa)
     elif body.origin == "cluster":
-        follows = standing(fold.namespace, hpa, state.settings(hpa.id.cluster)).mode != "enforce"
+        follows = effective_mode(fold.namespace, hpa, state.settings(hpa.id.cluster)).mode != "enforce"
         take_native_status(hpa, body.hpa.get("status") or {}, fold.now_ms, follows)
     hpa.dirty = True
     if changed:

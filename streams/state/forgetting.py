@@ -133,10 +133,10 @@ def _forget_clusters(fold: Folding) -> None:
         del row.sessions[key]
     for cluster in [each for each in row.kubernetes if each not in followed]:
         state.drop_bounded(limits.ALL_VERSIONS, row.kubernetes, cluster)
-    for cluster, hands in list(row.hands.items()):
-        newest_ms = max((each[0] for each in hands.changes), default=0)
+    for cluster, control in list(row.transfers.items()):
+        newest_ms = max((each[0] for each in control.changes), default=0)
         if cluster not in followed and state.now_ms - newest_ms >= LONG_MS:
-            state.drop_bounded(limits.ALL_HANDS, row.hands, cluster)
+            state.drop_bounded(limits.ALL_TRANSFERS, row.transfers, cluster)
 
 
 def _forget_agents(state: State) -> set[str]:

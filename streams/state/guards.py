@@ -30,7 +30,7 @@ def in_force(known: Mapping[str, Mapping[str, Pause]], now_ms: int) -> dict[str,
     }
 
 
-class Standing(Struct, frozen=True):
+class EffectiveMode(Struct, frozen=True):
     """The mode of an HPA before its evaluation, and why enforcing is refused or the HPA is ignored."""
 
     mode: Mode
@@ -42,8 +42,8 @@ class Standing(Struct, frozen=True):
     """Refused where no native controller looks after the HPA's status: fleethpa says so there."""
 
 
-_NOT_ENFORCED: dict[Mode, Standing] = {"off": Standing("off"), "shadow": Standing("shadow")}
-_ENFORCED = Standing("enforce")
+_NOT_ENFORCED: dict[Mode, EffectiveMode] = {"off": EffectiveMode("off"), "shadow": EffectiveMode("shadow")}
+_ENFORCED = EffectiveMode("enforce")
 
 
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
@@ -56,7 +56,7 @@ def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
     return settings.namespaces.get(namespace.name, settings.default_mode)
 
 
-def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
+def effective_mode(namespace: Namespace, hpa: Hpa, settings: Effective) -> EffectiveMode:
     """Give the mode in force and why enforcing is refused, if it is."""
     mode = asked_mode(namespace, hpa.id.name, settings)
     if hpa.ignored and mode != "off":
@@ -67,16 +67,16 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
     if not reason:
         return _ENFORCED
     shown = hpa.row.origin == "cluster" and settings.native_absent
-    return Standing("shadow", shortened(f"{reason}: {remedy}", ERROR), remedy, shown)
+    return EffectiveMode("shadow", shortened(f"{reason}: {remedy}", ERROR), remedy, shown)
 
 
-def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> Standing:
-    """Give the standing of an HPA by which nothing is decided since it is too large, or what would be recorded is."""
+def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> EffectiveMode:
+    """Give the mode of an HPA of which nothing is decided since it is too large, or what would be recorded is."""
     remedy = f"fleethpa apply {hpa.id}"
     if hpa.row.origin == "cluster":
         remedy = f"kubectl --context {hpa.id.cluster} edit hpa {hpa.id.name} -n {hpa.id.namespace}"
     shown = hpa.row.origin == "central" or (asked == "enforce" and settings.native_absent)
-    return Standing("shadow", f"{why}: make it smaller, for example by {remedy}", remedy, shown)
+    return EffectiveMode("shadow", f"{why}: make it smaller, for example by {remedy}", remedy, shown)
 
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:

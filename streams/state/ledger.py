@@ -35,12 +35,12 @@ class UnknownEngineError(CoreError):
 class DivergenceError(CoreError):
     """A re-derived decision differs from the one on the decisions topic."""
 
-    def __init__(self, what: str, standing: bytes, recomputed: bytes) -> None:
+    def __init__(self, what: str, published: bytes, recomputed: bytes) -> None:
         super().__init__(
-            f"{what}\n  recorded:   {standing.decode(errors='replace')}\n"
+            f"{what}\n  recorded:   {published.decode(errors='replace')}\n"
             f"  recomputed: {recomputed.decode(errors='replace') or '(nothing)'}"
         )
-        self.standing = standing
+        self.published = published
         self.recomputed = recomputed
 
 
@@ -87,11 +87,11 @@ def _numbered(value: bytes, seq: int, prev: str) -> bytes:
 class Ledger:
     """The decisions of one log record: `seq` and `prev` go on from those of the record before."""
 
-    def __init__(self, seq: int, prev: str, standing: Mapping[str, bytes]) -> None:
+    def __init__(self, seq: int, prev: str, published: Mapping[str, bytes]) -> None:
         self.seq = seq
         self.prev = prev
-        published = [(links_of(value), value) for value in standing.values()]
-        self._published = sorted(published, key=lambda each: each[0].seq, reverse=True)
+        linked = [(links_of(value), value) for value in published.values()]
+        self._published = sorted(linked, key=lambda each: each[0].seq, reverse=True)
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
         """Give a decision its number; None if it is already published.
@@ -105,11 +105,11 @@ class Ledger:
         structs.force_setattr(body, "seq", self.seq)
         structs.force_setattr(body, "prev", self.prev)
         value = _numbered(draft.value, self.seq, self.prev) if draft.value else _encode(body)
-        standing = self._published.pop()[1] if self._published else None
-        if standing is not None and standing != value:
-            raise DivergenceError(f"decision {draft.id} was made a second time and differs", standing, value)
+        published = self._published.pop()[1] if self._published else None
+        if published is not None and published != value:
+            raise DivergenceError(f"decision {draft.id} was made a second time and differs", published, value)
         self.prev = sha256(value).hexdigest()
-        return None if standing is not None else self._record(draft, value)
+        return None if published is not None else self._record(draft, value)
 
     def close(self) -> None:
         """Note that all decisions of the record are made. Raises DivergenceError: one that was published is missing."""

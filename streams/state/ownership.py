@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from schemas.keys import HpaId
 from schemas.observed import Mode
-from streams.state.guards import asked_mode, standing
+from streams.state.guards import asked_mode, effective_mode
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.rows import DirectoryKey, TargetName
@@ -82,7 +82,7 @@ def _add(
     hpa = state.hpas.get(name)
     if hpa is None or namespace.is_hidden(key) or not hpa.row.is_live:
         return
-    in_force = standing(namespace, hpa, settings)
+    in_force = effective_mode(namespace, hpa, settings)
     asked = asked_mode(namespace, key.name, settings)
     claims[name] = Claim(asked, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
     if in_force.mode == "enforce":

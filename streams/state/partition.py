@@ -25,9 +25,9 @@ from streams.state.logtime import advance, bound
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
 from streams.state.partitionstate import State
+from streams.state.processing import plan_sampled, process
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, NamespaceRow
-from streams.state.visit import look_at, plan_sampled
 
 CHECKPOINT_EVERY_MS = 30_000
 """Longer than a sync period, in which every HPA changes: half the rows of one per period, for which a restart and the
@@ -44,7 +44,7 @@ So the pods of a namespace that is at work are not far behind the end of the cha
 minute back, and a broker that keeps the changelog by size loses no row that is still needed.
 """
 CHECKPOINT_EVERY_RECORDS = 2_000
-_NOTHING_STANDS: Mapping[str, bytes] = {}
+_NONE_PUBLISHED: Mapping[str, bytes] = {}
 
 
 def checkpoint_period(number: int, time_ms: int) -> int:
@@ -146,7 +146,7 @@ class Partition:
         offset: int,
         timestamp_ms: int,
         value: bytes,
-        standing: Mapping[str, bytes] = _NOTHING_STANDS,
+        published: Mapping[str, bytes] = _NONE_PUBLISHED,
         probe: Probe | None = None,
         only: HpaId | None = None,
     ) -> list[DecisionRecord]:
@@ -156,7 +156,7 @@ class Partition:
             offset: of the record; one above the last one applied (any, if none was).
             timestamp_ms: of the record, Unix milliseconds.
             value: of the record.
-            standing: id -> value of the decisions of this record that are already on the decisions topic.
+            published: id -> value of the decisions of this record that are already on the decisions topic.
             probe: is called with the inputs of every evaluation of this record and with the end of every write.
             only: the HPA that is evaluated; None: every one that is due. Of the partition, only this HPA is true after
                 it, as far as it does not depend on what others decide.
@@ -187,7 +187,7 @@ class Partition:
                 state.look_at_views()
             if state.sampled:
                 plan_sampled(state)
-        decisions = self._evaluate(standing, only)
+        decisions = self._evaluate(published, only)
         state.row.offset = offset
         self._since_checkpoint += 1
         return decisions
@@ -216,16 +216,16 @@ class Partition:
             row.ticked_ms, row.every = row.clock_ms, record.every
         return record
 
-    def _evaluate(self, standing: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
+    def _evaluate(self, published: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
         state = self.state
         for hpa in state.schedule.pop(state.now_ms, state.hpas):
             state.ready_or_due.add(hpa.id)
         if only is not None:
             state.ready_or_due &= {only}
-        ledger = Ledger(state.row.seq, state.row.prev, standing)
+        ledger = Ledger(state.row.seq, state.row.prev, published)
         decisions = []
         for name in sorted(state.ready_or_due):
-            for draft in look_at(state, state.hpas[name]):
+            for draft in process(state, state.hpas[name]):
                 record = ledger.enter(draft)
                 if record is not None:
                     decisions.append(record)

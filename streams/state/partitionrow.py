@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec import Struct, structs
 
 from schemas.capacity import CapacitySpec
-from schemas.entries import HUB_HOLDER, HandsChanged, LeftNative
+from schemas.entries import HUB_HOLDER, ControlTransferred, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.observed import REFUSED_PART, ObserverTrouble
@@ -73,7 +73,7 @@ class AgentRow(Struct, array_like=True, frozen=True, gc=False):
     left_ms: int = 0
 
 
-class HandsRow(Struct, array_like=True, frozen=True, gc=False):
+class ControlRow(Struct, array_like=True, frozen=True, gc=False):
     """Who is and was in charge of a cluster: the newest change last, the oldest forgotten.
 
     `changes`: when (Unix ms, the agent's clock), who holds the cluster from then on, and the generation.
@@ -172,7 +172,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Log time of the newest tick, which a decider appended."""
     agents: dict[str, AgentRow] = {}
     """Cluster -> its agent."""
-    hands: dict[str, HandsRow] = {}
+    transfers: dict[str, ControlRow] = {}
     """Cluster -> who is in charge; none: no stand-in ever reported."""
     refused: dict[str, dict[str, RefusedRow]] = {}
     """Cluster -> limit -> what was not stored because of it; for clusters above their limit the cluster is `*`."""
@@ -197,18 +197,18 @@ KEPT_CHANGES = 20
 """How many changes of the holder are kept of a cluster."""
 
 
-def hands_after(known: HandsRow | None, body: HandsChanged, offset: int) -> HandsRow:
+def control_after(known: ControlRow | None, body: ControlTransferred, offset: int) -> ControlRow:
     """The row after a change. A change that is older than the newest is entered in its place, and moves nothing.
 
     A hub that gets a cluster back starts with empty windows, which do not contain what the native controller did.
     """
-    known = known or HandsRow([])
+    known = known or ControlRow([])
     change = (body.time, body.holder, body.generation)
     if change in known.changes:
         return known
     changes = sorted([*known.changes, change], key=lambda each: each[2])[-KEPT_CHANGES:]
     is_back = body.holder.startswith(HUB_HOLDER) and len(changes) > 1 and changes[-1] == change
-    return HandsRow(changes, offset if is_back else known.restart_offset)
+    return ControlRow(changes, offset if is_back else known.restart_offset)
 
 
 def status_after(status: Mapping[str, Any], native: LeftNative) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from streams.hpa.observation import Scale
 from streams.state import records
 from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_prometheus
-from streams.state.guards import standing
+from streams.state.guards import effective_mode
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
@@ -31,7 +31,7 @@ def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
         hpa,
         settings,
         hpa.compiled_for(settings.controller.rules),
-        standing(namespace, hpa, settings),
+        effective_mode(namespace, hpa, settings),
         bool(hpa.ignored),
         namespace.scales.get(hpa.target),
         as_of(state.now_ms, hpa.row.evaluated_ms, settings.sync_period_ms),
@@ -59,8 +59,8 @@ def observe(subject: Subject) -> Observed:
 
 def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:
     """Give the offset of the newest restart in the log that concerns an HPA, and its reason; empty: it is known."""
-    hands = state.row.hands.get(hpa.row.cluster) if state.row.hands else None
-    back = NOTHING_APPLIED if hands is None else hands.restart_offset
+    control = state.row.transfers.get(hpa.row.cluster) if state.row.transfers else None
+    back = NOTHING_APPLIED if control is None else control.restart_offset
     newest = max(state.row.restart_offset, back)
     if newest <= hpa.row.restart_seen:
         return newest, ""
@@ -97,7 +97,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         input=state.input_position(observed.sources),
         scale_target_ref=hpa.reference,
         target=records.target_of(subject.autoscaler),
-        mode=subject.standing.mode,
+        mode=subject.effective_mode.mode,
         origin=row.origin,
         current_replicas=current,
         raw_desired_replicas=evaluation.proposal,
@@ -116,7 +116,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         error=result.error,
         labels=records.labels(result) if wanted is None else {},
         paused=limits_.held,
-        refused=subject.standing.refused,
+        refused=subject.effective_mode.refused,
         min_replicas=subject.autoscaler.min_replicas,
         max_replicas=subject.autoscaler.max_replicas,
         spec_hash=row.spec_hash,
@@ -124,7 +124,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         engine=state.row.engine,
         author=row.author,
         change_reason=row.change_reason,
-        shows_refusal=subject.standing.shown,
+        shows_refusal=subject.effective_mode.shown,
         rules=subject.settings.rules,
     )
     # The record of the end of a wanted write has the status and the events instead.
@@ -144,7 +144,7 @@ def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:
 
 def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
     """What was observed, as the record has it."""
-    is_guarded = subject.standing.mode == "enforce" and subject.settings.budgets.is_set
+    is_guarded = subject.effective_mode.mode == "enforce" and subject.settings.budgets.is_set
     ready = observed.ready if is_guarded else None
     shown = records.observed(observed.observation.scale, observed.change, observed.restart, ready, observed.promql)
     shown |= subject.kind.shown(subject)

@@ -11,7 +11,7 @@ from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation
 from streams.state.clustersettings import Effective
-from streams.state.guards import Standing, asked_mode, ignored
+from streams.state.guards import EffectiveMode, asked_mode, ignored
 from streams.state.hpastate import Hpa
 from streams.state.inputs import FleetInputs
 from streams.state.moves import Stored
@@ -29,7 +29,7 @@ class Subject(Struct, frozen=True, gc=False):
     hpa: Hpa
     settings: Effective
     autoscaler: Autoscaler
-    standing: Standing
+    effective_mode: EffectiveMode
     ignores: bool
     """Nothing is decided by this HPA, since it or what would be recorded is too large."""
     scale_row: ScaleRow | None
@@ -42,7 +42,9 @@ class Subject(Struct, frozen=True, gc=False):
     @property
     def follows_native(self) -> bool:
         """Return whether the status is the native controller's, which looks after the HPA while fleethpa does not."""
-        return self.hpa.row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
+        return (
+            self.hpa.row.origin == "cluster" and self.effective_mode.mode != "enforce" and not self.effective_mode.shown
+        )
 
     @property
     def status(self) -> dict[str, Any]:
@@ -52,7 +54,7 @@ class Subject(Struct, frozen=True, gc=False):
     def too_large(self, why: str) -> "Subject":
         """Return the subject by which nothing is decided after all, since no topic takes the decision that was made."""
         asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
-        return structs.replace(self, ignores=True, standing=ignored(self.hpa, asked, self.settings, why))
+        return structs.replace(self, ignores=True, effective_mode=ignored(self.hpa, asked, self.settings, why))
 
 
 class Observed(Struct, frozen=True, gc=False):

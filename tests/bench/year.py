@@ -19,7 +19,7 @@ from typing import NamedTuple
 from schemas.agents import AgentSet, AgentTopics
 from schemas.answers import Answers
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, Entry, LogRecord, Source
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerSet,
@@ -160,7 +160,7 @@ class _World:
             self.live = {key: until for key, until in self.live.items() if not key[0].startswith(f"{self.cluster}/")}
         self.cluster, self.incarnation = f"edge-{hour}", hour + 1
         yield Entry(key=WHOLE_PARTITION_KEY, body=AgentSet(cluster=self.cluster, incarnation=self.incarnation))
-        hands = HandsChanged(cluster=self.cluster, holder="hub", generation=1, time=self.now_ms)
+        hands = ControlTransferred(cluster=self.cluster, holder="hub", generation=1, time=self.now_ms)
         yield Entry(key=WHOLE_PARTITION_KEY, body=hands)
         for index in range(self.churn.renamed_hpas):
             yield from self._born(f"{self.cluster}/shop", f"app-{index}", 0)

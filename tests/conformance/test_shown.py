@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.core.inbox import News, shown_decision
+from reconciler.core.inbox import ShownChanges, shown_decision
 from reconciler.core.statuses import HpaAnswer, LiveHpa, live_hpa, status_update
 from schemas.codec import encode
 from schemas.decisions import Decision
@@ -29,7 +29,7 @@ class ShownScenario(LoggedScenario):
     """A scenario whose decisions are shown in an HPA of a cluster. `writes`: of its status, since last looked at."""
 
     def __init__(self, case: Json, asked: set[str]) -> None:
-        self.news, self.writes, self.values = News(), 0, 0
+        self.news, self.writes, self.values = ShownChanges(), 0, 0
         self.live: Json = {"metadata": {"uid": "uid-1"}, "status": case["hpa"].get("status") or {}}
         super().__init__(case, "enforce", asked, restored=False)
 
@@ -47,7 +47,7 @@ class ShownScenario(LoggedScenario):
         shown = shown_decision(made)
         if shown.hpa.name != self.name or not shown.has_status:
             return
-        self.values += not self.news.is_news(made, shown.hpa, 0, self.now_ms)
+        self.values += not self.news.shows_more(made, shown.hpa, 0, self.now_ms)
         decision = shown.whole()
         if status_update(decision, self._kept()) is not None:
             self.live, self.writes = self.live | {"status": decision.status}, self.writes + 1

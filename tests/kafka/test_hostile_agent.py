@@ -154,7 +154,7 @@ async def test_what_it_reports_of_its_own_cluster_is_taken(site: Site) -> None:
         pytest.param(PodDeleted(name="web-1", session="agent-prod-eu@9"), id="pods"),
         pytest.param(ScaleSet(target=Target(kind="Deployment", name="web"), spec_replicas=0), id="a scale"),
         pytest.param(Answers(items=[]), id="answers"),
-        pytest.param(Heartbeat(session="agent-prod-eu@9"), id="a farewell"),
+        pytest.param(Heartbeat(session="agent-prod-eu@9"), id="a shutdown report"),
         pytest.param(Outcome(decision="0-1-u", name="web", uid="u", result="applied"), id="an outcome"),
     ],
 )

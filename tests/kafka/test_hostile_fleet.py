@@ -36,7 +36,7 @@ from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import uid_of
-from schemas.entries import WHOLE_PARTITION_KEY, Body, HandsChanged, LeftNative, LogRecord, PublicRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, LeftNative, LogRecord, PublicRecord
 from schemas.keys import HpaId, namespace_key
 from schemas.observed import AutoscalerSet, ClusterReport, ObserverTrouble, PodSet, Point, Samples, Serving
 from schemas.partitioning import partition_for
@@ -253,7 +253,7 @@ def _reports(site: Site, number: int) -> list[tuple[str, list[Body]]]:
     """What the credential reports in its turn: namespace and bodies; none: of the whole cluster."""
     session, name = f"agent-{ROGUE}@1", text(240, number)
     natives = [LeftNative(namespace=f"n{at}-{name[:50]}", name=f"{at}-{name}") for at in range(1_500)]
-    hands = HandsChanged(cluster=ROGUE, holder="stand-in", generation=number, time=number, natives=natives)
+    hands = ControlTransferred(cluster=ROGUE, holder="stand-in", generation=number, time=number, natives=natives)
     trouble = ObserverTrouble(part="pods", reason="failing", since=1, error=text(900, number))
     report = ClusterReport(cluster=ROGUE, session=session, instance=f"agent-{ROGUE}", troubles=[trouble] * 30)
     serving = Serving(session=session, clusters=[ROGUE], problems={ROGUE: text(500_000, number % 999)})
@@ -398,7 +398,7 @@ async def _check_log(site: Site, seconds: float) -> None:
                     continue
                 added["producer" if entry.source.topic == SAMPLE_TOPIC else "rogue"] += len(encode(entry))
                 body = entry.body
-                if isinstance(body, HandsChanged):
+                if isinstance(body, ControlTransferred):
                     body = structs.replace(body, natives=[])  # those are in the partition of their namespaces only
                 if entry.key == WHOLE_PARTITION_KEY and not isinstance(body, ClusterReport):
                     copied[number] += len(encode(body))

@@ -15,8 +15,8 @@ from faust.tables import recovery
 from fleethpa.cli.main import main
 from streams.decider import pace, strict
 from streams.decider.app import Ticker
-from streams.decider.batches import Takes
-from streams.state import visit
+from streams.decider.batches import Batches
+from streams.state import processing
 
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3
@@ -69,27 +69,27 @@ def slow_down() -> None:
     what a decider does about it takes minutes otherwise.
     """
     pace.BEHIND_MS, pace.CAUGHT_UP_MS, pace.FALLING_MS, pace.LOOK_EVERY_MS = 3_000, 1_500, 400, 2_000
-    evaluate = vars(visit)["evaluate"]
+    evaluate = vars(processing)["evaluate"]
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(EVALUATION_S)  # the injected slowness itself
         return evaluate(*arguments)
 
-    vars(visit)["evaluate"] = slowly
+    vars(processing)["evaluate"] = slowly
 
 
 def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:
     """Do this at the end of the last of the first takes."""
-    take, left = Takes.take, takes
+    process, left = Batches.process, takes
 
-    async def counted(self: Takes, records: Sequence[Any], generation: int) -> None:
+    async def counted(self: Batches, records: Sequence[Any], generation: int) -> None:
         nonlocal left
-        await take(self, records, generation)
+        await process(self, records, generation)
         left -= 1
         if left == 0:
             stop()
 
-    Takes.take = counted  # type: ignore[method-assign]
+    Batches.process = counted  # type: ignore[method-assign]
 
 
 STALLS = {"recovery": stall_recovery, "fetch": stall_fetch, "ticks": stall_ticks, "loop": stall_loop, "slow": slow_down}

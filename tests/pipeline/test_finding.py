@@ -72,8 +72,8 @@ async def test_a_cluster_of_a_folder_comes_and_goes_and_the_other_notices_nothin
             await topics.until(lambda: has_stopped(made, "west"), "west has left")
             [trouble] = reports(made, "west")[-1].troubles
             assert (trouble.part, trouble.error) == ("membership", "file west.yaml no longer names it")
-            farewell = Heartbeat(session=session)
-            await topics.until(lambda: topics.of(Heartbeat, "west")[-1:] == [farewell], "the farewell of west")
+            shutdown_report = Heartbeat(session=session)
+            await topics.until(lambda: topics.of(Heartbeat, "west")[-1:] == [shutdown_report], "west's last report")
 
             beats = len(topics.of(Heartbeat, "east"))
             await topics.until(lambda: len(topics.of(Heartbeat, "east")) > beats + 1, "east is still observed")

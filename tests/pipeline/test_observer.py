@@ -121,7 +121,7 @@ async def test_an_observer_that_stops_reports_it_so_that_another_is_followed_at_
         async with observed(made):
             await made.topics.until(lambda: made.topics.of(Heartbeat), "a heartbeat")
         last = await made.topics.until(
-            lambda: next((beat for beat in made.topics.of(Heartbeat) if not beat.watches), None), "the farewell"
+            lambda: next((beat for beat in made.topics.of(Heartbeat) if not beat.watches), None), "the shutdown report"
         )
         assert last.session == made.topics.of(Heartbeat)[0].session
 

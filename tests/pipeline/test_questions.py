@@ -234,8 +234,8 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
         assert 0 < past.log_records_read < whole / 4
     derived = await derive(KafkaPast(broker), 1, recorded.decision.id)
     assert derived.made is not None
-    assert derived.standing is not None
-    assert (derived.made.value, derived.standing.value) == (recorded.value, recorded.value)
+    assert derived.published is not None
+    assert (derived.made.value, derived.published.value) == (recorded.value, recorded.value)
     assert 0 < derived.folded < whole / 4
 
 

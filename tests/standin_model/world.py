@@ -41,7 +41,7 @@ from reconciler.agents.standin.protocol import (
 )
 from reconciler.core.fence import STAND_IN
 from reconciler.core.lease import SeenLease
-from streams.state.partitionrow import HandsRow, ServedRow
+from streams.state.partitionrow import ControlRow, ServedRow
 from tests.kit.exploring import ViolationError
 
 HUB = "hub/model/1"
@@ -807,7 +807,7 @@ def _is_shown(lease: Lease | None, failing: Failing, shows: bool) -> bool:
     """Whether `get clusters` names the error, once the agent has reported it as `AgentTerm` does."""
     error, holder, generation = ERRORS[failing], *(lease[:2] if lease is not None else ("", 0))
     problem = "; ".join(filter(None, (hub_refusal(_lease_seen(lease)), error if shows else "")))
-    hands = HandsRow([(0, holder, generation)])
+    hands = ControlRow([(0, holder, generation)])
     cluster = ClusterView("model", reported_ms=0, served=ServedRow(0, problem), modes={"enforce": 1}, hands=hands)
     return any(error in trouble.text for trouble in cluster.troubles)
 

@@ -44,7 +44,7 @@ from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core.fence import FLOOR_MANAGER, HPAS, LEASE, SCALES
 from reconciler.core.objects import STAND_IN_LABEL, target_of
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
-from schemas.entries import HandsChanged
+from schemas.entries import ControlTransferred
 from schemas.kubernetes.shape import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
@@ -84,25 +84,25 @@ class ClusterStore:
                 return None
             raise
 
-    async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
+    async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[ControlTransferred]) -> Json:
         """Create the Lease. `changes`: those that are not in the log yet, this one included."""
         return _read(await self._post(self._leases, self._lease(request, proof_ms, changes)))
 
     async def set_holder(
-        self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged], reason: str = ""
+        self, request: SetHolder, proof_ms: int, changes: Sequence[ControlTransferred], reason: str = ""
     ) -> Json:
         """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
         body = self._lease(request, proof_ms, changes, reason)
         body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
         return _read(await self._put(f"{self._leases}/{LEASE}", body))
 
-    async def renew(self, lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
+    async def renew(self, lease: JsonView, changes: Sequence[ControlTransferred]) -> Json:
         """Renew the Lease as it was read; `changes`: those that are not in the log yet."""
         body = {**with_unreported(lease, changes), "spec": {**lease["spec"], "renewTime": now_text()}}
         return await self._put(f"{self._leases}/{LEASE}", body)
 
     def _lease(
-        self, request: CreateLease | SetHolder, proof_ms: int, changes: Sequence[HandsChanged], reason: str = ""
+        self, request: CreateLease | SetHolder, proof_ms: int, changes: Sequence[ControlTransferred], reason: str = ""
     ) -> Json:
         return lease_body(
             self._home,

@@ -40,7 +40,7 @@ from runtime.log import wall_clock_ms
 from runtime.process import PartHealth
 from schemas.agents import AgentTopics
 from schemas.decisions import Decision
-from schemas.entries import HandsChanged, Outcome
+from schemas.entries import ControlTransferred, Outcome
 from schemas.inforce import InForce, report_every_ms
 from schemas.keys import SessionName
 from schemas.observed import Serving
@@ -164,7 +164,7 @@ class AgentTerm:
     def _made_stand_in(self, judge: Judge) -> StandIn:
         config, name = self.config, self.client.name
 
-        async def publish(change: HandsChanged) -> None:
+        async def publish(change: ControlTransferred) -> None:
             await self.publisher.publish("", "", change)
 
         around = Surroundings(
@@ -248,7 +248,7 @@ class AgentTerm:
             for task in tasks:
                 task.cancel()
             if self.election.leads:
-                await self._farewell()
+                await self._shutdown_report()
             writing.cancel()
 
     async def _observe(self) -> None:
@@ -267,13 +267,13 @@ class AgentTerm:
         self.health.note("observer", None)
         await self.observer.run()
 
-    async def _farewell(self) -> None:
+    async def _shutdown_report(self) -> None:
         try:
             async with asyncio.timeout(ending.left_s(FAREWELL_S)):
-                await self.observer.farewell()
+                await self.observer.shutdown_report()
                 await self.publisher.drained()
         except TimeoutError:
-            log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
+            log.warning("ended without a shutdown report: the brokers are away", extra={"cluster": self.client.name})
 
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:

@@ -47,7 +47,7 @@ from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.lease import SeenLease
 from reconciler.core.objects import STAND_IN_LABEL
 from schemas.decisions import Decision
-from schemas.entries import HandsChanged, LeftNative, Outcome
+from schemas.entries import ControlTransferred, LeftNative, Outcome
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json
@@ -65,10 +65,10 @@ class UnreportedChanges:
     """
 
     def __init__(self) -> None:
-        self.unsent: list[HandsChanged] = []
+        self.unsent: list[ControlTransferred] = []
         self._sent: set[_Change] = set()
 
-    def add(self, change: HandsChanged) -> None:
+    def add(self, change: ControlTransferred) -> None:
         """A change was made."""
         self.unsent.append(change)
 
@@ -82,7 +82,7 @@ class UnreportedChanges:
         """Whether the Lease names a change that is in the log by now."""
         return any(_change(each) in self._sent for each in unreported(lease))
 
-    async def report(self, publish: Callable[[HandsChanged], Awaitable[None]]) -> None:
+    async def report(self, publish: Callable[[ControlTransferred], Awaitable[None]]) -> None:
         """Add each change to the log, later where Kafka is away, until cancelled."""
         while True:
             if self.unsent:
@@ -94,7 +94,7 @@ class UnreportedChanges:
                 await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _change(change: HandsChanged) -> _Change:
+def _change(change: ControlTransferred) -> _Change:
     """What distinguishes one change from all others, whether its native HPAs are named or were left out."""
     return change.generation, change.time, change.holder
 
@@ -138,7 +138,7 @@ class Surroundings(NamedTuple):
     has_no_native: Callable[[], bool]
     grace_ms: Callable[[], int]
     has_caught_up: Callable[[], bool]
-    publish: Callable[[HandsChanged], Awaitable[None]]
+    publish: Callable[[ControlTransferred], Awaitable[None]]
     note: Callable[[str, str | None], None]
 
 
@@ -413,8 +413,8 @@ class StandIn:
         was_handed_back = self._lease.generation > FIRST_OF_HUB
         return next_proof_ms(self._proof_ms() if was_handed_back else None, in_charge_ms)
 
-    def _next_change(self, step: CreateLease | SetHolder) -> HandsChanged:
-        return HandsChanged(
+    def _next_change(self, step: CreateLease | SetHolder) -> ControlTransferred:
+        return ControlTransferred(
             cluster=self._around.cluster,
             holder=step.holder,
             generation=step.generation,
@@ -429,7 +429,7 @@ class StandIn:
         """
         return next(split(sorted(self._native_work.left.values(), key=lambda each: not each.scaled_to_zero)), [])
 
-    def _changed(self, change: HandsChanged, lease: Json) -> None:
+    def _changed(self, change: ControlTransferred, lease: Json) -> None:
         self._judge.saw(_ms(self._clock_s()), lease_seen(lease))
         log.warning(
             "the cluster changed hands",

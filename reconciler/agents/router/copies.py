@@ -103,7 +103,7 @@ Ended = Callable[[BaseException | None], None]
 
 
 @dataclass
-class _Lane:
+class _SendQueue:
     """How it goes with the copies of one agent."""
 
     producer: AIOKafkaProducer
@@ -123,7 +123,7 @@ class Copies:
 
     def __init__(self, producer: AIOKafkaProducer, metrics: RouterMetrics) -> None:
         self._producer, self._metrics = producer, metrics
-        self._lanes: dict[AgentSet, _Lane] = {}
+        self._queues: dict[AgentSet, _SendQueue] = {}
 
     async def send(
         self,
@@ -137,67 +137,67 @@ class Copies:
         patience_s: float = PATIENCE_S,
     ) -> None:
         """Begin to copy a record. `ended` is called once: with None when the topic has it, else with the error."""
-        lane = self._lane(agent)
-        if not lane.open:
-            lane.moved_s = time.monotonic()
-        lane.open += 1
-        lane.all_ended.clear()
+        queue = self._queue_of(agent)
+        if not queue.open:
+            queue.moved_s = time.monotonic()
+        queue.open += 1
+        queue.all_ended.clear()
 
         def answered(done: "asyncio.Future[Any]") -> None:
             error = KafkaError("given up by the producer") if done.cancelled() else done.exception()
-            self._answered(agent, lane, len(value), what, error, ended)
+            self._answered(agent, queue, len(value), what, error, ended)
 
         try:
             async with asyncio.timeout(patience_s):
-                sent = await lane.producer.send(
+                sent = await queue.producer.send(
                     agent.topics.orders, value, key=key, partition=ONLY_PARTITION, headers=headers
                 )
         except KafkaError as error:
-            self._answered(agent, lane, len(value), what, error, ended)
+            self._answered(agent, queue, len(value), what, error, ended)
         except TimeoutError:
             full = KafkaTimeoutError(f"no room for another record within {patience_s:.0f} s")
-            self._answered(agent, lane, len(value), what, full, ended)
+            self._answered(agent, queue, len(value), what, full, ended)
         else:
             sent.add_done_callback(answered)
 
-    def _lane(self, agent: AgentSet) -> _Lane:
-        if (lane := self._lanes.get(agent)) is None:
-            lane = self._lanes[agent] = _Lane(self._producer)
-        return lane
+    def _queue_of(self, agent: AgentSet) -> _SendQueue:
+        if (queue := self._queues.get(agent)) is None:
+            queue = self._queues[agent] = _SendQueue(self._producer)
+        return queue
 
     def _answered(
-        self, agent: AgentSet, lane: _Lane, size: int, what: str, error: BaseException | None, ended: Ended
+        self, agent: AgentSet, queue: _SendQueue, size: int, what: str, error: BaseException | None, ended: Ended
     ) -> None:
-        lane.open -= 1
-        lane.moved_s = time.monotonic()
+        queue.open -= 1
+        queue.moved_s = time.monotonic()
         if error is None:
             self._metrics.copied.labels(agent.cluster, what).inc()
             self._metrics.copied_bytes.labels(agent.cluster).inc(size)
         else:
             self._metrics.failed.labels(agent.cluster).inc()
         ended(error)
-        if not lane.open:
-            lane.all_ended.set()
+        if not queue.open:
+            queue.all_ended.set()
 
     def stuck(self) -> list[AgentSet]:
         """Agents whose topic has acknowledged nothing for ANSWER_WITHIN_S, although it was sent something."""
         before_s = time.monotonic() - ANSWER_WITHIN_S
-        return [agent for agent, lane in self._lanes.items() if lane.open and lane.moved_s < before_s]
+        return [agent for agent, queue in self._queues.items() if queue.open and queue.moved_s < before_s]
 
     async def all_ended(self, agent: AgentSet) -> None:
         """Wait until each copy that was begun for an agent is acknowledged or has failed."""
-        lane = self._lane(agent)
-        while lane.open:
-            await lane.all_ended.wait()
+        queue = self._queue_of(agent)
+        while queue.open:
+            await queue.all_ended.wait()
 
     async def settled(self) -> None:
         """Wait until each copy for any agent is acknowledged or has failed."""
-        for agent in list(self._lanes):
+        for agent in list(self._queues):
             await self.all_ended(agent)
 
     def use(self, agent: AgentSet, producer: AIOKafkaProducer) -> None:
         """Send to an agent with this producer from now on; nothing of it may be open."""
-        self._lane(agent).producer = producer
+        self._queue_of(agent).producer = producer
 
     def forget(self, agent: AgentSet) -> None:
-        self._lanes.pop(agent, None)
+        self._queues.pop(agent, None)

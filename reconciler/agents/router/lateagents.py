@@ -42,7 +42,7 @@ class FleetChanges:
         return cluster in self.hpas or any(each.cluster in (EVERY_CLUSTER, cluster) for each in self.others)
 
 
-class FleetNews(FleetKnowledge):
+class PendingFleetUpdates(FleetKnowledge):
     """Collects changes beside what is known. `waiting` is set while some are not taken."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from reconciler.agents.router import copies as agenttopics
 from reconciler.agents.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
-from reconciler.agents.router.lateagents import FleetNews, LateAgents
+from reconciler.agents.router.lateagents import LateAgents, PendingFleetUpdates
 from reconciler.core.inbox import OffsetProgress
 from reconciler.observer.observertopics import central_hpa
 from runtime import ending, kafkaclients
@@ -81,7 +81,7 @@ class Router:
         self._revocations = 0
         self._partitions = 0
         self._snapshot_due_s: dict[str, float] = {}
-        self._news = FleetNews()
+        self._news = PendingFleetUpdates()
         self._in_force = self._news.in_force
         self._registry = self._in_force.agents
         self._agents_changed = asyncio.Event()

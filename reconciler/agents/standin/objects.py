@@ -25,7 +25,7 @@ from reconciler.core.fence import GENERATION_LABEL, LEASE, STORE_NAME
 from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
 from reconciler.core.objects import STAND_IN_LABEL, target_of
 from schemas.codec import whole_number
-from schemas.entries import HandsChanged
+from schemas.entries import ControlTransferred
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import HPA_HEAD, Json, JsonView
 
@@ -95,7 +95,7 @@ def lease_body(
     *,
     proof_ms: int,
     grace_ms: int,
-    changes: Sequence[HandsChanged] = (),
+    changes: Sequence[ControlTransferred] = (),
     reason: str = "",
 ) -> Json:
     """The Lease to write for a new holder; `now`: RFC 3339 with microseconds; `changes` are not in the log yet.
@@ -113,16 +113,16 @@ def lease_body(
     return body
 
 
-def unreported(lease: JsonView) -> list[HandsChanged]:
+def unreported(lease: JsonView) -> list[ControlTransferred]:
     """The changes of hands that the Lease says are not in the log yet; what is unreadable is passed over."""
     text = (lease["metadata"].get("annotations") or {}).get(UNREPORTED_ANNOTATION, "[]")
     try:
-        return msgspec.json.decode(text, type=list[HandsChanged])
+        return msgspec.json.decode(text, type=list[ControlTransferred])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return []
 
 
-def unreported_text(changes: Sequence[HandsChanged]) -> str:
+def unreported_text(changes: Sequence[ControlTransferred]) -> str:
     """The annotation for changes, oldest first. Where they are too long, the oldest lose the texts about their native
     HPAs, then the oldest are left out.
     """
@@ -141,7 +141,7 @@ def unreported_text(changes: Sequence[HandsChanged]) -> str:
     return f"[{b','.join(texts[first:]).decode()}]"
 
 
-def with_unreported(lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
+def with_unreported(lease: JsonView, changes: Sequence[ControlTransferred]) -> Json:
     """The Lease with these changes as the ones that are not in the log yet."""
     annotations = dict(lease["metadata"].get("annotations") or {})
     annotations.pop(UNREPORTED_ANNOTATION, None)

@@ -60,7 +60,7 @@ class FleetHpa:
                 evaluation, desired_replicas=wanted.desired_replicas, history=limited.result.history, pending=None
             )
         total = evaluation.current_replicas if limited.held else evaluation.desired_replicas
-        is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
+        is_enforced, period_ms = subject.effective_mode.mode == "enforce", subject.settings.sync_period_ms
         most = subject.hpa.compiled.max_replicas
         if observed.replicas is not None:
             begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
@@ -111,4 +111,4 @@ def _known(hpa: Hpa) -> FleetRow:
 
 
 def _is_enforced(subject: Subject) -> bool:
-    return subject.standing.mode == "enforce"
+    return subject.effective_mode.mode == "enforce"

@@ -115,7 +115,7 @@ class BudgetAccount(HpaAccount):
         if replicas is None or not subject.settings.budgets.is_set:
             return
         last = _last(subject.hpa)
-        counts = subject.standing.mode == "enforce" and _is_bounded(subject)
+        counts = subject.effective_mode.mode == "enforce" and _is_bounded(subject)
         before = row.written[0] if row.written is not None else row.seen_replicas
         moved = replicas - before if counts and before is not None else 0
         ready = min(replicas, max(observed.ready, last.ready))

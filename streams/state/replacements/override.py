@@ -51,7 +51,7 @@ class Overridden(Replacement):
     def inputs(self, subject: Subject) -> Override | None:
         """Return the override in force of an HPA that fleethpa writes."""
         command = subject.namespace.commands.get(subject.hpa.id.name)
-        if command is None or subject.standing.mode != "enforce":
+        if command is None or subject.effective_mode.mode != "enforce":
             return None
         return override_in_force(command[1], subject.state.now_ms)
 

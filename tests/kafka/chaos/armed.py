@@ -16,7 +16,7 @@ from fleethpa.cli.main import main
 from runtime.groups import GroupMember
 from runtime.records import Publisher
 from schemas import topics
-from streams.decider.batches import Takes
+from streams.decider.batches import Batches
 from streams.decider.owned import BatchWriter, all_written
 from streams.decider.strict import StrictConsumer
 from streams.ingest.logwriter import LogWriter
@@ -87,7 +87,7 @@ def arm_rows(owner: Any, point: CrashPoint, topic: str) -> None:
 
 def arm_all(point: CrashPoint) -> None:
     """Put the steps in."""
-    arm(Takes, "_publish", point, "before-publish", "after-publish", bool)
+    arm(Batches, "_publish", point, "before-publish", "after-publish", bool)
     arm_rows(BatchWriter, point, topics.CHANGELOG)
     arm(StrictConsumer, "_commit", point, "before-commit")
     arm(LogWriter, "write", point, "before-log", "after-log")

@@ -273,11 +273,11 @@ class SlowCluster:
         }
         return Decision(**made | fields)
 
-    def repeat(self, seq: int, late_ms: int, *, is_news: bool = False, **fields: Any) -> Decision:
-        """The decision about `web` with another value of its metric. `is_news`: and more."""
+    def repeat(self, seq: int, late_ms: int, *, shows_more: bool = False, **fields: Any) -> Decision:
+        """The decision about `web` with another value of its metric. `shows_more`: and more."""
         cpu = {"name": "cpu", "current": {"averageValue": f"{seq}m"}}
         status = STATUS | {"currentMetrics": [{"type": "Resource", "resource": cpu}]}
-        status |= {"desiredReplicas": seq} if is_news else {}
+        status |= {"desiredReplicas": seq} if shows_more else {}
         return self.decision(seq, "web", status=status, time=moment(self.now_ms - late_ms), **fields)
 
     def want(self, seq: int, name: str) -> None:
@@ -441,7 +441,7 @@ async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_
             (5, LATE_STATUS_MS, LATE_MS + 1, True),
         ]:
             cluster.now_ms = began_ms + after_ms
-            cluster.writers.take(cluster.repeat(seq, late_ms, is_news=kind == "news"), Position(0, seq))
+            cluster.writers.take(cluster.repeat(seq, late_ms, shows_more=kind == "news"), Position(0, seq))
             assert (pool.take_back(hpa) is not None) == is_written, (after_ms, late_ms)
 
 
@@ -458,7 +458,7 @@ async def test_the_events_of_a_late_decision_are_written_later(kind: str, ends: 
         await cluster.until(lambda: bool(cluster.events) and not len(worker.status_writes))
         late_ms = LATE_MS + 1
         for seq in (2, 3):
-            late = cluster.repeat(seq, late_ms, events=[RESCALED], is_news=kind == "news")
+            late = cluster.repeat(seq, late_ms, events=[RESCALED], shows_more=kind == "news")
             cluster.writers.take(late, Position(0, seq))
             assert worker.status_writes.waiting(hpa) is None
         if ends == "a rebalance":

@@ -22,7 +22,7 @@ from fleethpa.show.formats import csv_cell, to_json, to_json_line, to_yaml
 from runtime.log import JsonLines, clean, clean_lines
 from schemas.answers import Answers, MetricAnswer
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
-from schemas.entries import Body, HandsChanged, Outcome
+from schemas.entries import Body, ControlTransferred, Outcome
 from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
@@ -133,7 +133,7 @@ def _reports(now_ms: int) -> Iterator[Body]:
         facts: dict[str, Any] = {"since": now_ms, "error": "e", "namespaces": ["n"], "rights": ["r"]}
         troubles = [ObserverTrouble(part=part, reason="failing", **facts) for part in parts]
         yield ClusterReport(cluster=cluster, session="s", instance="o", troubles=troubles, stopped=cluster == "gone")
-    yield HandsChanged(cluster="east", holder="stand-in", generation=1, time=now_ms, before="b")
+    yield ControlTransferred(cluster="east", holder="stand-in", generation=1, time=now_ms, before="b")
 
 
 @pytest.fixture(scope="module")

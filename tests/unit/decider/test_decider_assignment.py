@@ -30,7 +30,7 @@ class SlowReader(TailReader):
     def __init__(self, *_: object) -> None:
         self.go_on = asyncio.Event()
         self.stops = 0
-        self._standing = []
+        self._published = []
         self.log = dict.fromkeys(range(3), OffsetBounds(0, 0))
         self.applied = {}
 
@@ -40,13 +40,13 @@ class SlowReader(TailReader):
     async def stop(self) -> None:
         self.stops += 1
 
-    def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+    def published(self, number: int, recovered: TailHead) -> RecordedTail:
         async def nothing() -> list[Any]:
             return []
 
-        standing = RecordedTail(number, TailHead(0, ""), 0, 0, nothing)
-        self._standing.append(standing)
-        return standing
+        published = RecordedTail(number, TailHead(0, ""), 0, 0, nothing)
+        self._published.append(published)
+        return published
 
 
 async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,14 +55,14 @@ async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monk
     owner = assignment.Assignment(CONFIG, 1, Fence(60.0), checkpoints=lambda: WholeCheckpoints({}))
     loading = asyncio.create_task(owner.load([0]))
     await asyncio.sleep(0)
-    await owner.after_take()
+    await owner.after_batch()
     assert reader.stops == 0
     reader.go_on.set()
     assert await loading == {0: 0}
-    await owner.after_take()
+    await owner.after_batch()
     assert reader.stops == 0
     owner.take_over()
-    await owner.after_take()
+    await owner.after_batch()
     assert reader.stops == 1
 
 
@@ -163,10 +163,10 @@ async def test_partitions_are_recovered_one_after_another_the_one_with_the_short
     owner.take_over()
     assert (list(owner.owned), list(owner.waiting), table) == ([0, 2], [1], stored[1])
     await apply(owner.owned[2], records[0])
-    await owner.after_take()
+    await owner.after_batch()
     assert list(owner.waiting) == [1]
     await apply(owner.owned[2], records[1])
-    await owner.after_take()
+    await owner.after_batch()
     assert (list(owner.owned), list(owner.waiting), table) == ([0, 2, 1], [], {})
     await apply(owner.owned[1], *records[:3])
 
@@ -283,7 +283,7 @@ async def test_where_decisions_were_lost_it_says_what_to_do(monkeypatch: pytest.
         raise EndedError(int(code), reason)
 
     class EmptyReader(PromptReader):
-        def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+        def published(self, number: int, recovered: TailHead) -> RecordedTail:
             return RecordedTail(number, TailHead(7, "hash"), 0, 0, list)  # type: ignore[arg-type]
 
     monkeypatch.setattr(assignment, "TailReader", lambda *_: EmptyReader())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streams.decider import batches, owned
 from streams.decider.app import RowStore, StateTable
 from streams.decider.assignment import DeciderConfig
-from streams.decider.batches import Takes
+from streams.decider.batches import Batches
 from streams.decider.metrics import Metrics
 from streams.decider.owned import BatchWriter, OwnedPartition, all_written, queue_checkpoint
 from streams.state.partitionrow import PartitionRow
@@ -187,9 +187,9 @@ async def test_checkpoints_that_are_due_together_are_waited_for_together() -> No
     cast(Any, second.partition).number = 3
     producer, metrics = TogetherProducer(), Metrics()
     around: Any = SimpleNamespace(epoch=1, check=lambda: None)
-    takes = Takes(DeciderConfig(), around, around, metrics, producer=lambda: producer, generation=lambda: 1)
+    worker = Batches(DeciderConfig(), around, around, metrics, producer=lambda: producer, generation=lambda: 1)
     async with asyncio.timeout(PATIENCE_S):
-        await takes.checkpoint([first, second])
+        await worker.checkpoint([first, second])
     assert [(key, partition) for _, key, partition in producer.sent] == [
         *((key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),
         *((key, 3) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")),
@@ -207,10 +207,10 @@ async def test_many_decisions_of_a_take_are_published_before_more_are_made(monke
         return made[record.offset]
 
     around: Any = SimpleNamespace(owned={2: SimpleNamespace(fold=fold)}, check_partitions=lambda: None)
-    takes = Takes(DeciderConfig(), around, around, Metrics(), producer=lambda: None, generation=lambda: 1)
+    worker = Batches(DeciderConfig(), around, around, Metrics(), producer=lambda: None, generation=lambda: 1)
     records: Any = [SimpleNamespace(partition=2, offset=offset) for offset in range(5)]
     published: list[Any] = []
-    async for part in takes._folded(records):
+    async for part in worker._folded(records):
         steps.append("publish")
         published += [decision for _, decision in part]
     assert steps == ["fold", "fold", "publish", "fold", "fold", "publish", "fold", "publish"]

@@ -7,7 +7,7 @@ import pytest
 
 from fleethpa.fleet.troubles import ClusterTrouble, ClusterView
 from schemas.observed import ObserverTrouble
-from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
+from streams.state.partitionrow import ControlRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
@@ -80,11 +80,11 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         pytest.param({"served": ServedRow(NOW_MS - 30_001)}, ["reconcilerSilent"], id="a silent reconciler"),
         pytest.param({"served": ServedRow(NOW_MS, "refused")}, ["reconcilerFailing"], id="one that cannot write"),
         pytest.param(
-            {"served": ServedRow(NOW_MS, "refused"), "hands": HandsRow([(NOW_MS - 60_000, "stand-in", 3)])},
+            {"served": ServedRow(NOW_MS, "refused"), "hands": ControlRow([(NOW_MS - 60_000, "stand-in", 3)])},
             ["standIn"],
             id="its stand-in is in charge, so that the hub cannot write",
         ),
-        pytest.param({"hands": HandsRow([(NOW_MS, "hub/main/1", 5)])}, [], id="the hub has it back"),
+        pytest.param({"hands": ControlRow([(NOW_MS, "hub/main/1", 5)])}, [], id="the hub has it back"),
         pytest.param({"kubernetes": "v1.27.16"}, [], id="the oldest known version of Kubernetes"),
         pytest.param({"kubernetes": "v1.26.9"}, ["versionTooOld"], id="one whose rules are not known"),
         pytest.param({"kubernetes": "v1.38.0"}, [], id="the newest known one"),
@@ -111,7 +111,7 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
 
 def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
     usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2}
-    hands = HandsRow([(NOW_MS - 60_000, "stand-in", 3)])
+    hands = ControlRow([(NOW_MS - 60_000, "stand-in", 3)])
     [fresh] = troubles_of(**usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
     assert fresh.text.endswith("; its agent reports: no right")
     [old] = troubles_of(**usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)

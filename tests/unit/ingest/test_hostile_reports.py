@@ -18,7 +18,7 @@ from schemas import limits
 from schemas.agents import AgentSet
 from schemas.answers import Answers, MetricAnswer, in_columns, pod_value
 from schemas.codec import decode, encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Outcome, PublicRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, Entry, LeftNative, Outcome, PublicRecord
 from schemas.keys import HpaId, namespace_key
 from schemas.limits import Refusal
 from schemas.observed import (
@@ -437,7 +437,7 @@ def cluster_reports(hub: Hub) -> Iterator[None]:
 def whole_partitions(hub: Hub) -> Iterator[None]:
     for number in range(1, 60):
         serving = Serving(session=SESSION, clusters=["east"], problems={"east": hub.text(900)})
-        hands = HandsChanged(cluster="east", holder=hub.text(500), generation=number, time=number)
+        hands = ControlTransferred(cluster="east", holder=hub.text(500), generation=number, time=number)
         hub.report(serving, hands, namespace="")
         yield
 
@@ -515,7 +515,7 @@ def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of
     while sent < quota:
         offset += 1
         bodies: list[Body] = [
-            HandsChanged(cluster="east", holder=hub.text(500), generation=offset, time=offset, natives=natives),
+            ControlTransferred(cluster="east", holder=hub.text(500), generation=offset, time=offset, natives=natives),
             Serving(session=SESSION, clusters=["east"], problems={"east": hub.text(900)}),
         ]
         value = encode(PublicRecord(v=1, entries=bodies * 6, time=1, cluster="", namespace=""))
@@ -534,14 +534,14 @@ def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of
 
 def test_a_native_hpa_goes_into_the_log_partition_of_its_namespace_only() -> None:
     natives = [LeftNative(namespace=f"n{number}", name="web") for number in range(20)]
-    body = HandsChanged(cluster="east", holder="hub/eu/1", generation=2, time=1, natives=natives)
+    body = ControlTransferred(cluster="east", holder="hub/eu/1", generation=2, time=1, natives=natives)
     raw = RawRecord(EAST.topics.reports, 0, 0, 1, b"")
     entries = list(log_entries([Piece("", "", body)], raw, 1, PARTITIONS))
     found = []
     for entry in entries:
         assert isinstance(entry, LogEntry)
         change = decode(entry.data, Entry).body
-        assert isinstance(change, HandsChanged)
+        assert isinstance(change, ControlTransferred)
         found += change.natives
         wanted = {partition_for(namespace_key("east", native.namespace), PARTITIONS) for native in change.natives}
         assert wanted <= {entry.partition}

@@ -13,7 +13,7 @@ from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet, AgentTopics
 from schemas.answers import Answers
 from schemas.codec import encode
-from schemas.entries import Body, HandsChanged, Outcome, PublicRecord
+from schemas.entries import Body, ControlTransferred, Outcome, PublicRecord
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -141,7 +141,10 @@ def test_without_a_registration_of_the_topic_nothing_counts(body: Body) -> None:
         pytest.param(AutoscalerDeleted(name="web", origin="central"), "shop", "notAllowed", id="a central HPA's end"),
         pytest.param(Serving(session="r", clusters=["west"]), "", "otherCluster", id="serving another cluster"),
         pytest.param(
-            HandsChanged(cluster="west", holder="stand-in", generation=9, time=1), "", "otherCluster", id="other hands"
+            ControlTransferred(cluster="west", holder="stand-in", generation=9, time=1),
+            "",
+            "otherCluster",
+            id="other hands",
         ),
         pytest.param(
             Serving(session="r", clusters=["east"], problems={"west": "x"}), "", "otherCluster", id="its problems"
@@ -339,7 +342,7 @@ def test_what_goes_into_every_log_partition_has_a_rate_in_bytes_beside_that_in_n
     limits, copied_bytes, reasons = AgentRates(), 0, set()
     for second in range(200):
         serving = Serving(session=SESSION, clusters=["east"], problems={"east": "x" * 900})
-        hands = HandsChanged(cluster="east", holder="h" * 500, generation=second, time=second)
+        hands = ControlTransferred(cluster="east", holder="h" * 500, generation=second, time=second)
         found = reported(serving, hands, cluster="", namespace="", limits=limits, now_s=second)
         copied_bytes += sum(len(encode(piece.body)) for piece in found.pieces)
         reasons |= {refusal.text for refusal in found.refusals}

@@ -216,7 +216,7 @@ async def test_an_agent_logs_once_that_a_native_controller_runs(
     term.knowledge = SimpleNamespace(
         settings=[SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))], pauses=[], is_complete=True
     )
-    term.now_ms, term._news = (lambda: 5), SimpleNamespace(put_nowait=lambda news: None)
+    term.now_ms, term._shown = (lambda: 5), SimpleNamespace(put_nowait=lambda news: None)
     term.in_force = InForce()
     assert AgentTerm.guards(term, "east") == WriteGuards(native="it wrote")
     AgentTerm._learnt(term, Learnt({}, has_settings=True))

@@ -40,7 +40,7 @@ from reconciler.core.objects import STAND_IN_LABEL
 from reconciler.core.objects import STAND_IN_POLICY as POLICY
 from schemas.agentknowledge import KnownPause
 from schemas.decisions import Decision, InputPosition, MetricDecision, Step
-from schemas.entries import HandsChanged, LeftNative
+from schemas.entries import ControlTransferred, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode, Origin
@@ -165,12 +165,12 @@ def test_peaks_are_kept_where_they_count_only() -> None:
     assert _kept(decision())[WEB].peaks == {}
 
 
-def _change(generation: int, natives: int = 0) -> HandsChanged:
+def _change(generation: int, natives: int = 0) -> ControlTransferred:
     left = [LeftNative(namespace="shop", name=f"web-{number}", last_scale=number) for number in range(natives)]
-    return HandsChanged(cluster="east", holder=STAND_IN, generation=generation, time=generation * 7, natives=left)
+    return ControlTransferred(cluster="east", holder=STAND_IN, generation=generation, time=generation * 7, natives=left)
 
 
-def _lease(*changes: HandsChanged) -> Json:
+def _lease(*changes: ControlTransferred) -> Json:
     body = lease_body("home", STAND_IN, 3, "t", proof_ms=60_000, grace_ms=30_000, changes=changes)
     body["metadata"]["resourceVersion"] = "5"
     return body
@@ -194,7 +194,7 @@ def test_the_lease_names_the_changes_that_are_not_in_the_log_yet() -> None:
         pytest.param([_change(2, 4_000), _change(3, 4_000)], [(2, 0), (3, 0)], id="nor do the others"),
     ],
 )
-def test_an_annotation_stays_small(changes: list[HandsChanged], named: list[tuple[int, int]]) -> None:
+def test_an_annotation_stays_small(changes: list[ControlTransferred], named: list[tuple[int, int]]) -> None:
     assert len(unreported_text(changes)) <= UNREPORTED_BYTES
     assert [(each.generation, len(each.natives)) for each in unreported(_lease(*changes))] == named
 

@@ -26,7 +26,7 @@ from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.core.objects import STAND_IN_POLICY as POLICY
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
-from schemas.entries import HandsChanged, LeftNative, Outcome
+from schemas.entries import ControlTransferred, LeftNative, Outcome
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.topics import MAX_LOG_RECORD_BYTES
 from tests.laws import examples
@@ -302,7 +302,7 @@ class World:
         self.cluster = FakeCluster(self.random, trouble)
         self.cluster.fence.append((0.0, None))
         self.is_hub_alive, self.has_no_native, self.has_caught_up = True, False, True
-        self.changes: list[HandsChanged] = []
+        self.changes: list[ControlTransferred] = []
         self.troubles: dict[str, str | None] = {}
         self.agents = {name: self._agent(name) for name in ("a", "b")}
         self.seq = 0
@@ -312,7 +312,7 @@ class World:
         knowledge.is_complete = True
         knowledge.hpas = {("shop", each): {"spec": SPEC, "metadata": {}} for each in NAMES}
 
-        async def publish(change: HandsChanged) -> None:
+        async def publish(change: ControlTransferred) -> None:
             self.changes.append(change)
 
         around = Surroundings(

@@ -1,5 +1,5 @@
-"""Visit one HPA at one log record: end its pending write by an outcome or by time, evaluate it, or remove it; and plan
-a visit because of pushed samples.
+"""Process one HPA at one log record: end its pending write by an outcome or by time, evaluate it, or remove it; and
+plan when it is processed next, also because of pushed samples.
 """
 
 from typing import Any
@@ -126,8 +126,8 @@ def _completion(
     return Draft(decision.id, hpa.id.namespace_key, hpa.headers, decision)
 
 
-def look_at(state: State, hpa: Hpa) -> list[Draft]:
-    """Do what is due for an HPA now and plan its next visit."""
+def process(state: State, hpa: Hpa) -> list[Draft]:
+    """Do what is due for an HPA now, and plan when it is processed next."""
     namespace = state.namespace_of(hpa)
     if hpa.row.gone:
         hpa.outcome = None

@@ -15,7 +15,7 @@ from schemas.observed import AutoscalerSet
 from schemas.topics import DECISIONS
 from streams.decider import tail
 from streams.decider.app import ending_on_error
-from streams.decider.tail import RecordedTail, StandingError, TailHead, TailReader
+from streams.decider.tail import BrokenChainError, RecordedTail, TailHead, TailReader
 from streams.state.partition import Partition
 from streams.state.partitionrow import PartitionRow
 from tests.kit.partition import LogBuilder, make_hpa
@@ -69,7 +69,7 @@ class Topic:
 
         return RecordedTail(3, recovered, begin, len(self.records), self.fetch, earlier)
 
-    def standing(self, recovered: TailHead = NOTHING, end: int | None = None) -> RecordedTail:
+    def published(self, recovered: TailHead = NOTHING, end: int | None = None) -> RecordedTail:
         """Read this topic from its first record."""
         return RecordedTail(3, recovered, 0, len(self.records) if end is None else end, self.fetch)
 
@@ -81,7 +81,7 @@ def numbers(found: object) -> list[int]:
 
 
 async def test_each_log_offset_gets_the_decisions_that_it_caused() -> None:
-    standing = Topic(chain([4, 4, 9])).standing()
+    standing = Topic(chain([4, 4, 9])).published()
     assert [numbers(await standing.at(offset)) for offset in (3, 4, 5, 9, 10)] == [[], [1, 2], [], [3], []]
 
 
@@ -95,7 +95,7 @@ async def test_decisions_on_two_hpas_of_one_uid_are_recognized_where_a_restart_f
     for _ in range(3):
         log.add(after_ms=15_000)
     assert len({made.id for made in log.decisions}) < len(log.decisions)
-    standing, partition = Topic([made.value for made in log.decisions]).standing(), Partition.empty(0)
+    standing, partition = Topic([made.value for made in log.decisions]).published(), Partition.empty(0)
     for record in log.records:
         assert partition.apply(*record, await standing.at(record.offset)) == []
     assert (partition.seq, partition.prev) == (log.partition.seq, log.partition.prev)
@@ -103,7 +103,7 @@ async def test_decisions_on_two_hpas_of_one_uid_are_recognized_where_a_restart_f
 
 async def test_no_more_is_read_than_the_fold_needs() -> None:
     topic = Topic(chain([1, 2, 3, 4, 5, 6]))
-    standing = topic.standing()
+    standing = topic.published()
     await standing.at(1)
     assert topic.position == 2
     assert not standing.exhausted
@@ -111,19 +111,19 @@ async def test_no_more_is_read_than_the_fold_needs() -> None:
 
 async def test_decisions_that_the_recovered_state_knows_are_passed_over() -> None:
     values = chain([1, 2, 3])
-    standing = Topic(values).standing(TailHead(2, digest(values[1])))
+    standing = Topic(values).published(TailHead(2, digest(values[1])))
     assert [numbers(await standing.at(offset)) for offset in (1, 2, 3)] == [[], [], [3]]
 
 
 async def test_a_second_copy_of_the_same_bytes_is_harmless() -> None:
     values = chain([1, 2, 3])
-    standing = Topic([*values[:2], values[0], values[1], values[2]]).standing()
+    standing = Topic([*values[:2], values[0], values[1], values[2]]).published()
     assert [numbers(await standing.at(offset)) for offset in (1, 2, 3)] == [[1], [2], [3]]
     assert standing.duplicates == 2
 
 
 async def test_records_that_came_after_the_partition_was_taken_over_are_our_own() -> None:
-    standing = Topic(chain([1, 2, 3])).standing(end=2)
+    standing = Topic(chain([1, 2, 3])).published(end=2)
     assert [numbers(await standing.at(offset)) for offset in (1, 2, 3)] == [[1], [2], []]
     assert standing.exhausted
 
@@ -157,8 +157,8 @@ OTHER_TWO = TWO.replace(b'"more":[1]', b'"more":[2]')
 async def test_a_topic_that_does_not_continue_the_state_stops_the_worker(
     values: list[bytes], recovered: TailHead, reason: str
 ) -> None:
-    standing = Topic(values).standing(recovered)
-    with pytest.raises(StandingError, match=reason):
+    standing = Topic(values).published(recovered)
+    with pytest.raises(BrokenChainError, match=reason):
         await fold_all(standing)
 
 
@@ -194,7 +194,7 @@ async def test_what_two_of_one_name_wrote_by_turns_is_read_as_one_chain(
 async def test_what_is_nowhere_is_lost(recovered: int) -> None:
     values = [value for value in in_turns((1, 6), (4, 5), (8, 10)) if value != TEN[6]]
     standing = Topic(values).from_offset(6, TailHead(recovered, digest(TEN[recovered - 1])))
-    with pytest.raises(StandingError, match="number 8 follows number 6: decisions were lost"):
+    with pytest.raises(BrokenChainError, match="number 8 follows number 6: decisions were lost"):
         await fold_all(standing)
 
 
@@ -213,7 +213,7 @@ async def test_a_refold_that_meets_a_fault_of_the_topic_ends_with_the_next_step(
 
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(logging, "shutdown", lambda: None)
-    standing = Topic(values).standing(TailHead(0, ""))
+    standing = Topic(values).published(TailHead(0, ""))
     with pytest.raises(SystemExit) as ended, ending_on_error():
         await fold_all(standing)
     assert ended.value.code == code
@@ -285,7 +285,7 @@ async def test_the_decision_that_a_state_follows_from_is_found(
     row = PartitionRow(number=3, seq=4, prev=digest(FIVE[3]))
     reader = TailReader(KafkaSettings())
     await reader.start([row])
-    standing = reader.standing(3, TailHead(row.seq, row.prev))
+    standing = reader.published(3, TailHead(row.seq, row.prev))
     assert [numbers(await standing.at(offset)) for offset in (4, 5)] == [[], [5]]
     assert brokers.read <= read
 
@@ -297,7 +297,7 @@ async def test_where_nothing_was_decided_for_so_long_that_all_decisions_have_exp
     row = PartitionRow(number=3, seq=5, prev=digest(FIVE[4]))
     reader = TailReader(KafkaSettings())
     await reader.start([row])
-    standing = reader.standing(3, TailHead(row.seq, row.prev))
+    standing = reader.published(3, TailHead(row.seq, row.prev))
     assert [numbers(await standing.at(offset)) for offset in (-1, 5)] == [[], []]
     assert standing.finished
 
@@ -319,8 +319,8 @@ async def test_where_the_topic_lacks_the_decision_that_a_state_follows_from_that
     row = PartitionRow(number=3, seq=3, prev=digest(FIVE[2]))
     reader = TailReader(KafkaSettings())
     await reader.start([row])
-    with pytest.raises(StandingError):
-        await fold_all(reader.standing(3, TailHead(row.seq, row.prev)))
+    with pytest.raises(BrokenChainError):
+        await fold_all(reader.published(3, TailHead(row.seq, row.prev)))
 
 
 async def test_a_decision_before_the_begin_is_read_back_and_reading_goes_on_where_it_was(
@@ -333,6 +333,6 @@ async def test_a_decision_before_the_begin_is_read_back_and_reading_goes_on_wher
     monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
     reader = TailReader(KafkaSettings())
     await reader.start([PartitionRow(number=3, seq=15, prev=digest(values[14]))])
-    standing = reader.standing(3, TailHead(15, digest(values[14])))
+    standing = reader.published(3, TailHead(15, digest(values[14])))
     assert sorted(numbers(await standing.at(1))) == [16, 17, 18, 19, 20]
     assert (standing.finished, brokers.is_paused) == (True, False)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from reconciler.core.inbox import KEPT_MS, NEWS_EVERY_MS, News
+from reconciler.core.inbox import KEPT_MS, SHOWN_EVERY_MS, ShownChanges
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 
@@ -35,10 +35,10 @@ DECISION = Decision(
 )
 
 
-def known(at_ms: int = 0) -> News:
-    news = News()
-    assert news.is_news(DECISION, HPA, 0, at_ms), "the first one"
-    return news
+def known(at_ms: int = 0) -> ShownChanges:
+    changes = ShownChanges()
+    assert changes.shows_more(DECISION, HPA, 0, at_ms), "the first one"
+    return changes
 
 
 def with_metric(**fields: Any) -> dict[str, Any]:
@@ -61,31 +61,31 @@ def with_metric(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_a_decision_is_news_if_it_shows_more_than_other_values(changes: dict[str, Any], *, expected: bool) -> None:
-    assert known().is_news(structs.replace(DECISION, **changes), HPA, 0, 1) is expected
+    assert known().shows_more(structs.replace(DECISION, **changes), HPA, 0, 1) is expected
 
 
 def test_an_event_that_comes_with_each_decision_is_news_once() -> None:
-    news, failed = known(), structs.replace(DECISION, events=[FAILED])
-    assert [news.is_news(failed, HPA, 0, 1) for _ in range(3)] == [True, False, False]
+    changes, failed = known(), structs.replace(DECISION, events=[FAILED])
+    assert [changes.shows_more(failed, HPA, 0, 1) for _ in range(3)] == [True, False, False]
 
 
 def test_what_stays_the_same_is_news_once_in_ten_minutes() -> None:
-    news = known(at_ms=1_000)
-    moments = [1_000 + NEWS_EVERY_MS - 1, 1_000 + NEWS_EVERY_MS, 1_000 + 2 * NEWS_EVERY_MS - 1]
-    assert [news.is_news(DECISION, HPA, 0, now_ms) for now_ms in moments] == [False, True, False]
+    changes = known(at_ms=1_000)
+    moments = [1_000 + SHOWN_EVERY_MS - 1, 1_000 + SHOWN_EVERY_MS, 1_000 + 2 * SHOWN_EVERY_MS - 1]
+    assert [changes.shows_more(DECISION, HPA, 0, now_ms) for now_ms in moments] == [False, True, False]
 
 
 def test_what_was_read_in_a_partition_that_was_given_up_is_news_again() -> None:
-    news = known()
-    news.forget({1})
-    assert not news.is_news(DECISION, HPA, 0, 1)
-    news.forget({0})
-    assert news.is_news(DECISION, HPA, 0, 1)
+    changes = known()
+    changes.forget({1})
+    assert not changes.shows_more(DECISION, HPA, 0, 1)
+    changes.forget({0})
+    assert changes.shows_more(DECISION, HPA, 0, 1)
 
 
 def test_an_hpa_without_news_for_long_is_forgotten() -> None:
-    news = known()
+    changes = known()
     other = HPA._replace(name="other")
     for now_ms, left in ((KEPT_MS, 2), (KEPT_MS + 1, 1)):
-        assert news.is_news(structs.replace(DECISION, events=[("Normal", "A", str(now_ms))]), other, 0, now_ms)
-        assert len(news) == left
+        assert changes.shows_more(structs.replace(DECISION, events=[("Normal", "A", str(now_ms))]), other, 0, now_ms)
+        assert len(changes) == left
