@@ -22,7 +22,7 @@ from reconciler.core.objects import target_of
 from schemas.fitting import over_limits
 from schemas.kubernetes import versions
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules, api_rules
-from schemas.kubernetes.hpa import V1
+from schemas.kubernetes.hpa import REMOVED_IN, V1
 from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND, Target
@@ -56,6 +56,10 @@ RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "version": (
         "this version of Kubernetes refuses it, or it has no effect there",
         "see [versions](../upgrade-preview.md)",
+    ),
+    "removed-version": (
+        "no API server serves this version any more, so that kubectl refuses it; fleethpa converts it",
+        "write autoscaling/v2, as `fleethpa get hpa NAME -o yaml` shows it once it is applied",
     ),
     "too-large": ("it exceeds a [limit](../limits.md), so that fleethpa ignores it", "make it smaller"),
     "same-target": (
@@ -197,7 +201,7 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
         owners.setdefault(target, f"{_short(manifest)} {manifest.name} ({manifest.source})")
         refused = [] if version is None else version_errors(body["spec"], version)
         found += [Finding("error", "version", *place, error) for error in refused]
-        warnings = [*_of_v1(manifest.body), *_warnings(read, body, place[0], version)]
+        warnings = [*_of_version(manifest.body), *_of_v1(manifest.body), *_warnings(read, body, place[0], version)]
         found += [Finding("warning", rule, *place, message) for rule, message in warnings]
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
@@ -262,6 +266,16 @@ def _annotations(annotations: Json) -> RuleMessages:
     exempt = annotations.get(EXEMPT_ANNOTATION)
     if exempt not in (None, EXEMPT):
         yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"
+
+
+def _of_version(body: Json) -> RuleMessages:
+    version = body.get("apiVersion")
+    if removed := REMOVED_IN.get(str(version)):
+        yield (
+            "removed-version",
+            f"{version} is not served from Kubernetes {removed} on, and kubectl refuses it there; fleethpa reads it as "
+            "autoscaling/v2",
+        )
 
 
 def _of_v1(body: Json) -> RuleMessages:

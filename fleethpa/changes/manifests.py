@@ -16,7 +16,14 @@ from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules
-from schemas.kubernetes.hpa import ManifestError, StrictError, hpa_from_manifest, manifest_of, strict_errors
+from schemas.kubernetes.hpa import (
+    ManifestError,
+    StrictError,
+    hpa_from_manifest,
+    manifest_of,
+    old_metric_fields,
+    strict_errors,
+)
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 from schemas.kubernetes.manifesttext import decode_manifests
 from schemas.kubernetes.shape import Json
@@ -253,12 +260,24 @@ def check_hpa(
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
     strict = field_problems(manifest) if manifest.validate == "strict" else []
-    errors = [f"strict decoding error: {problem.string}" for problem in strict]
+    errors = [(problem.path, f"strict decoding error: {problem.string}") for problem in strict]
     try:
-        errors += [error.string for error in validate_create(whole, rules)]
-        return hpa_from_manifest(whole, namespace_default=namespace, rules=rules), errors
+        errors += [(error.field, error.string) for error in validate_create(whole, rules)]
+        return hpa_from_manifest(whole, namespace_default=namespace, rules=rules), _with_old_fields(whole, errors)
     except ManifestError as error:
-        return {}, errors + error.problems
+        return {}, _with_old_fields(whole, errors + [(text, text) for text in error.problems])
+
+
+def _with_old_fields(body: Json, errors: list[tuple[str, str]]) -> list[str]:
+    """Errors, each with its path, as texts; one in place of all those that metrics with fields of v2beta1 have."""
+    old = old_metric_fields(body)
+    paths = tuple(f"spec.metrics[{index}]" for index in old)
+    others = [text for path, text in errors if not path.startswith(paths)]
+    if len(others) == len(errors):
+        return others
+    fields = "; ".join(dict.fromkeys(text for index in old for text in old[index]))
+    version = body["apiVersion"]
+    return [f"{listed(paths)}: fields of autoscaling/v2beta1 below {version}. In {version}: {fields}", *others]
 
 
 def checked_hpa(manifest: FileManifest, namespace: str | None, rules: ApiRules = CURRENT_API) -> Json:

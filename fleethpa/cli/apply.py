@@ -30,7 +30,7 @@ def apply(
     mode: Mode | None,
     options: WriteOptions,
 ) -> int:
-    """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, FleetHPAs and CapacityGroups.
+    """Create or change central HPAs from manifests of HPAs of any version, FleetHPAs and CapacityGroups.
 
     Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. Where a
     kubeconfig is configured, each HPA is compared with its target in the cluster, too, and warnings say what is wrong.

@@ -18,11 +18,25 @@ from schemas.kubernetes import versions
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.decoding import Decoding, ListOf, Shape, Struct
 from schemas.kubernetes.shape import Json
-from schemas.kubernetes.versions import HPA_V1, HPA_V2, METADATA, SPEC, STATUS, set_defaults_v1, set_defaults_v2
+from schemas.kubernetes.versions import (
+    HPA_V1,
+    HPA_V2,
+    HPA_V2BETA1,
+    METADATA,
+    METRIC_V1,
+    SPEC,
+    SPEC_PLACES,
+    STATUS,
+    set_defaults_v1,
+    set_defaults_v2,
+)
 
 KIND = "HorizontalPodAutoscaler"
 V1, V2, V2BETA2 = "autoscaling/v1", "autoscaling/v2", "autoscaling/v2beta2"
-_SHAPES: dict[str, Struct] = {V1: HPA_V1, V2: HPA_V2, V2BETA2: HPA_V2}
+V2BETA1, V2ALPHA1 = "autoscaling/v2beta1", "autoscaling/v2alpha1"
+_SHAPES: dict[str, Struct] = {V1: HPA_V1, V2: HPA_V2, V2BETA2: HPA_V2, V2BETA1: HPA_V2BETA1, V2ALPHA1: HPA_V2BETA1}
+REMOVED_IN: Final = {V2BETA2: "1.26", V2BETA1: "1.25", V2ALPHA1: "1.25"}
+"""Of the versions that are converted but no API server serves any more, the first Kubernetes that does not."""
 
 
 class ManifestError(ValueError):
@@ -43,7 +57,7 @@ def hpa_from_manifest(
     """Give the defaulted autoscaling/v2 object that the API server would show for a manifest.
 
     Args:
-        manifest: an autoscaling/v2, v1 or v2beta2 object, as parsed from JSON or YAML.
+        manifest: an object of autoscaling/v2, v1, v2beta2, v2beta1 or v2alpha1, as parsed from JSON or YAML.
         namespace_default: the namespace of an object that names none.
         rules: of the API server that reads it; they say how a quantity is printed.
 
@@ -98,7 +112,7 @@ def decode_and_default(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_AP
     hpa = _SHAPES[version].decode(manifest, "", run)
     if run.problems:
         raise ManifestError(describe(manifest), run.problems)
-    if version == V1:
+    if version in (V1, V2BETA1, V2ALPHA1):
         set_defaults_v1(hpa)
     else:
         set_defaults_v2(hpa)
@@ -121,6 +135,8 @@ def convert_to_v2(hpa: Json) -> Json:
         return versions.v1_to_v2(hpa)
     if hpa["apiVersion"] == V2BETA2:
         return versions.v2beta2_to_v2(hpa)
+    if hpa["apiVersion"] in (V2BETA1, V2ALPHA1):
+        return versions.v2beta1_to_v2(hpa)
     return hpa | {"metadata": versions.drop_round_trip_annotations(hpa["metadata"])}
 
 
@@ -200,6 +216,44 @@ def strict_errors(manifest: Mapping[str, Any], duplicates: Sequence[str] = ()) -
     """
     found = [StrictError("unknown", path, _hint(path, siblings)) for path, siblings in unknown_fields(manifest)]
     return [*found, *(StrictError("duplicate", path) for path in duplicates)][:MOST]
+
+
+def old_metric_fields(manifest: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Return, for the metrics of an autoscaling/v2 or v2beta2 object that have fields of v2beta1, by their index: what
+    stands in v2 for each of the fields, in words.
+    """
+    spec = manifest.get("spec")
+    metrics = spec.get("metrics") if isinstance(spec, Mapping) else None
+    if manifest.get("apiVersion") not in (V2, V2BETA2) or not isinstance(metrics, list):
+        return {}
+    found = ((index, list(_old_fields(each))) for index, each in enumerate(metrics) if isinstance(each, Mapping))
+    return {index: fields for index, fields in found if fields}
+
+
+_SOURCES: Final = tuple(each.name for each in METRIC_V1.fields if each.name != "type")
+_OLD_ALONE: Final = frozenset(("metricName", "metricSelector", *(n for n in SPEC_PLACES if n.startswith("target")))) - {
+    "target"
+}
+_OLD_FIELDS: Final = {name: place for name, place in SPEC_PLACES.items() if name not in ("name", "container", "target")}
+
+
+def _old_fields(metric: Mapping[str, Any]) -> Iterator[str]:
+    """Fields of v2beta1, each with that of v2; they may also be beside their source instead of in it."""
+    kind = str(metric.get("type") or "source")
+    places = [(f"{source}.", source, part) for source in _SOURCES if isinstance(part := metric.get(source), Mapping)]
+    places.append(("", kind[0].lower() + kind[1:], metric))
+    described = any(isinstance(part.get("target"), Mapping) and "kind" in part["target"] for _, _, part in places)
+    if not described and not any(_OLD_ALONE & part.keys() for _, _, part in places):
+        return
+    for prefix, source, part in places:
+        for name in part:
+            if place := _OLD_FIELDS.get(name):
+                field, last = ".".join((source, *place)), place[-1]
+                kind_of_target = "Utilization" if last == "averageUtilization" else last[0].upper() + last[1:]
+                beside = f" with target.type: {kind_of_target}" if place[0] == "target" else ""
+                yield f"{prefix}{name} is {field}{beside}"
+        if described and prefix == "object.":
+            yield "object.target is object.describedObject"
 
 
 def _hint(path: str, siblings: tuple[str, ...]) -> str:

@@ -1,8 +1,9 @@
-"""The HorizontalPodAutoscaler in each version: shapes and defaults of autoscaling/v1 and v2, and v1 and v2beta2 as v2.
+"""The HorizontalPodAutoscaler in each version: shapes and defaults of autoscaling/v1 and v2, and older ones as v2.
 
 What the older versions cannot say travels in annotations.
 Source: k8s.io/api/autoscaling/v1/types.go and v2/types.go v0.37.1; pkg/apis/autoscaling/v2/defaults.go, v1/defaults.go,
-v1/conversion.go, annotations.go and helpers.go v1.37.1; v2beta2 as of v1.33.
+v1/conversion.go, annotations.go and helpers.go v1.37.1; v2beta2 as of v1.33,
+v2beta1 as of v1.24; v2alpha1 has a part of the fields of v2beta1.
 """
 
 import json
@@ -25,7 +26,7 @@ def set_defaults_v2(hpa: Json) -> None:
 
 
 def set_defaults_v1(hpa: Json) -> None:
-    """Complete a decoded autoscaling/v1 object in place. Its default metric comes with the conversion."""
+    """Complete a decoded object of autoscaling/v1 or v2beta1 in place. The default metric comes with the conversion."""
     hpa["spec"].setdefault("minReplicas", 1)
 
 
@@ -144,12 +145,23 @@ _TYPES = declared(
             type string!, object ObjectStatusV1?, pods PodsStatusV1?, resource ResourceStatusV1?,
             containerResource ContainerResourceStatusV1?, external ExternalStatusV1?
         """,
+        # --- autoscaling/v2beta1: its metrics are those of the annotations of v1 --------------------------------------
+        "SpecV2beta1": """
+            scaleTargetRef Reference!, minReplicas int32?, maxReplicas int32!, metrics []MetricSpecV1
+        """,
+        "StatusV2beta1": """
+            observedGeneration int64?, lastScaleTime time?, currentReplicas int32!, desiredReplicas int32!,
+            currentMetrics []MetricStatusV1!, conditions []Condition!
+        """,
+        "HpaV2beta1": """
+            kind string, apiVersion string, metadata ObjectMeta!, spec SpecV2beta1!, status StatusV2beta1!
+        """,
     }
 )
 """Upstream's types with their fields in upstream's order, written as `schemas.kubernetes.shape.declared` reads them."""
 
 METADATA, BEHAVIOR, SPEC, STATUS = _TYPES["ObjectMeta"], _TYPES["Behavior"], _TYPES["Spec"], _TYPES["Status"]
-HPA_V2, HPA_V1 = _TYPES["Hpa"], _TYPES["HpaV1"]
+HPA_V2, HPA_V1, HPA_V2BETA1 = _TYPES["Hpa"], _TYPES["HpaV1"], _TYPES["HpaV2beta1"]
 METRIC_V1, CURRENT_METRIC_V1 = _TYPES["MetricSpecV1"], _TYPES["MetricStatusV1"]
 METRICS_V1, CURRENT_METRICS_V1, CONDITIONS = ListOf(METRIC_V1), ListOf(CURRENT_METRIC_V1), ListOf(_TYPES["Condition"])
 
@@ -176,14 +188,29 @@ def drop_round_trip_annotations(metadata: Json) -> Json:
 def v1_to_v2(hpa: Json) -> Json:
     """Convert a decoded and defaulted autoscaling/v1 object. Annotations that cannot be read are ignored."""
     annotations = hpa["metadata"].get("annotations", {})
+    return _with_metrics(hpa, _metrics_of(hpa["spec"], annotations), _status_of(hpa, annotations))
+
+
+def v2beta1_to_v2(hpa: Json) -> Json:
+    """Convert a decoded and defaulted autoscaling/v2beta1 or v2alpha1 object: of v2 it lacks the behavior, which is in
+    the annotation that v1 has it in.
+    """
+    metrics = [_spec_to_v2(metric) for metric in hpa["spec"].get("metrics", ())] or [cpu_metric(80)]
+    status = hpa["status"]
+    current = [_to_v2(metric, STATUS_PLACES) for metric in status.get("currentMetrics") or ()] or None
+    counts = shared_status(status) | {"desiredReplicas": status["desiredReplicas"], "currentMetrics": current}
+    conditions = status.get("conditions")
+    return _with_metrics(hpa, metrics, counts | ({"conditions": conditions} if conditions else {}))
+
+
+def _with_metrics(hpa: Json, metrics: list[Json], status: Json) -> Json:
+    """The v2 object of one of a version that has its behavior in an annotation."""
     spec = {key: hpa["spec"][key] for key in ("scaleTargetRef", "minReplicas", "maxReplicas") if key in hpa["spec"]}
-    spec["metrics"] = _metrics_of(hpa["spec"], annotations)
-    behavior = _read(annotations, BEHAVIOR_KEY, BEHAVIOR)
+    spec["metrics"] = metrics
+    behavior = _read(hpa["metadata"].get("annotations", {}), BEHAVIOR_KEY, BEHAVIOR)
     if behavior:
         spec["behavior"] = behavior
-    return of_version(
-        "autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, _status_of(hpa, annotations)
-    )
+    return of_version("autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, status)
 
 
 def v2beta2_to_v2(hpa: Json) -> Json:

@@ -487,6 +487,48 @@ def test_a_version_that_is_not_known_cannot_be_checked_against(run: Cli) -> None
     assert (refused.exit_code, "the oldest known version is 1.27" in refused.stderr) == (2, True)
 
 
+OLD_CPU = {"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": 50}}
+OLD_QUEUE = {"type": "External", "external": {"metricName": "queue", "metricSelector": {}}, "targetValue": 90}
+OLD_ROUTE = {"type": "Object", "object": {"target": {"kind": "Ingress", "name": "i"}, "metricName": "m"}}
+
+
+@pytest.mark.parametrize("validate", ["strict", "warn", "ignore"])
+def test_fields_of_v2beta1_below_v2_are_one_error_that_says_what_to_write(run: Cli, validate: str) -> None:
+    metrics = [OLD_CPU, OLD_QUEUE, resource("memory", 50), OLD_ROUTE]
+    done = run("lint", "-f", written(manifest(metrics=metrics)), "-o", "json", f"--validate={validate}")
+
+    [message] = [each["message"] for each in yaml.safe_load(done.stdout)["items"] if each["level"] == "error"]
+    assert message == (
+        "spec.metrics[0], spec.metrics[1], spec.metrics[3]: fields of autoscaling/v2beta1 below autoscaling/v2. In "
+        "autoscaling/v2: resource.targetAverageUtilization is resource.target.averageUtilization with target.type: "
+        "Utilization; external.metricName is external.metric.name; external.metricSelector is external.metric.selector;"
+        " targetValue is external.target.value with target.type: Value; object.metricName is object.metric.name; "
+        "object.target is object.describedObject"
+    )
+
+
+def test_other_errors_stay_beside_that_of_old_fields(run: Cli) -> None:
+    body = manifest(metrics=[{"type": "Pods"}, OLD_CPU], maxReplica=3)
+    done = run("lint", "-f", written(body), "-o", "json")
+
+    messages = [each["message"] for each in yaml.safe_load(done.stdout)["items"]]
+    assert sum("v2beta1" in message for message in messages) == 1
+    assert any("spec.metrics[0].pods: Required value" in message for message in messages)
+    assert any('"spec.maxReplica"' in message for message in messages)
+
+
+@pytest.mark.parametrize("version", ["v2beta2", "v2beta1", "v2alpha1"])
+def test_a_version_that_is_served_no_more_is_converted_and_named(run: Cli, version: str) -> None:
+    metrics = [resource("cpu", 50) if version == "v2beta2" else OLD_CPU]
+    done = run(
+        "lint", "-f", written(manifest(metrics=metrics) | {"apiVersion": f"autoscaling/{version}"}), "-o", "json"
+    )
+
+    [finding] = [each for each in yaml.safe_load(done.stdout)["items"] if each["rule"] != "no-window"]
+    assert (finding["level"], finding["rule"]) == ("warning", "removed-version")
+    assert f"autoscaling/{version} is not served from Kubernetes 1.2" in finding["message"]
+
+
 GOOD = yaml.safe_dump(manifest())
 
 

@@ -290,9 +290,11 @@ def test_differs_too_large_pod() -> None:
 
 
 def test_differs_v2beta2() -> None:
-    manifest = make_hpa() | {"apiVersion": "autoscaling/v2beta2"}
+    for version in ("v2beta2", "v2beta1", "v2alpha1"):
+        manifest = make_hpa() | {"apiVersion": f"autoscaling/{version}"}
+        manifest["spec"] = manifest["spec"] | {"metrics": []}
 
-    assert hpa_from_manifest(manifest)["apiVersion"] == "autoscaling/v2"
+        assert hpa_from_manifest(manifest)["apiVersion"] == "autoscaling/v2"
 
 
 # --- modes and guards -------------------------------------------------------------------------------------------------

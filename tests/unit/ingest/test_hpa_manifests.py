@@ -145,6 +145,44 @@ def test_v2beta2_reads_all_metric_types_and_defaults_as_v2() -> None:
     assert old["spec"]["metrics"][1]["pods"]["target"]["averageValue"] == "5"
 
 
+# --- v2beta1 and v2alpha1: the metrics of v1's annotations ------------------------------------------------------------
+
+OLD_METRICS = [
+    {"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": 50}},
+    {"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "0.5Gi"}},
+    {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "a", "targetAverageValue": "1"}},
+    {"type": "Pods", "pods": {"metricName": "m", "targetAverageValue": 5, "selector": {"matchLabels": {"a": "b"}}}},
+    {"type": "Object", "object": {"target": {"kind": "Ingress", "name": "i"}, "metricName": "m", "targetValue": "1k"}},
+    {"type": "External", "external": {"metricName": "m", "metricSelector": {}, "targetValue": 30}},
+]
+
+
+@pytest.mark.parametrize("version", ["autoscaling/v2beta1", "autoscaling/v2alpha1"])
+def test_the_metrics_of_older_versions_are_those_of_the_annotation_of_v1(version: str) -> None:
+    behavior = {"autoscaling.alpha.kubernetes.io/behavior": json.dumps({"ScaleUp": {"SelectPolicy": "Min"}})}
+    carried = {"autoscaling.alpha.kubernetes.io/metrics": json.dumps(OLD_METRICS)} | behavior
+
+    old = hpa_from_manifest(manifest(version, behavior, metrics=OLD_METRICS))
+
+    v1 = manifest("autoscaling/v1", carried)
+    assert old == hpa_from_manifest(v1)
+    assert old["spec"]["metrics"][0] == resource(type="Utilization", averageUtilization=50)
+    assert old["spec"]["metrics"][5]["external"]["target"] == {"type": "Value", "value": "30"}
+
+
+def test_older_versions_without_metrics_have_the_default_one_and_keep_their_status() -> None:
+    current = [{"type": "Resource", "resource": {"name": "cpu", "currentAverageValue": "1"}}]
+    status = {"currentReplicas": 3, "desiredReplicas": 4, "currentMetrics": current}
+
+    hpa = hpa_from_manifest(manifest("autoscaling/v2beta1") | {"status": status})
+
+    assert hpa["spec"]["metrics"] == [resource(type="Utilization", averageUtilization=80)]
+    assert (hpa["status"]["currentReplicas"], hpa["status"]["desiredReplicas"]) == (3, 4)
+    assert hpa["status"]["currentMetrics"] == [
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": "1"}}}
+    ]
+
+
 # --- v1 ---------------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +327,7 @@ def test_all_problems_are_reported_together() -> None:
         pytest.param(
             {"kind": "Deployment"}, "kind: expected HorizontalPodAutoscaler, got 'Deployment'", id="another kind"
         ),
-        pytest.param({"apiVersion": "autoscaling/v2beta1"}, "apiVersion: expected one of", id="an unknown version"),
+        pytest.param({"apiVersion": "autoscaling/v2beta3"}, "apiVersion: expected one of", id="an unknown version"),
         pytest.param({"apiVersion": ["x"]}, "apiVersion: expected one of", id="no text"),
         pytest.param({"metadata": "web"}, "metadata: expected an object", id="no metadata"),
     ],
