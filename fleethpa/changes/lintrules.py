@@ -22,7 +22,7 @@ from reconciler.core.objects import target_of
 from schemas.fitting import over_limits
 from schemas.kubernetes import versions
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules, api_rules
-from schemas.kubernetes.hpa import REMOVED_IN, V1
+from schemas.kubernetes.hpa import REMOVED_IN, V1, V2ALPHA1, V2BETA1
 from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND, Target
@@ -283,7 +283,7 @@ def _of_v1(body: Json) -> RuleMessages:
     for name, text in part(part(body, "metadata"), "annotations").items():
         if not name.startswith(versions.ROUND_TRIP_PREFIX):
             continue
-        if body.get("apiVersion") != V1:
+        if body.get("apiVersion") not in (V1, V2BETA1, V2ALPHA1):
             yield (
                 "v1-annotation",
                 f"annotation {name} is read on an autoscaling/v1 object only, and dropped from this one: write its "
