@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.fleet.decisionsteps import StepRow, step_rows
 from fleethpa.fleet.troubles import ClusterTrouble, cut_off
 from fleethpa.show import words
-from fleethpa.show.text import age, for_terminal, layout, paint, rfc3339, shown, span
+from fleethpa.show.text import age, clock, for_terminal, layout, paint, rfc3339, shown, span
 from fleethpa.show.words import cause, threshold
 from runtime.log import clean
-from schemas.constraints import of_step, words_of
+from schemas.constraints import cuts, of_step, words_of
 from schemas.decisionfields import DECISION_FIELDS
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -127,11 +127,6 @@ class Explanation:
         return found
 
     @property
-    def winner(self) -> str:
-        """The bare name of the metric that decided; empty where none did."""
-        return words.short(self.decision.selected_metric)
-
-    @property
     def count(self) -> str:
         """The replicas that were decided; `?` where the scale could not be read."""
         return str(self.decision.final_desired_replicas) if words.scale_is_known(self.decision) else "?"
@@ -173,11 +168,13 @@ def explained(
     `pods`: which pods could not be counted; `disabled`: the direction that the spec forbids and its metrics ask for.
     """
     made_ms, troubles = parse_time_ms(decision.time), list(troubles)
+    verdict = _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision, disabled)
+    is_said = bool(decision.paused) and decision.paused.removeprefix("held: ") in verdict
     return Explanation(
         decision,
         made_ms,
-        _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision, disabled),
-        _ending(decision, ending, made_ms),
+        verdict,
+        "" if is_said else _ending(decision, ending, made_ms),
         [
             *_stopped(decision, stopped),
             *(("Pods", text) for text in pods),
@@ -212,7 +209,7 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     rules = f"   rules of Kubernetes {rules_in_words(decision.rules)}" if decision.rules else ""
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
-    yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))
+    yield "Result", "    ".join(filter(None, (what, found.ended)))
     yield from labelled(decision)
 
 
@@ -275,25 +272,70 @@ def _for_want_of_metrics(decision: Decision, made_ms: int, troubles: Iterable[Cl
 
 
 def _verdict(decision: Decision, disabled: str) -> str:
-    """The verdict in one sentence: what came out, what limited or held it, and until when."""
+    """The verdict as a sentence: what comes out, what limits or holds it and until when, and what the metric says."""
     if decision.kind == "completion":
-        return f"WRITE ENDED  {words.why(decision)}"
+        return _sentence(words.why(decision))
     before, after = decision.current_replicas, decision.final_desired_replicas
     if not words.scale_is_known(decision):
-        return f"NO CHANGE, the replicas are not known: {words.failure(decision)}"
+        return f"Nothing changes, the replicas are not known: {words.failure(decision)}"
     if before != after:
-        return (
-            f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}{_free(decision)}"
-        )
-    if disabled and not (decision.error or decision.paused):
+        way = f"{'up' if after > before else 'down'} from {before} to {after}"
+        moves = f"Would go {way}" if words.not_written(decision) else f"Goes {way}"
+        return f"{moves}: {_cause_of_change(decision)}{_free(decision)}"
+    if words.OVERRIDE in decision.constraints_applied or decision.error or any(each.error for each in decision.metrics):
+        return f"Stays at {after}: {words.reason(decision)}{_free(decision)}"
+    if disabled and not decision.paused:
         # No window lets go of it: after its end the spec still forbids the change.
         _, text = words.disabled_direction(disabled)
-        return f"NO CHANGE at {after}: {text}{words.asked_for(decision)}"
-    if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
-        return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
-    why = words.reason(decision)
-    what = f"NO CHANGE  {why}" if why.startswith("at ") else f"NO CHANGE at {after}: {why}"
-    return f"{what}{_free(decision)}"
+        return _with_asks(f"Stays at {after}: {text}", decision)
+    bounds, others = words.holding(decision)
+    if not (bounds or others):
+        return _kept(decision)
+    stays = f"Stays at {' and '.join(bounds) or after}"
+    held = _holds(decision, others) if others else ""
+    return _with_asks(f"{stays}: {held}" if held else stays, decision, "; " if held else ": ")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _cause_of_change(decision: Decision) -> str:
+    """Which metric asks for a change, and what cuts it."""
+    if words.OVERRIDE in decision.constraints_applied:
+        return words.limited(decision).removeprefix("; ")
+    asks = words.asks(decision) if decision.selected_metric else ""
+    limited = words.held_by(decision)
+    parts = [asks or words.rescale_reason(decision), limited and f"limited by {limited}"]
+    if decision.error:
+        parts.append(words.failure(decision))
+    return "; ".join(filter(None, parts)) + ("" if asks else words.asked_for(decision))
+
+
+def _with_asks(text: str, decision: Decision, sign: str = "; ") -> str:
+    asks = words.asks(decision)
+    return f"{text}{sign}{asks}" if asks else text
+
+
+def _kept(decision: Decision) -> str:
+    """The verdict where nothing beside the metrics keeps the count."""
+    after, why, asks = decision.final_desired_replicas, words.reason(decision), words.asks(decision)
+    if asks and decision.raw_desired_replicas == after:
+        kept = words.kept(decision)
+        return f"Stays at {after}: {kept}; {asks}" if kept else f"Stays at {after}: {asks}"
+    return f"Stays at {after}: {why}{_free(decision)}"
+
+
+def _holds(decision: Decision, others: Mapping[str, str]) -> str:
+    """What holds the count beside its bounds, and until when."""
+    if decision.paused:
+        return f"{decision.paused.removeprefix('held: ')}{_free(decision)}"
+    if set(others) == {"StabilizationWindow"}:
+        return f"held by {_window(decision)}{_until(decision)}"
+    names = words.listed(others.values())
+    if all(map(cuts, others)):
+        return f"{names} {'allows' if len(others) == 1 else 'allow'} no more{_until(decision)}"
+    return f"held by {names}{_free(decision)}"
 
 
 def _window(decision: Decision) -> str:
@@ -303,9 +345,12 @@ def _window(decision: Decision) -> str:
 
 def _until(decision: Decision) -> str:
     ends = [step.until for step in decision.steps if step.until]
-    if not ends:
-        return ""
-    return f" until {rfc3339(max(ends))} (in {span(max(0, max(ends) - parse_time_ms(decision.time)))})"
+    return f" until {_moment(max(ends), parse_time_ms(decision.time))}" if ends else ""
+
+
+def _moment(time_ms: int, made_ms: int) -> str:
+    """A time of the day, and how long after the decision it is."""
+    return f"{clock(time_ms, made_ms)} (in {span(max(0, time_ms - made_ms))})"
 
 
 def _free(decision: Decision) -> str:
@@ -313,8 +358,7 @@ def _free(decision: Decision) -> str:
     for step in decision.steps:
         known = of_step(step.step)
         if known is not None and known.released and step.until:
-            left = span(max(0, step.until - parse_time_ms(decision.time)))
-            return f"; {known.released} at {rfc3339(step.until)} (in {left})"
+            return f"; {known.released} at {_moment(step.until, parse_time_ms(decision.time))}"
     return ""
 
 

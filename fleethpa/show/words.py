@@ -242,12 +242,19 @@ def not_written(decision: Decision) -> str:
 
 def held(decision: Decision) -> str:
     """What keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
-    bounds = _bounds(decision)
-    others = [limit_name(decision, limit) for limit in _holding(decision) if limit not in bounds]
+    bounds, others = holding(decision)
     if not (bounds or others):
         return ""
-    parts = [*bounds.values(), *([f"held by {', '.join(others)}"] if others else [])]
+    parts = [*(f"at {bound}" for bound in bounds), *([f"held by {', '.join(others.values())}"] if others else [])]
     return ", ".join(parts) + asked_for(decision)
+
+
+def holding(decision: Decision) -> tuple[list[str], dict[str, str]]:
+    """What keeps the count where it is: the bounds with their numbers, and the other limits in words by their names."""
+    bounds = _bounds(decision)
+    return list(bounds.values()), {
+        limit: limit_name(decision, limit) for limit in _holding(decision) if limit not in bounds
+    }
 
 
 def braked(decision: Decision) -> str:
@@ -303,7 +310,7 @@ def _bounds(decision: Decision) -> dict[str, str]:
         "MinReplicas": ("minReplicas", decision.min_replicas),
     }
     return {
-        limit: f"at {name} {bound}"
+        limit: f"{name} {bound}"
         for limit, (name, bound) in bounds.items()
         if limit in decision.constraints_applied and bound == decision.final_desired_replicas
     }
@@ -313,6 +320,26 @@ def asked_for(decision: Decision) -> str:
     """The count that the metrics ask for where it is not the result, to put behind it; else empty."""
     asked = decision.raw_desired_replicas
     return f"; metrics ask for {asked}" if asked not in (None, decision.final_desired_replicas) else ""
+
+
+def asks(decision: Decision) -> str:
+    """What the metric that decided says and asks for: `cpu 8 % of 60 % asks for 1`; empty where nothing asks."""
+    asked = decision.raw_desired_replicas
+    if asked is None:
+        return ""
+    winner = _winner(decision)
+    if winner is None:
+        return f"metrics ask for {asked}"
+    measured = _value_and_target(winner)
+    numbers = f" {' of '.join(measured).replace('%', ' %')}" if measured else ""
+    return f"{short_name(winner)}{numbers} asks for {asked}"
+
+
+def _winner(decision: Decision) -> MetricDecision | None:
+    """The metric that decided, if it is known."""
+    named = (metric for metric in decision.metrics if metric.name == decision.selected_metric)
+    alike_ = (metric for metric in decision.metrics if metric.proposal == decision.raw_desired_replicas)
+    return next(named if decision.selected_metric else alike_, None)
 
 
 def kept(decision: Decision) -> str:
@@ -349,15 +376,20 @@ def rescale_reason(decision: Decision) -> str:
 def _numbers(decision: Decision) -> str:
     """The value and the target of the metric that decided: ` (224%/60%)`."""
     winner = next((metric for metric in decision.metrics if metric.name == decision.selected_metric), None)
-    if winner is None or winner.value is None:
-        return ""
-    if winner.utilization is not None:
-        return f" ({winner.utilization}%/{winner.target_utilization}%)"
+    found = _value_and_target(winner) if winner is not None else ()
+    return f" ({'/'.join(found)})" if found else ""
+
+
+def _value_and_target(metric: MetricDecision) -> Sequence[str]:
+    """The value and the target of a metric in one notation; empty where one of them is not known."""
+    if metric.value is None:
+        return ()
+    if metric.utilization is not None:
+        return f"{metric.utilization}%", f"{metric.target_utilization}%"
     # Upstream divides by 0 replicas where there are none, and shows the smallest integer.
-    if winner.target is None or winner.value <= SMALLEST_MILLI:
-        return ""
-    value, target = alike((winner.value, winner.target), short_name(winner))
-    return f" ({value}/{target})"
+    if metric.target is None or metric.value <= SMALLEST_MILLI:
+        return ()
+    return alike((metric.value, metric.target), short_name(metric))
 
 
 def _missing(decision: Decision) -> str:

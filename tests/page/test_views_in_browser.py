@@ -373,7 +373,7 @@ def test_a_capacity_group_is_one_click_from_the_fleet_and_from_the_hpa_that_it_h
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(SCROLLED_TABLES) == []
         row.get_by_role("link").click()
-        expect(page.locator(".answer")).to_contain_text("held by CapacityGroup search")
+        expect(page.locator(".answer")).to_contain_text("CapacityGroup search leaves no more")
         page.get_by_role("link", name="under CapacityGroup search").click()
         expect(page.locator("h1")).to_contain_text("CapacityGroup search")
         page.goto("about:blank")  # before the server goes: a lost connection is an error on the console

@@ -11,8 +11,9 @@ import pytest
 from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines, would_rows
-from schemas.decisions import MetricDecision
+from schemas.decisions import MetricDecision, Step
 from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerSet, Command, Container, Pod
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.counterfactual import Counterfactuals, Without
@@ -66,7 +67,7 @@ def test_a_scale_up_after_requests_fell_names_them(
         fleet.observe(3, usage_milli)
     run = Cli(monkeypatch, fleet)
     text = run("explain", "east/shop/checkout", "--change").stdout
-    assert "SCALE UP  3 → " in text
+    assert "Goes up from 3 to " in text
     lines = [line.removeprefix("Request").strip() for line in text.splitlines() if line.startswith("Request")]
     known = "; of pods that are resized in place upstream counts the new request at once (kubernetes #142155)"
     assert lines == ([f"cpu: the ratio rose because the request fell, {shown}{known}"] if shown else [])
@@ -78,7 +79,7 @@ def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.Monk
     fleet.append(after_ms=60_000)  # no heartbeat: the scale counts as not read
     run = Cli(monkeypatch, fleet)
     text = run("explain", "east/shop/checkout", "--no-counterfactuals").stdout
-    assert "NO CHANGE, the replicas are not known: the scale cannot be read: " in text
+    assert "Nothing changes, the replicas are not known: the scale cannot be read: " in text
     assert re.search(
         r"^current +- +the scale could not be read: failed to query scale subresource", text, re.MULTILINE
     ), text
@@ -142,22 +143,21 @@ def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str
         pytest.param(
             {"maxReplicas": 4},
             None,
-            "NO CHANGE  at maxReplicas 4; metrics ask for 7    winner: cpu",
+            "Stays at maxReplicas 4: cpu 100 % of 60 % asks for 7",
             "  cpu higher               -    changes nothing: maxReplicas holds the replicas",
             id="at maxReplicas",
         ),
         pytest.param(
             {},
             Command(command="pause", name="checkout", author="anna"),
-            "NO CHANGE at 4: held by a pause; metrics ask for 7    winner: cpu    "
-            "not written: this HPA is paused by anna",
+            "Stays at 4: this HPA is paused by anna; cpu 100 % of 60 % asks for 7",
             "  without the pause → 7 and what follows is without it, too",
             id="paused",
         ),
         pytest.param(
             {},
             Command(command="mode", name="checkout", mode="shadow"),
-            "SCALE UP  4 → 7    winner: cpu    not written: mode shadow",
+            "Would go up from 4 to 7: cpu 100 % of 60 % asks for 7    not written: mode shadow",
             None,
             id="in shadow",
         ),
@@ -208,7 +208,7 @@ def test_explain_names_a_pause_also_where_no_change_was_wanted(
     fleet.append(command, key=WHOLE_PARTITION_KEY if isinstance(command, SettingsSet) else "east/shop", after_ms=16_000)
     fleet.observe(4, 300)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
-    assert "NO CHANGE at 4: within tolerance" in shown
+    assert "Stays at 4: within tolerance (ratio " in shown
     what, _, changes = text.rpartition("; ")
     stated = f"{label:<10} {what}; what the metrics ask for is recorded, and {changes} are not written\n"
     assert stated in shown, shown
@@ -321,9 +321,9 @@ def test_a_direction_that_the_spec_disables_is_the_verdict_also_while_a_window_l
     fleet.append(after_ms=16_000)
     fleet.observe(4, 60)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
-    text = "NO CHANGE at 4: scale-down is disabled by the spec (behavior.scaleDown.selectPolicy: Disabled)"
-    assert f"{text}; metrics ask for 1" in shown, shown
-    assert "HELD" not in shown
+    text = "Stays at 4: scale-down is disabled by the spec (behavior.scaleDown.selectPolicy: Disabled)"
+    assert f"{text}; cpu 12 % of 60 % asks for 1" in shown, shown
+    assert "held by scale-down stabilization" not in shown
 
 
 def test_while_a_window_holds_the_value_at_which_the_metrics_ask_for_another_count_is_shown(
@@ -370,3 +370,81 @@ def test_fields_with_a_label_have_a_line_of_their_own_where_they_say_something()
     (why,) = [line for line in shown if line.startswith("Because")]
     assert "PAY-1" in why
     assert "\x1b" not in why
+
+
+CPU = {"type": "Resource", "name": "cpu resource utilization (percentage of request)", "value": 80, "utilization": 8}
+QUEUE = {"type": "External", "name": "external metric queue(nil)", "value": 30_000, "target": 10_000, "proposal": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics", "verdict"),
+    [
+        pytest.param(
+            {"constraints_applied": ["RemovalBudget"], "until_s": 420},
+            [CPU | {"target_utilization": 60, "proposal": 1}],
+            "Stays at 6: the removal budget allows no more until 14:07 (in 7m); cpu 8 % of 60 % asks for 1",
+            id="a budget",
+        ),
+        pytest.param(
+            {"constraints_applied": ["MaxReplicas", "AdditionBudget"], "raw_desired_replicas": 9, "max_replicas": 6},
+            [QUEUE],
+            "Stays at maxReplicas 6: the addition budget allows no more; queue 30 of 10 asks for 9",
+            id="a bound and a budget",
+        ),
+        pytest.param(
+            {"constraints_applied": ["Frozen"], "final_desired_replicas": 6},
+            [CPU | {"target_utilization": 60, "proposal": 1}],
+            "Stays at 6: held by the freeze of the cluster; cpu 8 % of 60 % asks for 1",
+            id="a freeze, which has no end",
+        ),
+        pytest.param(
+            {"raw_desired_replicas": 6},
+            [CPU | {"target_utilization": 8, "proposal": 6}],
+            "Stays at 6: cpu 8 % of 8 % asks for 6",
+            id="the metric asks for what is there",
+        ),
+        pytest.param(
+            {"raw_desired_replicas": 1}, [], "Stays at 6: the metrics ask for the current count", id="no metric"
+        ),
+        pytest.param(
+            {"final_desired_replicas": 9, "raw_desired_replicas": 9, "selected_metric": "external metric queue(nil)"},
+            [CPU | {"target_utilization": 60, "proposal": 1}, QUEUE],
+            "Goes up from 6 to 9: queue 30 of 10 asks for 9",
+            id="of two metrics the one that decided",
+        ),
+        pytest.param(
+            {
+                "final_desired_replicas": 7,
+                "raw_desired_replicas": 9,
+                "reason": "Current number of replicas above Spec.MaxReplicas",
+            },
+            [],
+            "Goes up from 6 to 7: Current number of replicas above Spec.MaxReplicas; metrics ask for 9",
+            id="another reason than a metric",
+        ),
+    ],
+)
+def test_the_verdict_is_one_sentence_with_what_holds_it_and_what_the_metric_says(
+    changes: dict[str, Any], metrics: list[dict[str, Any]], verdict: str
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    made = fleet.decisions()[0].decision
+    made_ms = parse_time_ms("2026-11-21T14:00:00Z")
+    ends = changes.pop("until_s", None)
+    steps = [Step(step="removalBudget", in_=6, out=6, until=made_ms + 1000 * ends)] if ends else []
+    known: dict[str, Any] = {
+        "current_replicas": 6,
+        "final_desired_replicas": 6,
+        "raw_desired_replicas": 1,
+        "max_replicas": 12,
+    }
+    known |= {"reason": "DesiredWithinRange", "selected_metric": "", "constraints_applied": [], "wants": None}
+    decision = structs.replace(
+        made,
+        time="2026-11-21T14:00:00Z",
+        steps=steps,
+        metrics=[MetricDecision(**each) for each in metrics],
+        **(known | changes),
+    )
+    assert explained(decision).verdict == verdict

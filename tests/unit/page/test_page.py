@@ -275,10 +275,10 @@ async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, 
     moment = rfc3339(first.time_ms)
     lines = (await asyncio.to_thread(run, "explain", f"east/shop/checkout@{moment}")).stdout
     found = (await shown(f"{CHECKOUT}?at={moment}")).text
-    assert "SCALE UP  3 → 5" in lines
-    assert "SCALE UP 3 → 5" in found
+    assert "Goes up from 3 to 5" in lines
+    assert "Goes up from 3 to 5: cpu 100 % of 60 % asks for 5" in found
     assert f"As of {moment}" in found
-    assert "SCALE UP 3 → 5; winner" not in (await shown(CHECKOUT)).text
+    assert "Goes up from 3 to 5" not in (await shown(CHECKOUT)).text
 
 
 async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:

@@ -46,7 +46,9 @@ async def test_the_view_names_the_group_that_holds_it_with_limit_use_and_share(c
     text = (await shown("/hpa/east/shop/checkout")).text
     assert "capacity group" in text
     assert "group search; capacity 8 replicas; used 8 replicas; share 4 replicas" in text
-    assert "held by CapacityGroup search (metrics ask for 8)" in text
+    assert (
+        "Stays at 4: CapacityGroup search leaves no more: its limit is 8 replicas; cpu 120 % of 60 % asks for 8" in text
+    )
 
 
 async def test_the_view_of_a_group_has_its_use_and_its_members_by_need(ceiling: UnderCeiling) -> None:
