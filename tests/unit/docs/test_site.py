@@ -46,3 +46,17 @@ def test_every_page_of_the_docs_is_in_the_navigation_once() -> None:
     assert {page for page in listed if page.startswith("docs/")} == docs
     assert {page for page, count in listed.items() if count > 1} == set()
     assert {page for page in listed if not (ROOT / page).is_file()} == set()
+
+
+def test_no_line_of_a_document_is_longer_than_160_characters_except_in_tables_and_code() -> None:
+    long = []
+    made_of_help = ROOT / "docs" / "reference" / "cli.md"
+    for path in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md"))]:
+        if path == made_of_help:
+            continue
+        is_code = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            is_code ^= line.lstrip().startswith("```")
+            if len(line) > 160 and not is_code and not line.lstrip().startswith(("|", "```", "<")):
+                long.append(f"{path.relative_to(ROOT)}:{number}")
+    assert long == []
