@@ -11,6 +11,7 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, NoReturn
 
 import click
@@ -149,6 +150,12 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
 """Under each title of the help, its verbs by name."""
 
 
+FIRST: Final = ("dev", "get", "explain", "decisions", "page", "status", "doctor", "backtest", "apply", "pause")
+"""What `--help` shows; `--help --all` shows every verb."""
+_ALL: Final = "fleethpa.all"
+"""In the context's `meta`: all verbs are asked for."""
+
+
 def verbs() -> dict[str, Verb]:
     """Return every verb, in the order of the help."""
     return {name: verb for section in SECTIONS.values() for name, verb in section.items()}
@@ -174,7 +181,22 @@ class LazyGroup(ImportedGroup):
         verb = verbs().get(name)
         return None if verb is None else verb.place
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # click ends at --help, before it has read what follows: `--all` is looked for in what stands before a verb.
+        own = list(takewhile(lambda word: word.startswith("-"), args))
+        ctx.meta[_ALL] = "--all" in own
+        if ctx.meta[_ALL]:
+            args = ["--help", *args[len(own) :]]
+        return super().parse_args(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = verbs()
+        if not ctx.meta.get(_ALL):
+            with formatter.section("Ten verbs to begin with"):
+                formatter.write_dl([(name, known[name].help) for name in FIRST])
+            formatter.write_paragraph()
+            formatter.write_text(f"`fleethpa --help --all` shows all {len(known)} verbs.")
+            return
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, verb.help) for name, verb in section.items()])

@@ -32,7 +32,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("attached")
 def test_a_verb_that_is_attached_is_in_the_help_under_its_title(run: Cli) -> None:
-    text = run("--help").stdout
+    text = run("--help", "--all").stdout
     section = text.partition("See:\n")[2].partition("Ask the log:")[0]
     assert section.rstrip().splitlines()[-1].split(maxsplit=1) == ["toy", "Print the names of all HPAs."]
     assert ["--loud", "Print", "it", "in", "capitals."] in map(str.split, run("toy", "--help").stdout.splitlines())
@@ -57,7 +57,7 @@ def test_it_is_in_the_reference_with_its_flags() -> None:
 def test_without_its_line_it_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Cli(monkeypatch, Fleet())
     assert run("toy").exit_code == 2
-    assert "\n  toy " not in run("--help").stdout
+    assert "\n  toy " not in run("--help", "--all").stdout
     assert "fleethpa toy" not in reference()
 
 

@@ -21,7 +21,7 @@ import pytest
 from aiokafka.errors import RequestTimedOutError, SaslAuthenticationFailed
 
 import fleethpa
-from fleethpa.cli.main import LazyGroup, cli, verbs
+from fleethpa.cli.main import FIRST, LazyGroup, cli, verbs
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError
@@ -64,9 +64,18 @@ def test_every_verb_has_help_that_exits_0(run: Cli, verb: str) -> None:
 
 
 def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
-    text = run("--help").stdout
+    text = run("--help", "--all").stdout
     assert all(f"\n  {verb} " in text for verb in verbs())
+    assert run("--all", "--help").stdout == text
     assert isinstance(cli, LazyGroup)
+
+
+def test_help_begins_with_ten_verbs_and_says_how_all_are_listed(run: Cli) -> None:
+    text = run("--help").stdout
+    shown = [verb for verb in verbs() if f"\n  {verb} " in text]
+    assert sorted(shown) == sorted(FIRST)
+    assert len(shown) == 10
+    assert f"`fleethpa --help --all` shows all {len(verbs())} verbs." in text
 
 
 @pytest.mark.parametrize(
