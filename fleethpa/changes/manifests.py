@@ -126,15 +126,19 @@ def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict", *, 
 
 def _objects_of(file: str, validate: FieldValidation) -> Iterator[FileManifest | RefusedText]:
     source = "standard input" if file == "-" else file
-    tool = _of_tool(source)
+    tool = _of_tool(source, Path(source).name)
     try:
         for each in _documents(source, _text(file), validate):
-            if each.body.get("kind"):
+            if _is_kustomization(each.body):
+                error = _of_tool(source, "kustomization.yaml")
+            elif each.body.get("kind"):
                 yield each
                 continue
+            else:
+                error = tool
             cause = "Every manifest needs apiVersion and kind."
-            error = tool or usage(f"{each.source}: an object has no kind", cause=cause)
-            yield RefusedText(each.source, error, tool is not None)
+            refusal = error or usage(f"{each.source}: an object has no kind", cause=cause)
+            yield RefusedText(each.source, refusal, error is not None)
     except CommandError as error:
         yield RefusedText(source, error, False)
 
@@ -154,14 +158,32 @@ _TOOLS: Final = (
 """Names of files that are beside manifests: what they are, and the command that makes the manifests."""
 
 
-def _of_tool(source: str) -> CommandError | None:
-    """The refusal of a file that a tool owns, known by its name; None: it is another file."""
+def _of_tool(source: str, called: str) -> CommandError | None:
+    """The refusal of a file that a tool owns, known by what it is called; None: it is another file."""
     path = Path(source)
     for name, what, command in _TOOLS:
-        if name.fullmatch(path.name):
+        if name.fullmatch(called):
             step = command.format(folder=shlex.quote(str(path.parent)))
             return usage(f"{source}: no manifest", cause=f"{path.name} is {what}.", next_step=step)
     return None
+
+
+def _is_kustomization(body: Json) -> bool:
+    """Whether an object is kustomize's own file, not Flux's object of the same kind."""
+    group = str(body.get("apiVersion") or "").partition("/")[0]
+    return body.get("kind") in ("Kustomization", "Component") and group == "kustomize.config.k8s.io"
+
+
+_TEMPLATE_ACTION: Final = re.compile(r"^[^#\n]*\{\{", re.MULTILINE)
+
+
+def _unrendered(source: str) -> CommandError:
+    """The refusal of a template of a Helm chart, with the command that renders the chart."""
+    folders = Path(source).parents
+    chart = next((str(each.parent) for each in folders if each.name == "templates"), "CHART")
+    step = f"helm template {shlex.quote(chart)} | fleethpa lint -f -"
+    cause = "It has template actions, {{ … }}, which Helm replaces."
+    return usage(f"{source}: a template that is not rendered, no manifest", cause=cause, next_step=step)
 
 
 _OTHER_KINDS: Final = {
@@ -355,6 +377,8 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
     try:
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
+        if _TEMPLATE_ACTION.search(text):
+            raise _unrendered(source) from error
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:

@@ -337,7 +337,7 @@ def parse_rules(text: str, origin: str, matchers: Mapping[str, str] | None = Non
     Raises:
         RulesError: it is not YAML, has a field that is not known, or a rule that cannot be used.
     """
-    file = read_file(text, origin, _File, _without_nulls)
+    file = read_file(text, origin, _File, lambda document: _without_nulls(_rules_alone(document, origin)))
     fixed = tuple((matchers or {}).items())
     return PromRules(
         tuple(_series_rule(each, f"{origin}: rules[{i}]", fixed) for i, each in enumerate(file.rules)),
@@ -354,6 +354,22 @@ def read_file(text: str, origin: str, form: type[T], prepared: Callable[[Any], A
         raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
     except msgspec.ValidationError as error:
         raise RulesError(f"{origin}: {error}") from error
+
+
+def _rules_alone(document: Any, origin: str) -> Any:
+    """A document that is a file of rules, as it is. Raises RulesError: it is one of those that such a file is in."""
+    if not isinstance(document, dict):
+        return document
+    if document.get("kind") == "ConfigMap":
+        what = 'a ConfigMap: give the text below data."config.yaml" as a file of its own'
+        raise RulesError(f"{origin}: {what}")
+    if isinstance(document.get("rules"), dict):
+        what = (
+            "values of the prometheus-adapter chart. The rules that it makes of them are config.yaml in its ConfigMap"
+        )
+        command = "helm template prometheus-community/prometheus-adapter -f FILE -s templates/configmap.yaml"
+        raise RulesError(f"{origin}: {what}: {command}")
+    return document
 
 
 def _without_nulls(value: Any) -> Any:

@@ -532,6 +532,9 @@ def test_a_version_that_is_served_no_more_is_converted_and_named(run: Cli, versi
 GOOD = yaml.safe_dump(manifest())
 
 
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [hpa.yaml]"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with one HPA, between files that are none."""
@@ -549,6 +552,9 @@ def folder(tmp_path: Path) -> Path:
         pytest.param("values.yaml", "replicas: 3", "no-manifest", "helm template", id="values"),
         pytest.param("values-prod.yaml", "replicas: 3", "no-manifest", "helm template", id="values of a stage"),
         pytest.param("Chart.yaml", "apiVersion: v2\nname: web", "no-manifest", "helm template", id="a chart"),
+        pytest.param("k.yaml", KUSTOMIZATION, "no-manifest", "kubectl kustomize", id="an object of kustomize"),
+        pytest.param("t.yaml", "kind: {{ .Values.kind }}", "unreadable", "helm template", id="an unrendered template"),
+        pytest.param("t.yaml", "# {{ a }}\na: [", "unreadable", "line 2, column 5", id="braces in a comment"),
         pytest.param("a.yaml", "a: [", "unreadable", "line 1, column 5", id="no YAML"),
         pytest.param("values.yaml", "a: [", "unreadable", "line 1, column 5", id="values that are no YAML"),
         pytest.param("z.yaml", "a: 1", "unreadable", "an object has no kind", id="no kind"),

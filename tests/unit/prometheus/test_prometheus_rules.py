@@ -230,3 +230,18 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_place(text: str, error: 
     with pytest.raises(RulesError) as found:
         parse_rules(text, "a.yaml")
     assert error in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("rules: {default: false, custom: []}", "values of the prometheus-adapter chart", id="values"),
+        pytest.param("rules: {default: true}\nprometheus: {url: u}", "helm template", id="values of more"),
+        pytest.param("kind: ConfigMap\ndata: {config.yaml: 'rules: []'}", 'data."config.yaml"', id="ConfigMap"),
+    ],
+)
+def test_what_a_file_of_rules_is_made_of_or_kept_in_is_named(text: str, error: str) -> None:
+    with pytest.raises(RulesError) as found:
+        parse_rules(text, "a.yaml")
+    assert str(found.value).startswith("a.yaml: ")
+    assert error in str(found.value)
