@@ -174,15 +174,18 @@ def _is_kustomization(body: Json) -> bool:
     return body.get("kind") in ("Kustomization", "Component") and group == "kustomize.config.k8s.io"
 
 
-_TEMPLATE_ACTION: Final = re.compile(r"^[^#\n]*\{\{", re.MULTILINE)
+_TEMPLATE_ACTION: Final = re.compile(
+    r"^[^#\n]*\{\{-?\s*(?:\$?\.\w|(?:if|range|with|include|template|define|toYaml)\s|end\b|else\b|/\*)", re.MULTILINE
+)
+"""An action as Helm's charts have them; `{{ $labels.x }}` of an alert is none."""
 
 
-def _unrendered(source: str) -> CommandError:
-    """The refusal of a template of a Helm chart, with the command that renders the chart."""
+def _unrendered(source: str, fault: ManifestSyntaxError) -> CommandError:
+    """The refusal of a template of a Helm chart, with the command that renders the chart, and why it is no YAML."""
     folders = Path(source).parents
     chart = next((str(each.parent) for each in folders if each.name == "templates"), "CHART")
     step = f"helm template {shlex.quote(chart)} | fleethpa lint -f -"
-    cause = "It has template actions, {{ … }}, which Helm replaces."
+    cause = f"It has template actions, {{{{ … }}}}, which Helm replaces ({fault})."
     return usage(f"{source}: a template that is not rendered, no manifest", cause=cause, next_step=step)
 
 
@@ -378,7 +381,7 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
         if _TEMPLATE_ACTION.search(text):
-            raise _unrendered(source) from error
+            raise _unrendered(source, error) from error
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:
