@@ -183,7 +183,8 @@ class LazyGroup(ImportedGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # click ends at --help, before it has read what follows: `--all` is looked for in what stands before a verb.
-        own = list(takewhile(lambda word: word.startswith("-"), args))
+        known = verbs()
+        own = list(takewhile(lambda word: word not in known, args))
         ctx.meta[_ALL] = "--all" in own
         if ctx.meta[_ALL]:
             args = ["--help", *args[len(own) :]]

@@ -214,7 +214,8 @@ class SuggestingGroup(click.Group):
         cause = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}." if ctx.parent else ""
         help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path
         what = f"unknown command {name!r} of `{ctx.command_path}`" if ctx.parent else f"unknown verb {name!r}"
-        raise CommandError(what, cause=cause, next_step=f"{help_of} --help", code=USAGE)
+        all_verbs = "" if near or ctx.parent else " --all"
+        raise CommandError(what, cause=cause, next_step=f"{help_of} --help{all_verbs}", code=USAGE)
 
 
 class ImportedGroup(SuggestingGroup):

@@ -67,6 +67,7 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
     text = run("--help", "--all").stdout
     assert all(f"\n  {verb} " in text for verb in verbs())
     assert run("--all", "--help").stdout == text
+    assert run("--brokers", "x:1", "--help", "--all").stdout == text
     assert isinstance(cli, LazyGroup)
 
 
