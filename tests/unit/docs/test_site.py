@@ -60,3 +60,11 @@ def test_no_line_of_a_document_is_longer_than_160_characters_except_in_tables_an
             if len(line) > 160 and not is_code and not line.lstrip().startswith(("|", "```", "<")):
                 long.append(f"{path.relative_to(ROOT)}:{number}")
     assert long == []
+
+
+BEFORE_THE_FIRST_ENFORCE = ("README.md", "docs/quickstart.md", "docs/concepts.md", "docs/shadow-to-enforce.md")
+
+
+def test_the_pages_before_the_first_enforce_have_at_most_6000_words() -> None:
+    words = {page: len((ROOT / page).read_text(encoding="utf-8").split()) for page in BEFORE_THE_FIRST_ENFORCE}
+    assert sum(words.values()) <= 6_000, words
