@@ -1,4 +1,4 @@
-"""What HPAs scale, as the member clusters have it now: `apply` and `diff` compare an HPA with it and warn.
+"""The targets of HPAs as they are in the member clusters now: `apply` and `diff` compare an HPA with its and warn.
 
 Clusters are asked only where the configuration names a kubeconfig with a context for them. What cannot be asked is
 said once per cluster and stops nothing: the HPA is written to the log in any case.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fleethpa.changes.manifests import FileManifest, Input
 from fleethpa.changes.targetrules import TARGET_RULES, HpaAndTarget, fixed_replicas, part
 from fleethpa.fleet.members import member_clusters
+from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ClusterError
 from reconciler.core.objects import target_of
@@ -31,7 +32,7 @@ ASKED_S: Final = 5.0
 
 
 class LiveTarget(NamedTuple):
-    """What an HPA scales, in its cluster. `manifest` None: it is not there. `has_scale`: its kind has /scale there."""
+    """The target of an HPA in its cluster. `manifest` None: it is not there. `has_scale`: its kind has /scale there."""
 
     manifest: FileManifest | None
     has_scale: bool
@@ -45,7 +46,11 @@ async def live_targets(session: Session, wanted: Mapping[HpaId, Json]) -> LiveTa
     """Read the targets of HPAs, the specs of which are given, from their clusters; notes on stderr what it cannot."""
     if not session.config.kubeconfig or not wanted:
         return {}
-    configs = {each.name: each for each in member_clusters(session.config)}
+    try:
+        configs = {each.name: each for each in member_clusters(session.config)}
+    except CommandError as problem:
+        session.note(f"No target was looked at in its cluster: {problem.what}")
+        return {}
     asked: dict[str, list[HpaId]] = {}
     for hpa in islice((hpa for hpa in wanted if hpa.cluster in configs), MOST_ASKED):
         asked.setdefault(hpa.cluster, []).append(hpa)
@@ -91,7 +96,7 @@ async def _of_cluster(
 
 
 def target_warnings(read: Input, wanted: Mapping[HpaId, Json], live: LiveTargets) -> list[str]:
-    """Say what is wrong with some HPAs beside their targets in the input and in the clusters; each text once."""
+    """Return what is wrong with some HPAs beside their targets in the input and in the clusters; each text once."""
     found: dict[str, list[HpaId]] = {}
     for hpa, body in wanted.items():
         for text in _texts(read, hpa, body, live):

@@ -95,3 +95,15 @@ async def test_a_cluster_that_does_not_answer_is_said_and_stops_nothing(
     assert hung == ([], ["The targets in east were not looked at: no answer within 0.2 s"])
     assert away[0] == []
     assert away[1][0].startswith("The targets in east were not looked at: ")
+
+
+async def test_a_kubeconfig_that_cannot_be_used_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    missing = await warned(tmp_path / "nosuch", {WEB: hpa("web")})
+    async with FaultyCluster("east") as cluster:
+        path = write_kubeconfig(tmp_path / "kubeconfig", [cluster])
+        path.write_text(path.read_text().replace("token: ", "tokenFile: /nonexistent/"))
+        unreadable = await warned(path, {WEB: hpa("web")})
+
+    assert missing[0] == unreadable[0] == []
+    assert missing[1] == [f"No target was looked at in its cluster: kubeconfig {tmp_path / 'nosuch'} cannot be used"]
+    assert unreadable[1][0].startswith("The targets in east were not looked at: ")
