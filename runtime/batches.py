@@ -22,7 +22,6 @@ _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _CODECS = {_GZIP: cramjam.gzip, _LZ4: cramjam.lz4, _ZSTD: cramjam.zstd}
 NAMES = {_GZIP: "gzip", _SNAPPY: "snappy", _LZ4: "lz4", _ZSTD: "zstd"}
 _CODEC_BITS = 0x07
-_CONTROL_BIT = 0x20
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 """Of a batch: base offset, length, epoch of the leader, magic, CRC, attributes, last offset delta, first and newest
 timestamp, producer and its epoch, base sequence, number of records. Source: Kafka's `DefaultRecordBatch`.

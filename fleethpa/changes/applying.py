@@ -1,4 +1,4 @@
-"""What an apply writes: central HPAs, FleetHPAs and CapacityGroups from manifests; `apply` and `autoscale` share it."""
+"""Applying manifests of central HPAs, FleetHPAs and CapacityGroups: shared by `apply` and `autoscale`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fleethpa.changes.capacitygroups import applied_groups, capacity_groups, group_concerns, refused_groups
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, unknown_member
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present
-from fleethpa.changes.lintrules import rules_in, version_errors, version_warnings
+from fleethpa.changes.lintrules import VersionRules, rules_in, version_errors, version_warnings
 from fleethpa.changes.livetargets import live_targets, target_warnings
 from fleethpa.changes.manifests import Input, checked_hpa
 from fleethpa.changes.records import PlannedRecord, central_record
@@ -27,7 +27,7 @@ from streams.state.ownership import Claim
 
 @dataclass
 class ApplyPlan:
-    """What an apply would do: records to write, what stays as it is, and what is refused."""
+    """The effect of an apply: records to write, what stays as it is, and what is refused."""
 
     session: Session
     state: FleetState
@@ -50,20 +50,21 @@ class ApplyPlan:
             if not meant:
                 self.left_out += 1
                 continue
-            rules = {cluster: rules_in(self.state, cluster).api for cluster in meant}
+            versions = {cluster: rules_in(self.state, cluster) for cluster in meant}
+            # Ingest knows no cluster's version: it checks with the rules of 1.37, whatever the API servers say.
+            rules = dict.fromkeys([*(version.api for version in versions.values()), CURRENT_API])
             try:
-                # Ingest knows no cluster's version: it checks with the rules of 1.37, whatever the API servers say.
-                bodies = {each: checked_hpa(manifest, namespace, each) for each in [*rules.values(), CURRENT_API]}
+                bodies = {each: checked_hpa(manifest, namespace, each) for each in rules}
             except CommandError as problem:
                 self.problems.append(problem)
                 continue
             scope = bodies[CURRENT_API]["metadata"]["namespace"]
-            for cluster in meant:
+            for cluster, version in versions.items():
                 hpa = HpaId(cluster, scope, manifest.name)
-                self.meant[hpa] = bodies[rules[cluster]]
-                self._add(hpa, bodies[rules[cluster]], mode or manifest.mode)
+                self.meant[hpa] = bodies[version.api]
+                self._add(hpa, bodies[version.api], version, mode or manifest.mode)
 
-    def _add(self, hpa: HpaId, body: dict[str, Any], mode: Mode | None) -> None:
+    def _add(self, hpa: HpaId, body: dict[str, Any], version: VersionRules, mode: Mode | None) -> None:
         before = self.state.hpas.get(hpa)
         if self.creates and before is not None:
             whose = "fleethpa" if before.origin == "central" else "its cluster"
@@ -89,7 +90,6 @@ class ApplyPlan:
         if held is not None and held.revision:
             self.problems.append(_of_fleet(hpa))
             return
-        version = rules_in(self.state, hpa.cluster)
         if errors := version_errors(body["spec"], version, held.spec if held is not None else None):
             self.problems.append(usage(f"{hpa} is invalid in its cluster", cause="\n".join(errors)))
             return
@@ -107,9 +107,9 @@ async def applied(
     mode: Mode | None,
     options: WriteOptions,
     *,
-    verb: str = "apply",
+    creates: bool = False,
 ) -> int:
-    """Create or change what was read, and return the exit code. `verb`: as prompts name it; `autoscale` only creates.
+    """Create or change what was read, and return the exit code. `creates`: as `autoscale`, nothing is changed.
 
     Raises CommandError: a manifest is not valid, or the clusters are not clear (exit 2).
     """
@@ -117,7 +117,7 @@ async def applied(
     async with session.past() as past:
         state, present = await read_present(past)
     targets = _targets(state, read, clusters, session.config.contexts)
-    plan = ApplyPlan(session, state, options.reason, creates=verb == "autoscale")
+    verb, plan = "autoscale" if creates else "apply", ApplyPlan(session, state, options.reason, creates)
     plan.add(read, targets, namespace, mode)
     plan.warnings += target_warnings(read, plan.meant, await live_targets(session, plan.meant))
     for number, each in enumerate(read.of_kind(FLEET_KIND)):

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
-
-import orjson
+from typing import Final, Literal, NamedTuple
 
 from fleethpa.changes.capacitygroups import capacity_group
 from fleethpa.changes.fleetmanifests import fleet_manifest
@@ -279,31 +277,20 @@ def _of_version(body: Json) -> RuleMessages:
 
 
 def _of_v1(body: Json) -> RuleMessages:
-    """Annotations by which autoscaling/v1 carries fields of v2: read there alone, and dropped where not JSON."""
-    for name, text in part(part(body, "metadata"), "annotations").items():
-        if not name.startswith(versions.ROUND_TRIP_PREFIX):
-            continue
+    """Annotations by which autoscaling/v1 carries fields of v2: read there alone, and dropped where unreadable."""
+    for name, is_readable in versions.round_trip_annotations(part(part(body, "metadata"), "annotations")).items():
         if body.get("apiVersion") not in (V1, V2BETA1, V2ALPHA1):
             yield (
                 "v1-annotation",
                 f"annotation {name} is read on an autoscaling/v1 object only, and dropped from this one: write its "
                 "fields into the spec",
             )
-        elif not is_json(text):
+        elif not is_readable:
             yield (
                 "v1-annotation",
-                f"annotation {name} is not JSON, so that the API server drops it: write autoscaling/v2, which has "
-                "fields for it",
+                f"annotation {name} is not JSON of its form, so that the API server drops it: write autoscaling/v2, "
+                "which has fields for it",
             )
-
-
-def is_json(text: Any) -> bool:
-    """Whether a text is a JSON document."""
-    try:
-        orjson.loads(str(text))
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 # --- the spec alone ---------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from fleethpa.changes.manifests import FileManifest, Input
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.selectors import SelectorError, label_selector, parse_selector
-from schemas.kubernetes.shape import Json
+from schemas.kubernetes.selectors import SelectorError, label_selector
+from schemas.kubernetes.shape import Json, group_of
 from streams.hpa.autoscaler import ControllerSettings
 
 RuleMessages = Iterator[tuple[str, str]]
@@ -26,9 +26,8 @@ SCALABLE: Final = {"Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "a
 """Built-in kinds with a scale subresource, and their group."""
 BUILT_IN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "extensions", "networking.k8s.io", "policy"})
 """Groups of which every kind is known; a kind of another group is a custom resource."""
-DEFAULT_TOLERANCE: Final = "0.1"
-"""Upstream's --horizontal-pod-autoscaler-tolerance."""
 _CONTROLLER: Final = ControllerSettings()
+"""Upstream's defaults."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def with_target(read: Input, hpa: Json, namespace: str) -> HpaAndTarget:
 
 def _kind(pair: HpaAndTarget) -> RuleMessages:
     """A reference that no API server resolves: the HPA is accepted, and never scales."""
-    kind, group = pair.reference["kind"], _group(pair.reference.get("apiVersion", ""))
+    kind, group = pair.reference["kind"], group_of(pair.reference.get("apiVersion", ""))
     where = f"spec.scaleTargetRef is {pair.reference.get('apiVersion', '')} {kind}"
     right = next((each for each in SCALABLE if kind.lower() in (each.lower(), f"{each.lower()}s")), None)
     if right is not None and group in BUILT_IN_GROUPS and (kind, group) != (right, SCALABLE[right]):
@@ -94,11 +93,6 @@ def _kind(pair: HpaAndTarget) -> RuleMessages:
         )
     elif right is None and _has_no_scale(pair.read, group, kind):
         yield "target-kind", f"{where}: its CustomResourceDefinition has no subresources.scale, so no HPA can scale it"
-
-
-def _group(api_version: str) -> str:
-    group, slash, _ = api_version.partition("/")
-    return group if slash else ""
 
 
 def _has_no_scale(read: Input, group: str, kind: str) -> bool:
@@ -143,7 +137,7 @@ def fixed_replicas(read: Input, hpa: Json, namespace: str, managers: Any = None)
 
 
 def give_up_replicas(kind: str, name: str, namespace: str, managers: Any = None) -> str:
-    """Say how `spec.replicas` is taken out of a manifest that is applied, without a moment at one replica.
+    """Return how `spec.replicas` is taken out of a manifest that is applied, without a moment at one replica.
 
     With client-side apply, a field that is gone from the manifest is removed, and the API server then sets it to 1: the
     last applied configuration has to lose it first. With server-side apply a field that is given up stays as it is
@@ -158,16 +152,13 @@ def give_up_replicas(kind: str, name: str, namespace: str, managers: Any = None)
     is_server_side = any(each.get("operation") == "Apply" for each in owners)
     is_client_side = any(each.get("manager") == "kubectl-client-side-apply" for each in owners)
     edit = f"`kubectl apply edit-last-applied {kind.lower()}/{name} -n {namespace}` and remove spec.replicas there"
-    first = f"with client-side apply first run {edit}, then remove it from the manifest; otherwise it becomes 1 once"
-    server = (
-        "with server-side apply the HPA has to own the field first (it does once it has scaled); then leave it out of "
-        "the manifest"
-    )
+    by_client = f"{edit}, then remove it from the manifest; otherwise it becomes 1 once"
+    by_server = "the HPA has to own the field first (it does once it has scaled); then leave it out of the manifest"
     if is_client_side and not is_server_side:
-        return f"It is applied by the client: {edit}, then remove it from the manifest; otherwise it becomes 1 once"
+        return f"It is applied by the client: {by_client}"
     if is_server_side and not is_client_side:
-        return f"It is applied by the server: {server.removeprefix('with server-side apply ')}"
-    return f"To give it up: {first}; {server}"
+        return f"It is applied by the server: {by_server}"
+    return f"To give it up: with client-side apply first run {by_client}; with server-side apply {by_server}"
 
 
 def _fixed_replicas(pair: HpaAndTarget) -> RuleMessages:
@@ -241,10 +232,8 @@ def _selects(body: Json) -> Callable[[Mapping[str, str]], bool] | None:
     if not isinstance(selector, dict) or not selector:
         return None
     try:
-        if body.get("kind") == "ReplicationController":
-            parsed = parse_selector(",".join(f"{key}={value}" for key, value in selector.items()))
-        else:
-            parsed = label_selector(selector)
+        is_plain = body.get("kind") == "ReplicationController"  # whose selector is a map of labels
+        parsed = label_selector({"matchLabels": selector} if is_plain else selector)
     except (SelectorError, TypeError, KeyError, AttributeError):
         return None
     return None if parsed.empty else parsed.matches
@@ -301,7 +290,8 @@ def _headroom(pair: HpaAndTarget) -> RuleMessages:
 def _edge(pair: HpaAndTarget, target: Json) -> float:
     """The utilization above which replicas are added, in percent; 0 for another target."""
     rules = (pair.hpa["spec"].get("behavior") or {}).get("scaleUp") or {}
-    tolerance = amount(rules.get("tolerance") or DEFAULT_TOLERANCE)
+    own = rules.get("tolerance")
+    tolerance = _CONTROLLER.tolerance if own is None else amount(own)
     return float((target.get("averageUtilization") or 0) * (1 + tolerance))
 
 
@@ -325,7 +315,7 @@ def _most_percent(pod: Json, resource: str, container: str) -> float | None:
 def _described_namespace(pair: HpaAndTarget) -> RuleMessages:
     for metric in pair.hpa["spec"].get("metrics") or []:
         described = part(metric.get("object") or {}, "describedObject")
-        is_namespace = described.get("kind") == "Namespace" and not _group(described.get("apiVersion", ""))
+        is_namespace = described.get("kind") == "Namespace" and not group_of(described.get("apiVersion", ""))
         if is_namespace and described.get("name") != pair.namespace:
             yield (
                 "described-namespace",
@@ -382,7 +372,7 @@ def without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
 
 
 def requested(holder: Json) -> Json:
-    """What is requested; the API server takes a limit for a request that is not given."""
+    """The requests of a container or pod; the API server takes a limit for a request that is not given."""
     resources = part(holder, "resources")
     return part(resources, "limits") | part(resources, "requests")
 

@@ -84,7 +84,7 @@ def autoscale(
     if name and len(meant) > 1:
         raise usage("--name names one HPA", cause=f"There are {len(meant)} workloads.")
     made = [FileManifest("autoscale", _manifest(each, name or each.name, spec)) for each in meant]
-    return session.run(applied(session, Input(hpas=made), clusters, namespace, mode, options, verb="autoscale"))
+    return session.run(applied(session, Input(hpas=made), clusters, namespace, mode, options, creates=True))
 
 
 def _manifest(workload: Workload, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What the API server reads, prints and refuses differently from one Kubernetes version to the next."""
 
-import re
 from typing import Final, NamedTuple
+
+from schemas.kubernetes.shape import minor_version
 
 
 class ApiRules(NamedTuple):
@@ -25,10 +26,9 @@ def api_rules(version: str) -> ApiRules:
 
     Source: pkg/apis/autoscaling and pkg/registry/autoscaling of v1.33 to v1.38.0-beta.0.
     """
-    found = re.match(r"v?1\.(\d{1,4})(?!\d)", version)
-    if found is None:
+    minor = minor_version(version)
+    if minor is None:
         return CURRENT_API
-    minor = int(found[1])
     return ApiRules(
         group_required=minor >= 34,
         replicas_declared=minor >= 36,

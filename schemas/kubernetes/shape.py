@@ -1,5 +1,6 @@
-"""JSON objects of Kubernetes, and the groups of their API versions."""
+"""JSON objects of Kubernetes, the groups of their API versions, and the minor version of a server."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,3 +26,9 @@ HPA_HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscal
 """How an HPA of the newest version begins; the items of a list do not repeat it."""
 JsonView = Mapping[str, Any]
 """A JSON object that is only read."""
+
+
+def minor_version(version: str) -> int | None:
+    """Give 33 of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`; None: it is no 1.x."""
+    found = re.match(r"v?1\.(\d{1,4})(?!\d)", version)
+    return None if found is None else int(found[1])

@@ -8,7 +8,7 @@ v2beta1 as of v1.24; v2alpha1 has a part of the fields of v2beta1.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from schemas.kubernetes.decoding import Decoding, ListOf, RawNumber, Shape, declared
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
@@ -176,6 +176,20 @@ TOLERANCES = {
     "scaleDown": f"{ROUND_TRIP_PREFIX}scale-down-tolerance",
 }
 _ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS_KEY, BEHAVIOR_KEY, *TOLERANCES.values()})
+
+
+_READ_AS: Final[dict[str, Shape]] = {
+    METRICS: METRICS_V1,
+    CURRENT_METRICS: CURRENT_METRICS_V1,
+    CONDITIONS_KEY: CONDITIONS,
+    BEHAVIOR_KEY: BEHAVIOR,
+}
+
+
+def round_trip_annotations(annotations: Json) -> dict[str, bool]:
+    """Return the annotations that carry fields of other versions, and whether each can be read."""
+    own = [name for name in annotations if name in _ROUND_TRIP]
+    return {name: name not in _READ_AS or _read(annotations, name, _READ_AS[name]) is not None for name in own}
 
 
 def drop_round_trip_annotations(metadata: Json) -> Json:

@@ -4,7 +4,6 @@
 rules, which come with its binary, and gate rules, which follow its feature gates. Kubernetes 1.30 to 1.32 changed none.
 """
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -12,6 +11,8 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import fields
+
+from schemas.kubernetes.shape import minor_version
 
 OLDEST: Final = 27
 """The oldest minor version whose rules are known (1.27)."""
@@ -242,7 +243,7 @@ def known_gates(text: str) -> dict[str, bool]:
 
 def minor_of(version: str) -> int:
     """Read the minor version of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`. Raises UnknownRulesError: it is no 1.x."""
-    found = re.match(r"v?1\.(\d{1,4})(?![\d])", version)
-    if found is None:
+    minor = minor_version(version)
+    if minor is None:
         raise UnknownRulesError(f"{version[:40]!r} is no version of Kubernetes; write it as 1.{RELEASED}")
-    return int(found[1])
+    return minor

@@ -32,8 +32,6 @@ SeriesKey = tuple[str, str, str, str, str]
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
 SERIES_FIELDS = 5
-_MOST_IN_SHORT_MAP = 15
-"""Members of a map whose MessagePack begins with one byte for their number."""
 NOTHING: Mapping[str, Any] = {}
 """Of an HPA that has nothing of a kind: an empty dictionary of its own takes 64 bytes."""
 _ANSWER = msgspec.json.Decoder(MetricAnswer)
