@@ -196,7 +196,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     steps: Annotated[list[Step], about("the way from the proposal to the final replicas", "json")] = []
     constraints_applied: Annotated[list[str], about("what held, cut or replaced the proposal", "texts")] = []
     wants: Annotated[int | None, about("replicas to write; null: no write is wanted", "integer")] = None
-    expires: Annotated[int | None, about("when that write is no longer valid (Unix ms)")] = None
+    expires: Annotated[int | None, about("when that write expires (Unix ms)")] = None
     observed: Annotated[dict[str, Any], about("what was seen of scale, pods and other writers")] = {}
     completes: Annotated[str, about("id of the evaluation whose write ended", "text")] = ""
     outcome: Annotated[dict[str, Any], about("how that write ended, as its reconciler reported it", "result")] = {}

@@ -44,7 +44,7 @@ async def issue(session: Session, scope: Scope, command: Command, words: str, op
 
 
 def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:
-    """What an override will not do as it is asked for, or what it ends."""
+    """Warnings about an override: what it cannot do as it was asked for, and what it ends."""
     for write in writes:
         view = state.hpas[HpaId(write.cluster, write.namespace, command.name or write.body.name)]  # type: ignore[union-attr]
         if command.replicas is None:
