@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 _BLOCK = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`((?:\.venv/bin/)?fleethpa [^`\n]+)`")
+_INLINE = re.compile(r"`((?:\.venv/bin/)?fleethpa\s(?:[^`\n]|\n(?!\n))+)`")
+"""In a paragraph, where a command may go on in the next line."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def inline(page: str) -> list[Documented]:
     """The commands that a page's sentences and tables name."""
     text = (ROOT / page).read_text(encoding="utf-8")
     bare = _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
-    return [Documented(page, bare[: m.start()].count("\n") + 1, m[1]) for m in _INLINE.finditer(bare)]
+    return [Documented(page, bare[: m.start()].count("\n") + 1, " ".join(m[1].split())) for m in _INLINE.finditer(bare)]
 
 
 def _prompted(page: str, first: int, lines: list[str]) -> list[Documented]:
