@@ -246,7 +246,7 @@ class ImportedGroup(SuggestingGroup):
         return command
 
 
-EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "confluent_kafka": "lab"}
+EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "re2": "prometheus", "confluent_kafka": "lab"}
 """What an installation may lack, and the extra of the wheel that brings it."""
 
 

@@ -1,7 +1,7 @@
 """The rules of prometheus-adapter: parsed from its file unchanged, and from a rule and a question the PromQL text.
 
 Source: prometheus-adapter v0.12.0, pkg/config/config.go, pkg/naming/{metric_namer,metrics_query,resource_converter}.go.
-Regular expressions are Python's, which read what such files have in them as Go's do.
+Regular expressions are Go's (`goregexp`), and so is what templates have of Go's text/template.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
+from reconciler.prometheus.goregexp import GoRegexp
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
@@ -98,57 +99,94 @@ class _File(_Part, frozen=True):
 
 # --- templates --------------------------------------------------------------------------------------------------------
 
-_ACTION = re.compile(r"(\s*<<- |<<)\s*(.*?)\s*( ->>\s*|>>)", re.DOTALL)
-_FIELD = re.compile(r"\.(\w+)")
-_INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|(\d+))")
+_ACTION: Final = re.compile(
+    r'<<(?P<left>-(?=[ \t\r\n]))?(?P<action>(?:/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`|[^"`>]|>(?!>))*?)'
+    r"(?P<right>[ \t\r\n]-)?>>",
+    re.DOTALL,
+)
+_FIELD: Final = re.compile(r"\$?\.(\w+)(?:\.(\w+))?")
+_INDEX: Final = re.compile(r'index[ \t\r\n]+\$?\.(\w+)[ \t\r\n]+(?:"([^"\\]*)"|`([^`]*)`|(0|[1-9]\d*))')
+_TEXT: Final = re.compile(r'"([^"\\]*)"|`([^`]*)`')
+_SPACE: Final = " \t\r\n"
+_MAPS: Final = ("LabelValuesByName",)
+_LISTS: Final = ("GroupBySlice",)
+_Values = Mapping[str, Any]
 
 
 class Template:
-    """A text with Go's template actions between `<<` and `>>`: fields, and `index` of a field that is a map or a list.
+    """A text with Go's template actions between `<<` and `>>`: fields, those of a map too, `index` of a map or a list,
+    and texts.
 
     Raises RulesError: it has another action, or one of a field that is not there.
     """
 
     def __init__(self, text: str, fields: Sequence[str]) -> None:
-        self._parts: list[str | tuple[str, str | int | None]] = []
-        at = 0
+        self._parts: list[str | Callable[[_Values], str]] = []
+        at, trims = 0, False
         for found in _ACTION.finditer(text):
-            self._parts += [text[at : found.start()], self._action(found[2], fields)]
-            at = found.end()
-        self._parts.append(text[at:])
-        if any(isinstance(part, str) and "<<" in part for part in self._parts):
+            self._text(text[at : found.start()], trims, bool(found["left"]))
+            action = found["action"].lstrip(_SPACE) if found["left"] else found["action"]
+            if not (action.startswith("/*") and action.endswith("*/")):
+                self._parts.append(_action(action.strip(_SPACE), fields))
+            at, trims = found.end(), bool(found["right"])
+        self._text(text[at:], trims, False)
+
+    def _text(self, text: str, trims_left: bool, trims_right: bool) -> None:
+        if "<<" in text:
             raise RulesError("a template action is not closed by >>")
+        text = text.lstrip(_SPACE) if trims_left else text
+        self._parts.append(text.rstrip(_SPACE) if trims_right else text)
 
-    @staticmethod
-    def _action(action: str, fields: Sequence[str]) -> tuple[str, str | int | None]:
-        if found := _FIELD.fullmatch(action):
-            name, key = found[1], None
-        elif found := _INDEX.fullmatch(action):
-            name, key = found[1], int(found[3]) if found[3] else found[2]
-        else:
-            raise RulesError(f"template action <<{action}>> is not supported: use a field, or index of one")
-        if name not in fields:
-            raise RulesError(f"template field .{name} is not known: there are {', '.join(fields)}")
-        return name, key
+    def fill(self, values: _Values) -> str:
+        """The text with its actions replaced by values, which are printed as Go prints them.
 
-    def fill(self, values: Mapping[str, Any]) -> str:
-        """The text with its actions replaced by values, which are printed as Go prints them."""
-        return "".join(part if isinstance(part, str) else _printed(values[part[0]], part[1]) for part in self._parts)
+        Raises RulesError: a list is shorter than the index of an action.
+        """
+        return "".join(part if isinstance(part, str) else part(values) for part in self._parts)
 
 
-def _printed(value: Any, key: str | int | None) -> str:
+def _action(action: str, fields: Sequence[str]) -> Callable[[_Values], str] | str:
+    """What an action becomes: a text, or what makes it of the values."""
+    if found := _TEXT.fullmatch(action):
+        return found[1] or found[2] or ""
+    found = _FIELD.fullmatch(action) or _INDEX.fullmatch(action)
+    if found is None:
+        raise RulesError(f"template action <<{action}>> is not supported: use a field, or index of one")
+    name = found[1]
+    if name not in fields:
+        raise RulesError(f"template field .{name} is not known: there are {', '.join(fields)}")
+    return _field(action, name, found[2]) if found.re is _FIELD else _index(action, name, *found.group(2, 3, 4))
+
+
+def _field(action: str, name: str, key: str | None) -> Callable[[_Values], str]:
+    if key is None:
+        return lambda values: _printed(values[name])
+    if name not in _MAPS:
+        raise RulesError(f"template action <<{action}>>: .{name} has no fields")
+    return lambda values: str(values[name].get(key, "<no value>"))
+
+
+def _index(action: str, name: str, quoted: str | None, raw: str | None, number: str | None) -> Callable[[_Values], str]:
+    if name in _LISTS and number is not None:
+        return lambda values: _item(values[name], int(number), name)
+    if name in _MAPS and number is None:
+        return lambda values: str(values[name].get(quoted or raw or "", ""))
+    raise RulesError(f"template action <<{action}>> is not supported: index takes a label of a map, or a number")
+
+
+def _item(items: Sequence[str], index: int, name: str) -> str:
+    if index >= len(items):
+        raise RulesError(f"index out of range: {index}, for .{name} has {len(items)}")
+    return items[index]
+
+
+def _printed(value: Any) -> str:
     if isinstance(value, Mapping):
-        if key is not None:
-            return str(value.get(key, ""))
         return f"map[{' '.join(f'{name}:{value[name]}' for name in sorted(value))}]"
-    if isinstance(value, str):
-        return value
-    if isinstance(key, int):
-        return str(value[key]) if key < len(value) else ""
-    return f"[{' '.join(value)}]"
+    return value if isinstance(value, str) else f"[{' '.join(value)}]"
 
 
-_QUERY_FIELDS: Final = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
+QUERY_FIELDS: Final = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 _NOT_IN_LABELS = re.compile("[.-]")
 
 
@@ -253,14 +291,14 @@ def _operator(requirement: Requirement) -> str:
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SeriesRule(QueryRule):
     """A rule of `rules` or `externalRules`: which series it is about, and the metric that each of them is."""
 
     series_query: str = ""
-    filters: tuple[tuple[re.Pattern[str], bool], ...] = ()
+    filters: tuple[tuple[GoRegexp, bool], ...] = ()
     """What a series name must match, or (False) must not."""
-    matches: re.Pattern[str] = re.compile(".*")
+    matches: GoRegexp
     as_: str = "$0"
 
     def selector(self, resource: ObjectResource | None) -> str:
@@ -281,29 +319,9 @@ class SeriesRule(QueryRule):
 
     def metric_of(self, series: str) -> str | None:
         """The metric that a series is; None: the rule is not about it."""
-        if any((pattern.search(series) is not None) != wanted for pattern, wanted in self.filters):
+        if any(pattern.matches(series) != wanted for pattern, wanted in self.filters):
             return None
-        found = self.matches.search(series)
-        return None if found is None else _expanded(self.as_, found)
-
-
-_REFERENCE = re.compile(r"\$(?:(\$)|(\w+)|\{(\w+)\})")
-
-
-def _expanded(template: str, found: re.Match[str]) -> str:
-    """A text with `$1`, `${1}` and names replaced by groups, as Go's `Regexp.Expand` does: unknown ones are empty."""
-
-    def value(reference: re.Match[str]) -> str:
-        if reference[1]:
-            return "$"
-        name = reference[2] or reference[3]
-        group: int | str = int(name) if name.isdecimal() else name
-        try:
-            return found[group] or ""
-        except IndexError:
-            return ""
-
-    return _REFERENCE.sub(value, template)
+        return self.matches.expanded(self.as_, series)
 
 
 @dataclass(frozen=True)
@@ -396,7 +414,7 @@ def _series_rule(rule: _DiscoveryRule, where: str, matchers: LabelPairs) -> Seri
         raise RulesError(f"{where}.name.as: Required value, as name.matches has several groups")
     return SeriesRule(
         labels=_labels(rule.resources, where),
-        query=_template(rule.metrics_query, _QUERY_FIELDS, f"{where}.metricsQuery"),
+        query=_template(rule.metrics_query, QUERY_FIELDS, f"{where}.metricsQuery"),
         matchers=matchers,
         namespaced=rule.resources.namespaced is not False,
         series_query=rule.series_query,
@@ -410,7 +428,7 @@ def _resource_rules(rules: _ResourceRules, origin: str, matchers: LabelPairs) ->
     made = []
     for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
         where = f"{origin}: resourceRules.{name}"
-        query = _template(rule.container_query, _QUERY_FIELDS, f"{where}.containerQuery")
+        query = _template(rule.container_query, QUERY_FIELDS, f"{where}.containerQuery")
         if not rule.container_label:
             raise RulesError(f"{where}.containerLabel: Required value")
         made.append(QueryRule(_labels(rule.resources, where), query, matchers))
@@ -438,8 +456,8 @@ def _template(text: str, fields: Sequence[str], where: str) -> Template:
         raise RulesError(f"{where}: {error}") from error
 
 
-def _pattern(text: str, where: str) -> re.Pattern[str]:
+def _pattern(text: str, where: str) -> GoRegexp:
     try:
-        return re.compile(text)
-    except re.error as error:
+        return GoRegexp(text)
+    except ValueError as error:
         raise RulesError(f"{where}: not a regular expression: {error}") from error

@@ -72,7 +72,7 @@ def test_the_wheel_installs_and_the_demo_runs(built: Path, tmp_path: Path) -> No
     assert demo.returncode == 130
 
 
-OF_EXTRAS = frozenset({"confluent-kafka", "jinja2", "markupsafe"})
+OF_EXTRAS = frozenset({"confluent-kafka", "google-re2", "jinja2", "markupsafe"})
 OF_TESTS = frozenset(
     {
         *("attrs", "duckdb", "execnet", "hypothesis", "iniconfig", "jsonschema", "jsonschema-specifications"),
@@ -83,8 +83,11 @@ OF_TESTS = frozenset(
 """What the tests of a checkout need beside what they test."""
 KERNEL_AND_VERBS = tuple(f"tests/unit/{room}" for room in ("hpa", "state", "across", "core", "frame", "cli"))
 READ_BY_TESTS = ("tests", "docs", "examples", "compose", "requirements", "pyproject.toml", "README.md", "Makefile")
-OF_AN_EXTRA = "report_is_one_html_file or report_needs_no_other_file or report_of_several_hpas_has_their_totals"
-"""Tests of what the extra `page` brings."""
+OF_AN_EXTRA = (
+    "report_is_one_html_file or report_needs_no_other_file or report_of_several_hpas_has_their_totals"
+    " or test_cli_metrics"
+)
+"""Tests of what the extras `page` and `prometheus` bring."""
 
 
 def locked(name: str, *, only: Container[str] | None = None, without: Container[str] = ()) -> str:

@@ -1,0 +1,3 @@
+module gotexts
+
+go 1.24
