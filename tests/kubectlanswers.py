@@ -121,6 +121,100 @@ TEXTS: Final[dict[str, str]] = {
     "nothing": "",
 }
 """Name → text, written as UTF-8."""
+VALUES: Final = (
+    *("yes", "no", "on", "off", "y", "N", "oN", "tRUE", "True", "~", "Null", "nUll", "", '"yes"', "'no'", "=", "500m"),
+    *("!!str yes", '!!int "3"', '!!bool "yes"', "!!float 1", '!!null ""', "!!binary aGk=", "!custom a", "!!set {a, b}"),
+    *("0o17", "017", "0O17", "08", "0x1F", "0X1F", "0B11", "-0b11", "-017", "+5", "-0", "0777", "0_7", "1_0.5", "0x_"),
+    *(
+        "0.0",
+        "1.",
+        ".5",
+        "+.5",
+        "-.5e3",
+        "1e3",
+        "1E3",
+        "1e+3",
+        "1.0",
+        "1e22",
+        "1e400",
+        "1_000",
+        "1__0",
+        "1_",
+        "_1",
+        "0.",
+    ),
+    *("1:30", "12:30:45", "1.2.3", ".", "...x", "-", "--", ".inf", "-.Inf", ".nan", "inf", "Infinity", "2001-01-01"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "0x10000000000000000", "9" * 500, "5e-324"),
+    *(
+        "a:b",
+        "a #b",
+        "a#b",
+        '"a" b',
+        "[a",
+        "[a, b: c]",
+        "{a: , b}",
+        "[,]",
+        "[a,]",
+        "{a: 1,}",
+        "*x",
+        "&x 1",
+        "@a",
+        "`a`",
+    ),
+    *(
+        "%a",
+        "|",
+        '"\\x41\\u00e9\\U0001F600"',
+        '"\\q"',
+        '"\\/"',
+        '"\\ud800"',
+        '"\\U00110000"',
+        '"\\0"',
+        "'it''s'",
+        "a\n    b",
+    ),
+    *("a\n\n    b", "http://x:80", "{{ .Values.x }}", "[a#b, c]", "[http://x, b]", "-b", ":b", "?b", "b, c", '["a":b]'),
+    *(
+        "|\n    b",
+        "|+\n    b\n\n",
+        ">-\n    b\n    c\n\n    d\n",
+        "|2\n      b\n",
+        ">\n    b\n      c\n    d\n",
+        "|\n    \tb\n",
+    ),
+)
+"""Values of a field, each a file."""
+KEYS: Final = ("1", "1.5", "true", "yes", "null", "~", "0x10", "1e3", "[a]", "010", "-1", "1_0", '""', "!!binary aGk=")
+DOCUMENTS: Final[dict[str, str]] = {
+    "json with a number beyond a double": JSON_ONE[:-1] + ', "spec": {"a": 1E400}}',
+    "json with a null character": JSON_ONE[:-1] + ', "spec": {"a": "\\u0000"}}',
+    "json with a wrong escape": JSON_ONE[:-1] + ', "spec": {"a": "\\q"}}',
+    "json in single quotes": JSON_ONE.replace('"', "'"),
+    "json, then a comma and yaml": f"{JSON_ONE},\n{ONE}",
+    "a merge before a key": f"{ONE}spec: {{b: &b {{x: 1}}, v: {{<<: *b, x: 3}}}}\n",
+    "a merge behind a key": f"{ONE}spec: {{b: &b {{x: 1}}, v: {{x: 3, <<: *b}}}}\n",
+    "a merge of a list": f"{ONE}spec: {{b: &b {{x: 1}}, c: &c {{x: 2, z: 1}}, v: {{<<: [*b, *c]}}}}\n",
+    "two merges": f"{ONE}spec: {{b: &b {{x: 1}}, c: &c {{x: 2, z: 1}}, v: {{<<: *b, <<: *c}}}}\n",
+    "a merge of a number": f"{ONE}spec: {{<<: 1}}\n",
+    "a merge in quotes": f'{ONE}spec: {{"<<": {{a: 1}}}}\n',
+    "an anchor given again": f"{ONE}spec: {{a: &a 1, b: &a 2, c: *a}}\n",
+    "an anchor of another document": f"{ONE}spec: &a 1\n---\n{TWO}spec: *a\n",
+    "an anchor as a key": f"{ONE}spec: {{a: &a k, *a : v}}\n",
+    "a key twice": f"{ONE}spec: {{a: 1, a: 2}}\n",
+    "a key twice, as number and text": f'{ONE}spec: {{1: a, "1": b}}\n',
+    "a complex key": f"{ONE}spec:\n  ? a\n  : b\n",
+    "a list that is not indented": f"{ONE}spec:\n  a:\n  - b\n  - - c\n    - d\n",
+    "a block text at the end of the file": f"{ONE}spec: |\n  a",
+    "a null character": f"{ONE}spec: \0\n",
+    "a control character": f'{ONE}spec: "\x07"\n',
+    "no line break at the end": ONE.rstrip("\n"),
+    "a separator in a text": f'{ONE}spec: "a\n---\nb"\n',
+    "four dashes": f"{ONE}----\n{TWO}",
+    "only comments": "# a\n# b\n",
+    "only separators": "---\n---\n---",
+    "two documents, the second broken": f"{ONE}---\na: [\n",
+}
+"""Further files, by their names."""
 UTF16: Final = (
     "json indented with tabs",
     "tab after a colon",
@@ -131,7 +225,9 @@ UTF16: Final = (
 
 def contents() -> dict[str, bytes]:
     """Every file by its name: the texts, and some of them as Windows PowerShell's `>` and others write them."""
-    found = {name: text.encode() for name, text in TEXTS.items()}
+    values = {f"a value {value[:40]!r}": f"{ONE}spec:\n  v: {value}\n" for value in VALUES}
+    keys = {f"a key {key!r}": f"{ONE}spec: {{{key}: v}}\n" for key in KEYS}
+    found = {name: text.encode() for name, text in (TEXTS | values | keys | DOCUMENTS).items()}
     for name in UTF16:
         for order in ("le", "be"):
             found[f"{name}, UTF-16 {order}"] = (MARK + TEXTS[name]).encode(f"utf-16-{order}")

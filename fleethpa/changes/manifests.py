@@ -25,10 +25,10 @@ from schemas.kubernetes.hpa import (
     strict_errors,
 )
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
-from schemas.kubernetes.manifesttext import decode_manifests
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
+from schemas.textfiles import decode_text
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]
@@ -366,7 +366,7 @@ def _whole(stream: IO[bytes], name: str) -> str:
     content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise usage(f"{name} is too large", cause=f"At most {MAX_BYTES:,} bytes are read.")
-    return decode_manifests(content)
+    return decode_text(content)
 
 
 def _files(place: Path) -> list[Path]:

@@ -90,10 +90,16 @@ def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error)
 
 
-def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
-    """The text of a file. Raises CommandError: it cannot be read; the error names it as `what` (exit 2)."""
+def read_text(path: str | Path, what: str, encoding: str = "") -> str:
+    """The text of a file; without an encoding as `decode_text` decodes it.
+
+    Raises CommandError: it cannot be read; the error names it as `what` (exit 2).
+    """
+    from schemas.textfiles import decode_text  # here: help and hints read no file
+
     try:
-        return Path(path).expanduser().read_text(encoding=encoding)
+        content = Path(path).expanduser().read_bytes()
+        return content.decode(encoding) if encoding else decode_text(content)
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{what} cannot be read", cause=unreadable_text(error)) from error
 

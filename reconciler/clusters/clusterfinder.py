@@ -21,6 +21,7 @@ from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
 from schemas.jsontext import check_depth
 from schemas.kubernetes.shape import Json
+from schemas.textfiles import decode_text
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class ClusterFinder:
             return []
         path = self._sources.provider_file
         try:
-            text = Path(path).expanduser().read_text(encoding="utf-8")
+            text = decode_text(Path(path).expanduser().read_bytes())
         except (OSError, UnicodeDecodeError) as error:
             raise FindingError(f"--clusterprofile-provider-file {path} cannot be read: {error}") from error
         return foundclusters.providers_of(text, f"--clusterprofile-provider-file {path}")
@@ -258,7 +259,7 @@ class ClusterFinder:
     def _take_file(self, path: Path, *, is_there: bool) -> None:
         def read() -> Iterable[Member]:
             try:
-                found = foundclusters.from_kubeconfig_file(path.read_text(encoding="utf-8"), path.name)
+                found = foundclusters.from_kubeconfig_file(decode_text(path.read_bytes()), path.name)
                 return [vetted(each, self._sources.allowed) for each in found]
             except (OSError, UnicodeDecodeError) as error:
                 raise FindingError(f"file {path.name}: {error}") from error

@@ -11,19 +11,18 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.dateutil import parse_rfc3339
 from kubernetes.aio.config.exec_provider import ExecProvider
-from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
+from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 from multidict import CIMultiDict
 
 from reconciler.clusters.answers import ConfigError
@@ -34,9 +33,10 @@ from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
 from runtime.tls import without_prompt
 from schemas.jsontext import read_document
-from schemas.kubernetes.manifests import YamlTextError, parse_yaml, place_of
+from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 from schemas.proxies import proxy_refusal
+from schemas.textfiles import decode_text
 
 TIMEOUT_S = 30.0
 """How long requests wait for the credentials of this cluster."""
@@ -192,7 +192,7 @@ _FAULTS = (
     KeyError,
     TypeError,  # a kubeconfig whose parts are not what they should be
     AttributeError,
-    yaml.YAMLError,
+    ConfigError,
     RecursionError,  # a kubeconfig that is nested without end
     aiohttp.ClientError,  # OIDC and Google ask a server
 )
@@ -218,7 +218,7 @@ _KIND = "Config"
 
 def _kubeconfig(path: str) -> dict[str, Any]:
     try:
-        document = parse_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
+        document = parse_yaml(decode_text(Path(path).expanduser().read_bytes()), last_key_wins=True)
     except YamlTextError as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {_not_yaml(error.place)}") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -316,11 +316,22 @@ def _merged(kubeconfig: str) -> Any:
     stamp = [(each.st_mtime_ns, each.st_size, each.st_ino) for each in stats]
     known = _parsed.get(kubeconfig)
     if known is None or known[0] != stamp:
-        try:
-            known = _parsed[kubeconfig] = (stamp, KubeConfigMerger(os.pathsep.join(paths)).config)
-        except yaml.YAMLError as error:
-            raise ConfigException(_not_yaml(place_of(error))) from error
+        known = _parsed[kubeconfig] = (stamp, _merge(paths))
     return known[1]
+
+
+def _merge(paths: Sequence[str]) -> ConfigNode:
+    """Several kubeconfigs as one: of a name the first counts, and paths in it are relative to its own file."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        document = _kubeconfig(path)
+        for kind in ("clusters", "contexts", "users"):
+            listed = merged.setdefault(kind, [])
+            names = {each["name"] for each in listed}
+            new = [each for each in document.get(kind) or () if each["name"] not in names]
+            listed += [ConfigNode(f"{kind} of {path}", each, path) for each in new]
+        merged = document | merged
+    return ConfigNode(paths[0], merged, paths[0])
 
 
 def identity(configuration: Configuration) -> tuple[Any, ...]:

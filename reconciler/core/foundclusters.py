@@ -157,7 +157,7 @@ def from_kubeconfig(text: str, origin: str, name: str = "") -> list[Member]:
     Raises FindingError: it is not a kubeconfig, or a context names what is not there.
     """
     try:
-        document = parse_yaml(text)
+        document = parse_yaml(text, last_key_wins=True)
     except YamlTextError as error:
         raise FindingError(f"{origin}: not YAML{error.place and f' at {error.place}'}") from error
     if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from reconciler.prometheus.promrules import PromRules, RulesError, parse_rules, read_file
+from reconciler.prometheus.promrules import PromRules, RulesError, as_type, parse_rules, read_document
 from schemas.answers import API_OF, Query
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
@@ -112,7 +112,7 @@ def parse_prometheus_file(text: str, origin: str, read: ReadFile, folder: str = 
     Raises:
         RulesError: it cannot be used; the text names the file, the field and what it should be.
     """
-    file = read_file(text, origin, _File)
+    file = as_type(read_document(text, origin), origin, _File)
     return PromConnections(
         {
             name: _connection(_placed(each, folder), f"{origin}: clusters.{name}", read)

@@ -62,7 +62,7 @@ class _GroupResource(_Part, frozen=True):
 class _Resources(_Part, frozen=True):
     template: str = ""
     overrides: dict[str, _GroupResource] = {}
-    namespaced: bool | None = None
+    namespaced: str = ""
 
 
 class _Name(_Part, frozen=True):
@@ -355,7 +355,8 @@ def parse_rules(text: str, origin: str, matchers: Mapping[str, str] | None = Non
     Raises:
         RulesError: it is not YAML, has a field that is not known, or a rule that cannot be used.
     """
-    file = read_file(text, origin, _File, lambda document: _without_nulls(_rules_alone(document, origin)))
+    document = read_document(text, origin, texts=True)
+    file = as_type(_without_nulls(_rules_alone(document, origin)), origin, _File)
     fixed = tuple((matchers or {}).items())
     return PromRules(
         tuple(_series_rule(each, f"{origin}: rules[{i}]", fixed) for i, each in enumerate(file.rules)),
@@ -364,12 +365,18 @@ def parse_rules(text: str, origin: str, matchers: Mapping[str, str] | None = Non
     )
 
 
-def read_file(text: str, origin: str, form: type[T], prepared: Callable[[Any], Any] = lambda document: document) -> T:
-    """Read a YAML document as a type. Raises RulesError: it is none, or a field is missing, not known or wrong."""
+def read_document(text: str, origin: str, *, texts: bool = False) -> Any:
+    """Read a YAML document; `texts`: as `parse_yaml`. Raises RulesError: it is none."""
     try:
-        return msgspec.convert(prepared(parse_yaml(text)) or {}, form)
+        return parse_yaml(text, texts=texts)
     except YamlTextError as error:
-        raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
+        raise RulesError(f"{origin}: not YAML: {error}") from error
+
+
+def as_type(document: Any, origin: str, form: type[T]) -> T:
+    """A document as a type. Raises RulesError: a field is missing, not known or wrong."""
+    try:
+        return msgspec.convert(document or {}, form)
     except msgspec.ValidationError as error:
         raise RulesError(f"{origin}: {error}") from error
 
@@ -416,12 +423,22 @@ def _series_rule(rule: _DiscoveryRule, where: str, matchers: LabelPairs) -> Seri
         labels=_labels(rule.resources, where),
         query=_template(rule.metrics_query, QUERY_FIELDS, f"{where}.metricsQuery"),
         matchers=matchers,
-        namespaced=rule.resources.namespaced is not False,
+        namespaced=_is_namespaced(rule.resources.namespaced, where),
         series_query=rule.series_query,
         filters=tuple(filters),
         matches=matches,
         as_=rule.name.as_ or ("$1" if matches.groups else "$0"),
     )
+
+
+def _is_namespaced(word: str, where: str) -> bool:
+    if word.lower() not in ("", *_YES, *_NO):
+        raise RulesError(f"{where}.resources.namespaced: expected true or false, got {word}")
+    return word.lower() not in _NO
+
+
+_YES: Final = ("true", "yes", "on", "y")
+_NO: Final = ("false", "no", "off", "n")
 
 
 def _resource_rules(rules: _ResourceRules, origin: str, matchers: LabelPairs) -> ResourceRules:

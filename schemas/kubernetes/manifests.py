@@ -1,12 +1,14 @@
 """Manifests as users write them: several documents, YAML or JSON, lists; read as kubectl reads them.
 
 YAML is taken as Kubernetes takes it: dates, and numbers with colons, stay text; keys become text. Other files of YAML
-are read by `parse_yaml`, with one error for all that can be wrong with a text.
+are read by `parse_yaml`, which takes them in the same way.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -14,15 +16,23 @@ from typing import Any
 
 import yaml
 
-from schemas.kubernetes.decoding import well_formed
-from schemas.kubernetes.manifesttext import JsonStart, Pairs, TabScanner, TextPart, integer_of, parts_of
+from schemas.kubernetes.decoding import go_number, well_formed
+from schemas.kubernetes.manifesttext import (
+    MOST_DIGITS,
+    GoScanner,
+    JsonNumberError,
+    JsonStart,
+    Pairs,
+    TextPart,
+    parts_of,
+)
 from schemas.kubernetes.shape import Json
 
 
 class YamlTextError(ValueError):
-    """The text is not YAML that can be used; the message says why, over several lines where it shows the place.
+    """The text is not YAML that can be used; the message says why.
 
-    `place`: line and column alone, for a text with secrets, of which the message may show a line; empty: not known.
+    `place`: line and column alone, for a text with secrets, of which the message may show a part; empty: not known.
     """
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -30,25 +40,28 @@ class YamlTextError(ValueError):
         self.place = place
 
 
-def place_of(error: BaseException) -> str:
-    """Return line and column of an error of the YAML reader, and nothing of the text; empty: it has none."""
-    mark = getattr(error, "problem_mark", None)
-    return "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-
-
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, texts: bool = False, last_key_wins: bool = False) -> Any:
     """Read one document; None: it is empty.
 
-    Raises YamlTextError: not YAML, several documents, nested too deeply, or a date or number that cannot be.
+    `texts`: all values but null are texts as they are written, for a reader that knows the types; so go-yaml reads into
+    a struct. `last_key_wins`: a key may be given twice, as client-go has it.
+
+    Raises YamlTextError: not YAML, several documents, a key that is given twice, nested too deeply, or a number that
+    cannot be.
     """
     try:
-        return yaml.safe_load(text)
-    except RecursionError as error:
-        raise YamlTextError("nested too deeply") from error
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: 2024-13-45, a number of 5,000 digits
-        raise YamlTextError(str(error), place_of(error)) from error
+        found = [each for each in _documents(text, texts) if each[1] is not None]
+    except ManifestSyntaxError as error:
+        place = _PLACE.match(str(error))
+        raise YamlTextError(str(error), place[0] if place else "") from error
+    if len(found) > 1:
+        raise YamlTextError(f"line {found[1][0]}: a second document, where one is expected", f"line {found[1][0]}")
+    if found and found[0][2] and not last_key_wins:
+        raise YamlTextError(f"{found[0][2][0]} is given twice")
+    return found[0][1] if found else None
 
 
+_PLACE = re.compile(r"line \d+(?:, column \d+)?")
 MAX_NODES = 1_000_000
 """Most values of one text, aliases written out: a few lines of aliases can expand to more than fits into memory."""
 
@@ -106,14 +119,17 @@ def load_manifests(text: str) -> list[Manifest]:
 
 @dataclass(slots=True)
 class _Reading:
-    """One text being read: how many more values it may have, and the keys of a document that were given twice."""
+    """One text being read: whether its values stay texts, how many more it may have, and the keys of a document that
+    were given twice.
+    """
 
+    texts: bool
     budget: int = MAX_NODES
     duplicates: list[str] = field(default_factory=list)
 
 
-def _documents(text: str) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
-    reading = _Reading()
+def _documents(text: str, texts: bool = False) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
+    reading = _Reading(texts)
     try:
         for part in parts_of(text):
             yield from _documents_of(part, reading)
@@ -125,11 +141,16 @@ def _documents_of(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any,
     """The JSON objects of a part, then its documents of YAML."""
     start = JsonStart(part)
     is_empty = True
-    for line, written in start:
-        is_empty = False
-        reading.duplicates.clear()
-        body = _json_value(written, reading, line, "", 0)
-        yield line, body, tuple(dict.fromkeys(reading.duplicates))
+    try:
+        for line, written in start:
+            is_empty = False
+            reading.duplicates.clear()
+            body = _json_value(written, reading, line, "", 0)
+            yield line, body, tuple(dict.fromkeys(reading.duplicates))
+    except JsonNumberError as error:
+        raise ManifestSyntaxError(f"line {start.rest.line + 1}: {error}") from None
+    if start.problem and not _is_yaml(start.open_rest):
+        raise ManifestSyntaxError(start.problem)
     try:
         for document in _yaml_documents(start.rest, reading):
             is_empty = False
@@ -138,6 +159,13 @@ def _documents_of(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any,
         raise ManifestSyntaxError(start.problem or str(error)) from None
     if is_empty:
         yield part.line + 1, None, ()
+
+
+def _is_yaml(text: str) -> bool:
+    try:
+        return all(True for _ in yaml.parse(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError, OverflowError):
+        return False
 
 
 def _yaml_documents(part: TextPart, reading: _Reading) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
@@ -158,6 +186,10 @@ def _yaml_documents(part: TextPart, reading: _Reading) -> Iterator[tuple[int, An
         raise ManifestSyntaxError(
             f"character {error.character!r} at position {part.start + error.position} is not allowed"
         ) from None
+    except ManifestSyntaxError:
+        raise
+    except (ValueError, OverflowError):  # of `chr`
+        raise ManifestSyntaxError(f"line {loader.line + 1}: found an escape of no character") from None
 
 
 def _object(value: Any, where: str) -> Json:
@@ -204,7 +236,7 @@ def _json_value(written: Any, reading: _Reading, line: int, path: str, depth: in
         values = enumerate(written)
         return [_json_value(each, reading, line, f"{path}[{index}]", depth + 1) for index, each in values]
     if not isinstance(written, Pairs):
-        return written
+        return json.dumps(written) if reading.texts and written is not None else written
     found: Json = {}
     for name, value in written.pairs:
         key = well_formed(name)
@@ -218,61 +250,77 @@ def _json_value(written: Any, reading: _Reading, line: int, path: str, depth: in
 def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
     _spend(reading, node.start_mark.line + 1, depth)
     if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
+        return _scalar(node, reading)
     if isinstance(node, yaml.SequenceNode):
         return [_value(each, reading, f"{path}[{index}]", depth + 1) for index, each in enumerate(node.value)]
     return _mapping(node, reading, path, depth)
 
 
 def _mapping(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Json:
-    merged: Json = {}
-    own: Json = {}
+    found: Json = {}
+    own: set[str] = set()
     for key_node, value_node in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             value = _value(value_node, reading, path, depth + 1)
-            # Earlier ones win among merged mappings, and the mapping's own keys over all.
-            for each in value if isinstance(value, list) else [value]:
-                merged = _object(each, f"line {key_node.start_mark.line + 1}: <<") | merged
+            # The later wins, a key of the mapping or a merge; but earlier ones win in a list of merged mappings.
+            for each in reversed(value) if isinstance(value, list) else [value]:
+                found |= _object(each, f"line {key_node.start_mark.line + 1}: <<")
         else:
-            key = _key(key_node)
+            key = _key(key_node, reading)
             where = f"{path}.{key}" if path else key
             if key in own:
                 reading.duplicates.append(where)
-            own[key] = _value(value_node, reading, where, depth + 1)
-    return merged | own
+            own.add(key)
+            found[key] = _value(value_node, reading, where, depth + 1)
+    return found
 
 
-def _key(node: yaml.Node) -> str:
+def _key(node: yaml.Node, reading: _Reading) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: a key must be text")
-    value = _scalar(node)
-    if value is None or isinstance(value, bool):
-        return str(value).lower() if value is not None else "null"
-    return str(value)
+    value = _scalar(node, reading)
+    if value is None:
+        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: a key must be text, and not null")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return go_number(value) if isinstance(value, float) else str(value)
 
 
-def _scalar(node: yaml.ScalarNode) -> Any:
+def _scalar(node: yaml.ScalarNode, reading: _Reading) -> Any:
     text: str = node.value
+    if not text.isascii() and _HALF.search(text):
+        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: found an escape of no character")
     try:
-        return _CONVERT.get(node.tag, str)(text)
+        return _CONVERT.get(node.tag, str)(text) if not reading.texts or node.tag in _AS_TEXTS else text
     except (ValueError, OverflowError):
         raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag}") from None
 
 
-def _integer(text: str) -> int | float:
+def _integer(text: str) -> int | float | str:
+    """Give a number; beyond 64 bits a double, if it is written in decimals, else the text."""
     digits = text.replace("_", "")
     sign, bare = (-1 if digits.startswith("-") else 1), digits.lstrip("+-")
     # A leading zero alone means octal, as YAML 1.1 has it.
     octal = len(bare) > 1 and bare.startswith("0") and bare.isdigit()
-    return integer_of(sign * int(bare, 8 if octal else 0))
+    number = sign * int(bare, 8 if octal else 0) if len(bare) < MOST_DIGITS else 2**64
+    if -(2**63) <= number < 2**63:
+        return number
+    if bare.isdigit():
+        return _float(digits)
+    return float(number) if 0 <= number < 2**64 else text
 
 
 def _float(text: str) -> float | str:
-    """Give a number; the infinities and NaN, which JSON lacks, stay text, and so does what is beyond a double."""
-    if "." in text[:2] and text[-1:].isalpha():
-        return text
-    number = float(text.replace("_", ""))
+    """Give a number; what is beyond a double stays text. Raises ValueError: infinite or NaN, which JSON lacks."""
+    number = float(text.replace("_", "") if text[-1:].isdigit() or text.endswith(".") else "x")
     return number if isfinite(number) else text
+
+
+def _binary(text: str) -> str:
+    return b64decode(re.sub(r"[\r\n]", "", text), validate=True).decode(errors="replace")
+
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def _describe(value: Any) -> str:
@@ -281,15 +329,17 @@ def _describe(value: Any) -> str:
     return f"the text {value[:40]!r}" if isinstance(value, str) else f"the value {value!r}"
 
 
+_AS_TEXTS = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:binary")
 _CONVERT: dict[str, Any] = {
     "tag:yaml.org,2002:null": lambda _: None,
     "tag:yaml.org,2002:bool": lambda text: text.lower() in ("true", "yes", "y", "on"),
     "tag:yaml.org,2002:int": _integer,
     "tag:yaml.org,2002:float": _float,
+    "tag:yaml.org,2002:binary": _binary,
 }
 
 
-class _Loader(TabScanner):
+class _Loader(GoScanner):
     """The resolvers of go-yaml: no dates, no base 60, and floats that need no dot."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class declares it so
@@ -298,7 +348,11 @@ class _Loader(TabScanner):
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN"),
     ("bool", r"y|Y|yes|Yes|YES|n|N|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
-    ("int", r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "int",
+        r"[-+]?(0[bB]_*[01][01_]*|0[oO]_*[0-7][0-7_]*|0[xX]_*[\da-fA-F][\da-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)",
+        "-+0123456789",
+    ),
     (
         "float",
         r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",

@@ -1,10 +1,9 @@
-"""The text of manifests as kubectl takes it apart: bytes, documents, JSON objects in a row, and the tabs of YAML."""
+"""The text of manifests as kubectl takes it apart: documents, JSON objects in a row, and the YAML of go-yaml."""
 
 from __future__ import annotations
 
 import json
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
@@ -19,17 +18,8 @@ _DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
 _CONTENT: Final = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
 _JSON: Final = re.compile(r"[ \t\r\n]*(?=[{\[])")
 _JSON_TEXT: Final = re.compile(r"[\[{\s]*\"")
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|["\[\]{},]', re.DOTALL)
 _BREAKS: Final = "\0\r\n\x85\u2028\u2029"
-
-
-def decode_manifests(content: bytes) -> str:
-    """Return the text of a file: UTF-8, or UTF-16 behind a byte order mark, which Windows PowerShell's `>` writes.
-
-    Raises UnicodeDecodeError: it is neither.
-    """
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return content.decode("utf-16")
-    return content.removeprefix(BOM_UTF8).decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +74,7 @@ class JsonStart:
             except json.JSONDecodeError as error:
                 self._error = error
                 return
-            except ValueError:  # a number that YAML has, but not JSON
+            except ValueError:  # a word that YAML has, but not JSON
                 return
             line = self._line + text.count("\n", self._end, found.end())
             self._line = line + text.count("\n", found.end(), end)
@@ -98,6 +88,28 @@ class JsonStart:
         return TextPart(text if text.strip(" \t\r\n") else "", self._line, self._part.start + self._end)
 
     @property
+    def open_rest(self) -> str:
+        """The rest without the values before the error that are whole: what YAML makes of the error, it makes of it
+        here. So much is read once more, and not what is long before the error.
+        """
+        text, error = self._part.text, self._error
+        if error is None:
+            return self.rest.text
+        opened: list[list[int]] = []
+        for token in _JSON_TOKEN.finditer(text, self._end):
+            if token.end() > error.pos or token[0] == '"':
+                break
+            if token[0] in "[{":
+                opened.append([token.start(), token.end()])
+            elif token[0] in "]}" and opened:
+                opened.pop()
+            elif token[0] == "," and opened:
+                opened[-1][1] = token.end()
+        starts = [start for start, _ in opened[1:]]
+        kept = [text[own] + text[last:end] for (own, last), end in zip(opened, [*starts, len(text)], strict=True)]
+        return "".join(kept) or self.rest.text
+
+    @property
     def problem(self) -> str:
         """Why the rest is no JSON, with its place, where it was meant to be: a bracket and a quote begin it."""
         if self._error is None or not _JSON_TEXT.match(self._part.text, self._end):
@@ -105,23 +117,25 @@ class JsonStart:
         return f"line {self._part.line + self._error.lineno}, column {self._error.colno}: {self._error.msg}"
 
 
+class JsonNumberError(Exception):
+    """A number of a JSON text is beyond a double."""
+
+
 def _float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError("beyond a double")
+        raise JsonNumberError(f"the number {text[:40]} is beyond a double")
     return number
 
 
-def integer_of(number: int) -> int | float:
-    """Return an integer; one beyond 64 bits becomes a double, as in Go. Raises OverflowError: beyond a double."""
-    return number if -(2**63) <= number < 2**64 else float(number)
+MOST_DIGITS: Final = 400
+"""More digits than a double can have before the point."""
 
 
 def _integer(text: str) -> int | float:
-    try:
-        return integer_of(int(text))
-    except OverflowError as error:
-        raise ValueError("beyond a double") from error
+    """An integer; one beyond 64 bits becomes a double, as in Go."""
+    number = int(text) if len(text) < MOST_DIGITS else 2**63
+    return number if -(2**63) <= number < 2**63 else _float(text)
 
 
 def _constant(text: str) -> Any:
@@ -133,10 +147,47 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-class TabScanner(yaml.SafeLoader):
+class GoScanner(yaml.SafeLoader):
     """The loader with go-yaml's rule of tabs: they are blanks where no block can begin, so not at a line's beginning
-    and not after the `-` of a list.
+    and not after the `-` of a list. A block text that ends with the file ends with a line break; an anchor may be
+    given again; `\\/` and halves of surrogate pairs are no escapes.
     """
+
+    ESCAPE_REPLACEMENTS = {  # type: ignore[misc]  # noqa: RUF012 - the base class declares it so
+        sign: letter for sign, letter in yaml.SafeLoader.ESCAPE_REPLACEMENTS.items() if sign != "/"
+    }
+    _keeps_last_break: bool | None = None
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node; what had its anchor before is named by it no longer."""
+        if not self.check_event(yaml.AliasEvent):
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
+
+    def scan_block_scalar(self, style: str) -> yaml.ScalarToken:
+        """Return a block text."""
+        token = super().scan_block_scalar(style)
+        if self.peek() == "\0" and self._keeps_last_break is not False and token.value[-1:] not in ("", "\n"):
+            token.value += "\n"
+        return token
+
+    def scan_block_scalar_indentation(self) -> tuple[list[str], int, Any]:
+        """Skip what is before the first line of a block text, which blanks alone indent."""
+        found = super().scan_block_scalar_indentation()
+        self._refuse_tab("while scanning a block text", found[2])
+        return found
+
+    def scan_block_scalar_breaks(self, indent: int) -> tuple[list[str], Any]:
+        """Skip the indentation of a line of a block text."""
+        found = super().scan_block_scalar_breaks(indent)
+        if self.column < indent:
+            self._refuse_tab("while scanning a block text", found[1])
+        return found
+
+    def _refuse_tab(self, what: str, mark: Any) -> None:
+        if self.peek() == "\t":
+            raise ScannerError(what, mark, "found a tab where blanks indent", self.get_mark())
 
     def scan_to_next_token(self) -> None:
         """Skip blanks, line breaks and comments."""
@@ -196,7 +247,8 @@ class TabScanner(yaml.SafeLoader):
         if letter not in f"{_BREAKS} \t":
             problem = f"expected chomping or indentation indicators, but found {letter!r}"
             raise ScannerError("while scanning a block scalar", start_mark, problem, self.get_mark())
-        return {"+": True, "-": False}.get(signs.get("sign", "")), int(signs["digit"]) if "digit" in signs else None
+        self._keeps_last_break = {"+": True, "-": False}.get(signs.get("sign", ""))
+        return self._keeps_last_break, int(signs["digit"]) if "digit" in signs else None
 
     def scan_block_scalar_ignored_line(self, start_mark: Any) -> None:
         """Skip the rest of the line behind the sign of a block text."""

@@ -122,7 +122,7 @@ def load_mapping(text: str, name: str) -> Mapping:
     try:
         document = parse_yaml(text)
     except YamlTextError as error:
-        raise MappingError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+        raise MappingError(f"{name}: not YAML: {error}") from error
     try:
         mapping = msgspec.convert({} if document is None else document, Mapping)
     except msgspec.ValidationError as error:

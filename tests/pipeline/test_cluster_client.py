@@ -4,12 +4,13 @@ import json
 import os
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes.aio.config.kube_config import KubeConfigMerger
+from kubernetes.aio.config.kube_config import ConfigNode
 
 from fleethpa.lab.simulator.cluster import kubeconfig, write_kubeconfig
 from reconciler.clusters import client as clusters
@@ -215,12 +216,13 @@ async def test_a_kubeconfig_of_many_clusters_is_parsed_once_until_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []
+    merge = credentials._merge
 
-    def counted(paths: str) -> KubeConfigMerger:
-        parsed.append(paths)
-        return KubeConfigMerger(paths)
+    def counted(paths: Sequence[str]) -> ConfigNode:
+        parsed.extend(paths)
+        return merge(paths)
 
-    monkeypatch.setattr(credentials, "KubeConfigMerger", counted)
+    monkeypatch.setattr(credentials, "_merge", counted)
     async with FaultyCluster("east") as east, FaultyCluster("west") as west:
         path = write_kubeconfig(tmp_path / "k", [east, west])
         for _ in range(2):

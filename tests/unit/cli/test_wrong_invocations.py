@@ -59,7 +59,7 @@ WRONG = (
     # Connection and configuration.
     ("decisions -A --config nosuch.yaml", 2, "No such file or directory"),
     ("config view --config config.yaml", 2, "brokerz is no"),
-    ("config view --config binary.yaml", 2, "It is not UTF-8 text: byte 0xff at position 0"),
+    ("config view --config binary.yaml", 2, "It is not UTF-16-LE text: byte"),
     ("config view --config list.yaml", 2, "must be a mapping"),
     ("topics check --brokers 127.0.0.1:abc", 2, "a number from 1 to 65535, got 'abc' (from --brokers)"),
     ("topics check --brokers a:99999", 2, "a number from 1 to 65535"),

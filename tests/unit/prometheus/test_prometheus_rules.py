@@ -213,7 +213,7 @@ def test_the_sample_configuration_is_read_once_its_quotes_are_those_of_yaml() ->
     ("text", "error"),
     [
         ("rules: [", "a.yaml: not YAML: "),
-        ("rules: 1", "a.yaml: Expected `array`, got `int` - at `$.rules`"),
+        ("rules: 1", "a.yaml: Expected `array`, got `str` - at `$.rules`"),
         ("rulez: []", "a.yaml: Object contains unknown field `rulez`"),
         ("rules: [{metricsQuery: x}]", "a.yaml: rules[0].seriesQuery: Required value"),
         ("externalRules: [{seriesQuery: x}]", "a.yaml: externalRules[0].metricsQuery: Required value"),

@@ -9,10 +9,17 @@ from typing import Any, Final
 import pytest
 
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
-from schemas.kubernetes.manifesttext import decode_manifests
+from schemas.kubernetes.manifesttext import JsonStart, TextPart
+from schemas.textfiles import decode_text
 from tests.kubectlanswers import RECORDED, KubectlAnswer, contents
 
-ANSWERS: list[KubectlAnswer] = json.loads(RECORDED.read_text())
+
+def integer(text: str) -> int | float:
+    """One beyond 64 bits was a double, and is shown without an exponent."""
+    return int(text) if -(2**63) <= int(text) < 2**63 else float(text)
+
+
+ANSWERS: list[KubectlAnswer] = json.loads(RECORDED.read_text(), parse_int=integer)
 NOT_LOST: Final = {
     "yaml, then json in a row": "kubectl reads the first one only",
     "directives": "kubectl refuses them; other tools write them",
@@ -24,7 +31,7 @@ NOT_LOST: Final = {
 def read(content: bytes) -> list[Any] | None:
     """What our reader answers; an object without a kind is refused by all that use it."""
     try:
-        found = [each.body for each in load_manifests(decode_manifests(content))]
+        found = [each.body for each in load_manifests(decode_text(content))]
     except ManifestSyntaxError:
         return None
     return found if all(each.get("kind") for each in found) else None
@@ -70,3 +77,38 @@ def test_each_object_in_a_row_has_its_line_and_its_duplicate_keys() -> None:
         ("B", 3, ()),
         ("D", 3, ("kind",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "broken"),
+    [
+        pytest.param('{"items": [', '{"a": [1', id="cut off"),
+        pytest.param('{"items": [', '{"a": 1 "b": 2}]}', id="a comma is missing"),
+        pytest.param('[{"k": "]}", "items": [', '{"a": "b\n', id="a quote is missing"),
+        pytest.param('{"items": [', '{"a": 1}}', id="another bracket"),
+        pytest.param('{"items": [', '1, {"a" 1}', id="a colon is missing"),
+    ],
+)
+def test_what_is_whole_before_an_error_of_json_is_read_once(before: str, broken: str) -> None:
+    """YAML might make something of the error; its reader, a hundred times slower, does not begin at the beginning."""
+    whole = '{"x": ["y", {}], "z": "[{"}, '
+    part = TextPart(f"{before}{whole * 1000}{broken}", 0, 0)
+    start = JsonStart(part)
+    assert list(start) == []
+    assert start.problem
+    assert len(start.open_rest) <= len(before) + len(broken) + 1
+    with pytest.raises(ManifestSyntaxError, match=r"line \d+, column \d{5}: "):
+        load_manifests(part.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param('{"kind": "X", "a": [{"b": 1}, {"c": d}, 2]}', [{"b": 1}, {"c": "d"}, 2], id="a word"),
+        pytest.param('{"kind": "X", "a": ["{[", "b\tc", {}]}', ["{[", "b\tc", {}], id="a tab"),
+        pytest.param('{"kind": "X", "a": [{"b": [1]}, # why\n {"c": 2}]}', [{"b": [1]}, {"c": 2}], id="a comment"),
+        pytest.param('{"kind": "X", "a": [1, 2,],}', [1, 2], id="commas"),
+    ],
+)
+def test_what_is_no_json_and_yet_yaml_is_read_whole(text: str, value: object) -> None:
+    assert [each.body["a"] for each in load_manifests(text)] == [value]

@@ -42,13 +42,17 @@ items:
         pytest.param("08", 8.0, id="no octal, so a float"),
         pytest.param("1e3", 1000.0, id="a float without a dot"),
         pytest.param(".5", 0.5, id="a float without a digit before the dot"),
-        pytest.param(".inf", ".inf", id="JSON has no infinity"),
+        pytest.param("0X1F", 31, id="hexadecimal, in capitals"),
+        pytest.param("0x10000000000000000", "0x10000000000000000", id="beyond 64 bits, and no decimals"),
+        pytest.param("9" * 5000, "9" * 5000, id="beyond a double"),
+        pytest.param("!!binary aGk=", "hi", id="bytes"),
+        pytest.param("|\n  b", "b\n", id="a block text at the end of the file"),
         pytest.param("yes", True, id="yes"),
         pytest.param("Off", False, id="off"),
         pytest.param("y", True, id="one letter for yes"),
         pytest.param("N", False, id="one letter for no"),
-        pytest.param("18446744073709551615", 18446744073709551615, id="the largest integer"),
-        pytest.param("18446744073709551617", 18446744073709551616.0, id="a double beyond 64 bits"),
+        pytest.param("9223372036854775807", 9223372036854775807, id="the largest integer"),
+        pytest.param("9223372036854775808", 9223372036854775808.0, id="a double beyond it"),
         pytest.param("1e400", "1e400", id="a number beyond a double stays text"),
         pytest.param("~", None, id="null"),
         pytest.param("", None, id="nothing"),
@@ -64,9 +68,19 @@ def test_values_are_read_as_kubernetes_reads_them(text: str, value: Any) -> None
 
 
 def test_keys_are_text_and_merges_give_way() -> None:
-    text = "base: &b {1: a, k: b}\nother: &o {k: c, true: d}\nkind: X\nall: {<<: [*b, *o], z: e}"
+    text = "base: &b {1: a, k: b}\nother: &o {k: c, true: d}\nkind: X\nall: {<<: [*b, *o], z: e, 1e3: f}"
 
-    assert load_manifests(text)[0].body["all"] == {"1": "a", "k": "b", "true": "d", "z": "e"}
+    assert load_manifests(text)[0].body["all"] == {"1": "a", "k": "b", "true": "d", "z": "e", "1000": "f"}
+
+
+def test_of_a_key_and_a_merge_the_later_wins_and_of_an_anchor_the_later_is_meant() -> None:
+    text = (
+        "a: &a {x: 1}\nb: &b {x: 2}\nkind: X\nv: {x: 3, <<: *a}\nw: {<<: *a, x: 3}\nu: {<<: *a, <<: *b}\nt: &a 4\ns: *a"
+    )
+
+    (found,) = load_manifests(text)
+    assert [found.body[name] for name in "vwuts"] == [{"x": 1}, {"x": 3}, {"x": 2}, 4, 4]
+    assert found.duplicates == ()
 
 
 def bomb() -> str:
@@ -82,7 +96,11 @@ def bomb() -> str:
         pytest.param("kind: List\nitems: [x]", r"document 1 \(line 1\), items\[0\]: expected an object", id="an item"),
         pytest.param("? [a]\n: b", "line 1: a key must be text", id="a key that is a list"),
         pytest.param("kind: !!int x", "line 1: 'x' is no tag:yaml.org,2002:int", id="a wrong tag"),
-        pytest.param("k: 0x" + "f" * 300, "line 1: '0xf{78}' is no tag:yaml.org,2002:int", id="beyond a double"),
+        pytest.param("k: .inf", "line 1: '.inf' is no tag:yaml.org,2002:float", id="JSON has no infinity"),
+        pytest.param('k: "\\ud800"', "line 1: found an escape of no character", id="half a character"),
+        pytest.param('k: "\\UFFFFFFFF"', "line 1: found an escape of no character", id="no character"),
+        pytest.param("k: |\n \tb", "line 2, column 2: found a tab where blanks indent", id="a tab in a block text"),
+        pytest.param('{"kind": "X", "k": 1e400}', "line 1: the number 1e400 is beyond a double", id="beyond a double"),
         pytest.param("k: \0", "character 0 at position 3 is not allowed", id="a control character"),
         pytest.param("a: &a [*a]", f"line 1: nested deeper than {MAX_DEPTH} levels", id="a loop"),
         pytest.param("[" * 1000, "nested too deep", id="nested without end"),

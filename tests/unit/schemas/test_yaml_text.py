@@ -9,18 +9,20 @@ import pytest
 
 from fleethpa.changes.settings import settings_in
 from fleethpa.frame.configuration import load
-from fleethpa.frame.errors import CommandError
+from fleethpa.frame.errors import CommandError, read_text
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.credentials import clusters_of
 from reconciler.core.foundclusters import FindingError, from_kubeconfig
+from reconciler.prometheus.connections import read_connections
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from streams.ingest.mapping import MappingError, load_mapping
 
 UNREADABLE = {
     "nested": "{a: " * 600 + "}" * 600,
-    "noSuchDay": "a: 2024-13-45",
-    "noSuchTime": "a: 9999-99-99T99:99:99Z",
-    "hugeNumber": "a: " + "9" * 5_000,
+    "infinite": "a: .inf",
+    "noCharacter": 'a: "\\UFFFFFFFF"',
+    "halfACharacter": 'a: "\\ud800"',
+    "noKey": "{~: a}",
     "tab": "a:\n\tb: 1",
     "twoDocuments": "a: 1\n---\nb: 2",
 }
@@ -46,8 +48,11 @@ def test_every_reader_names_the_file(reader: str, text: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "stated"),
     [
-        pytest.param("{a: " * 600 + "}" * 600, "nested too deeply", id="nested without end"),
-        pytest.param("a: 2024-13-45", "month must be in", id="a month that there is not"),
+        pytest.param("{a: " * 600 + "}" * 600, "nested too deep: at most 200 levels", id="nested"),
+        pytest.param("{a: " * 60_000, "nested too deep", id="nested without end"),
+        pytest.param("a: {b: 1, c: 2, b: 3}", "a.b is given twice", id="a key twice"),
+        pytest.param("a: 1\n---\n# b\n---\nb: 2\n", "line 5: a second document", id="two documents"),
+        pytest.param('a: "\\UFFFFFFFF"', "line 1: found an escape of no character", id="no character"),
     ],
 )
 def test_the_error_says_what_is_wrong(text: str, stated: str) -> None:
@@ -58,6 +63,41 @@ def test_the_error_says_what_is_wrong(text: str, stated: str) -> None:
 def test_what_is_yaml_is_read() -> None:
     assert parse_yaml("a: [1, x]") == {"a": [1, "x"]}
     assert parse_yaml("") is None
+    assert parse_yaml("---\n# a\n---\na: 2024-13-45\n...\n---\n") == {"a": "2024-13-45"}
+    assert parse_yaml("{a: 1, a: 2}", last_key_wins=True) == {"a": 2}
+    assert parse_yaml("{a: 010, b: y, c: ~, d: 1e3, on: x}", texts=True) == {
+        **{"a": "010", "b": "y", "c": None, "d": "1e3", "on": "x"}
+    }
+    assert parse_yaml('{"a": true, "b": 1}', texts=True) == {"a": "true", "b": "1"}
+
+
+def connections(file: Path) -> object:
+    Path(file.parent, "rules.yaml").write_bytes(file.read_bytes())
+    file.write_text("clusters: {a: {url: 'http://a', rules: rules.yaml, sources: {Pods: prometheus}}}")
+    (made,) = read_connections(str(file), lambda path: read_text(path, path)).clusters.values()
+    return [each.as_ for each in made.rules.custom]
+
+
+RULE = "{seriesQuery:\tx,\tmetricsQuery:\ty}"
+HANDED_OVER: dict[str, tuple[str, Callable[[Path], object], object]] = {
+    "configuration": ("brokers:\ta:1\t# é\n", lambda file: load({"config": str(file)}).brokers, "a:1"),
+    "settings": ("default-mode:\tshadow\t# é\n", settings_in, ("default-mode=shadow",)),
+    "kubeconfig": (
+        "contexts:\t# é\n- name:\teast\n",
+        lambda file: [each.name for each in clusters_of(str(file))],
+        ["east"],
+    ),
+    "rules": (f"rules:\t# é\n- {RULE}\n", connections, ["$0"]),
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("kind", HANDED_OVER)
+def test_tabs_and_byte_order_marks_are_read_as_go_reads_them(kind: str, encoding: str, tmp_path: Path) -> None:
+    text, read, result = HANDED_OVER[kind]
+    file = tmp_path / "given.yaml"
+    file.write_bytes(text.replace("\n", "\r\n").encode(encoding))
+    assert read(file) == result
 
 
 @pytest.mark.parametrize("contexts", ["[5]", "east", "{name: east}", "[{}]", "[{name: 5}]", "7"])
