@@ -27,7 +27,7 @@ from multidict import CIMultiDict
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.transfers import Transfers, transfers_of
-from reconciler.core.clusterkeys import CONTEXT, KUBECONFIG, cluster_refusal, impersonation, unknown_key, user_refusal
+from reconciler.core.clusterkeys import CONTEXT, KUBECONFIG, cluster_refusal, impersonation, key_refusal, user_refusal
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
@@ -60,12 +60,13 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
     def check(self) -> None:
         """Refuse a kubeconfig that says what is not supported. Raises ConfigException: names the field."""
         context = self._current_context["context"].value
-        if self._user is None and context.get("user"):
+        if not context.get("user"):
+            raise ConfigException("context.user is missing")
+        if self._user is None:
             raise ConfigException(f"users: {context['user']!r}, which the context names, is not there")
-        user = {} if self._user is None else self._user.value
         top = self._config.value
-        reason = unknown_key(KUBECONFIG, top) or unknown_key(CONTEXT, context, "context.")
-        if reason := reason or cluster_refusal(self._cluster.value) or user_refusal(user):
+        reason = key_refusal(KUBECONFIG, top) or key_refusal(CONTEXT, context, "context.")
+        if reason := reason or cluster_refusal(self._cluster.value) or user_refusal(self._user.value):
             raise ConfigException(reason)
 
     def _load_user_token(self) -> bool:
@@ -172,7 +173,10 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     if process.returncode:
         stated = complaint.decode("utf-8", "replace").strip()[-_STATED_BYTES:]
         raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'no message'}")
-    credential = read_document(written)
+    try:
+        credential = read_document(written)
+    except ValueError as error:
+        raise ConfigException(f"exec plugin {name} wrote no JSON") from error
     status = credential.get("status") if isinstance(credential, dict) else None
     if not isinstance(status, dict):
         raise ConfigException(f"exec plugin {name} wrote no ExecCredential with a status")
@@ -213,7 +217,8 @@ def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[Cluster
     return [ClusterConfig(name, kubeconfig, name) for name in chosen]
 
 
-_KIND = "Config"
+_KIND, _VERSION = "Config", "v1"
+_NAMED: Final[Mapping[str, str]] = {"clusters": "cluster", "contexts": "context", "users": "user"}
 
 
 def _kubeconfig(path: str) -> dict[str, Any]:
@@ -228,9 +233,12 @@ def _kubeconfig(path: str) -> dict[str, Any]:
     if (kind := document.get("kind", _KIND)) != _KIND:
         # Without contexts it would name no cluster, and a process would run and do nothing.
         raise ConfigError(f"kubeconfig {path}: its kind is {kind}, and not {_KIND}")
-    contexts = document.get("contexts") or []
-    if not isinstance(contexts, list) or not all(map(_has_name, contexts)):
-        raise ConfigError(f"kubeconfig {path}: `contexts` must be a list of contexts, each with a name")
+    if (version := document.get("apiVersion", _VERSION)) != _VERSION:
+        raise ConfigError(f"kubeconfig {path}: its apiVersion is {version}, and not {_VERSION}")
+    for kind, inner in _NAMED.items():
+        listed = document.get(kind) or []
+        if not isinstance(listed, list) or not all(_has_name(each, inner) for each in listed):
+            raise ConfigError(f"kubeconfig {path}: `{kind}` must be a list of {kind}, each with a name and its {inner}")
     return document
 
 
@@ -239,8 +247,8 @@ def _not_yaml(place: str) -> str:
     return f"it is not YAML{place and f' at {place}'}"
 
 
-def _has_name(context: Any) -> bool:
-    return isinstance(context, dict) and isinstance(context.get("name"), str)
+def _has_name(each: Any, inner: str) -> bool:
+    return isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get(inner) or {}, dict)
 
 
 class Credentials:
@@ -325,7 +333,7 @@ def _merge(paths: Sequence[str]) -> ConfigNode:
     merged: dict[str, Any] = {}
     for path in paths:
         document = _kubeconfig(path)
-        for kind in ("clusters", "contexts", "users"):
+        for kind in _NAMED:
             listed = merged.setdefault(kind, [])
             names = {each["name"] for each in listed}
             new = [each for each in document.get(kind) or () if each["name"] not in names]

@@ -1,16 +1,18 @@
 """The documented keys of kubeconfigs, Argo CD's cluster Secrets and ClusterProfiles: what becomes of each. Pure.
 
 A key is used, has no effect on how a cluster is reached (HARMLESS), or is refused by name with what to write instead;
-one that is not in the table is refused, too. So no field that says who we are, whom we trust or what we connect to is
-dropped in silence.
+one that is not in the table is refused, too, and so is a value of another type. So no field that says who we are, whom
+we trust or what we connect to is dropped in silence, and a text is never taken for true.
 
 Source: client-go tools/clientcmd/api/v1 types.go; argo-cd pkg/apis/application/v1alpha1 types.go `ClusterConfig`;
 cluster-inventory-api apis/v1alpha1 `AccessProvider`.
 """
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from schemas.kubernetes.shape import JsonView
 from schemas.proxies import proxy_refusal
@@ -102,28 +104,72 @@ ARGOCD_EXEC: Final[Mapping[str, str]] = {
 ACCESS_PROVIDER: Final[Mapping[str, str]] = {"name": USED, "cluster": USED}
 
 AUTH_PROVIDERS: Final = ("gcp", "oidc")
+_PAIRS: Final = (
+    *(("username", "password"), ("password", "username")),
+    *(("client-certificate", "client-key"), ("client-key", "client-certificate")),
+)
 _TOKEN: Final = "use a token, a certificate or exec"
 
 
-def unknown_key(table: Mapping[str, str], given: JsonView, where: str = "") -> str:
-    """Return why a mapping with a key that is not in the table is refused; empty: it has none with a value."""
+_TYPES: Final[Mapping[Any, tuple[str, frozenset[str]]]] = {
+    bool: ("true or false", frozenset({"insecure-skip-tls-verify", "provideClusterInfo", "insecure"})),
+    list: ("a list", frozenset({"clusters", "users", "contexts", "args", "extensions"})),
+    dict: ("a mapping", frozenset({"auth-provider", "exec", "tlsClientConfig", "awsAuthConfig", "execProviderConfig"})),
+}
+"""Types of the keys that are used, and what they are called; every other is a text, but for those of `_OWN_TYPES`."""
+_OWN_TYPES: Final = ("cluster", "env", "as", "as-uid", "as-groups", "as-user-extra")
+
+
+def key_refusal(table: Mapping[str, str], given: Any, where: str = "") -> str:
+    """Return why a mapping is refused: a key that is not in the table, or a value of another type than its own; empty:
+    it has neither. `where`: the mapping, with a dot at its end.
+    """
+    if not isinstance(given, Mapping):
+        return f"{where.rstrip('.')} must be a mapping"
     for key, value in given.items():
-        if key not in table and value not in (None, "", [], {}, False):
+        if value in (None, "", [], {}, False):
+            continue
+        if key not in table:
             return f"{where}{key} is not a field that fleethpa knows: correct it, or leave it out"
+        if table[key] == USED and key not in _OWN_TYPES and (reason := _type_refusal(key, value)):
+            return f"{where}{key} {reason}"
     return ""
+
+
+def _type_refusal(key: str, value: Any) -> str:
+    kind, called = next(((kind, words) for kind, (words, keys) in _TYPES.items() if key in keys), (str, "a text"))
+    if not isinstance(value, kind) or (key == "args" and not all(isinstance(each, str) for each in value)):
+        return f"must be {'a list of texts' if key == 'args' else called}"
+    if key.endswith("-data"):
+        try:
+            base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)
+        except ValueError:
+            return "must be base64"
+    return ""
+
+
+def _env_refusal(env: Any) -> str:
+    is_list = isinstance(env, list) and all(
+        isinstance(each, dict) and all(isinstance(each.get(name), str) for name in ("name", "value")) for each in env
+    )
+    return "" if is_list else "user.exec.env must be a list of mappings, each with a name and a value that are texts"
 
 
 def user_refusal(user: JsonView) -> str:
     """Return why this user of a kubeconfig is not used: the field, and what to write instead; empty: it is used."""
-    plugin = user.get("exec") or {}
-    if reason := unknown_key(USER, user, "user.") or unknown_key(EXEC, plugin, "user.exec."):
+    if reason := key_refusal(USER, user, "user."):
         return reason
+    plugin = user.get("exec") or {}
+    if reason := key_refusal(EXEC, plugin, "user.exec.") or _env_refusal(plugin.get("env") or []):
+        return reason
+    if plugin and not plugin.get("command"):
+        return "user.exec.command is missing"
     if plugin.get("interactiveMode") == "Always":
         return "user.exec.interactiveMode Always: there is no terminal on which the plugin could ask: use another one"
     provider = (user.get("auth-provider") or {}).get("name")
     if provider is not None and provider not in AUTH_PROVIDERS:
         return f"user.auth-provider {provider!r} is not supported: {_TOKEN}"
-    for one, other in (("username", "password"), ("password", "username"), ("client-certificate", "client-key")):
+    for one, other in _PAIRS:
         has_one, has_other = (bool(user.get(each) or user.get(f"{each}-data")) for each in (one, other))
         if has_one and not has_other:
             return f"user.{one} needs user.{other}: add it, or leave both out"
@@ -132,9 +178,24 @@ def user_refusal(user: JsonView) -> str:
 
 def cluster_refusal(cluster: JsonView) -> str:
     """Return why this cluster of a kubeconfig is not used; empty: it is used."""
-    return unknown_key(CLUSTER, cluster, "cluster.") or proxy_refusal(
-        str(cluster.get("proxy-url") or ""), "cluster.proxy-url"
+    return (
+        key_refusal(CLUSTER, cluster, "cluster.")
+        or proxy_refusal(cluster.get("proxy-url") or "", "cluster.proxy-url")
+        or _server_refusal(cluster.get("server") or "")
     )
+
+
+def _server_refusal(server: str) -> str:
+    if not server:
+        return "cluster.server is missing"
+    try:
+        parts = urlsplit(server)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or "@" in parts.netloc or parts.query or parts.fragment:
+        return "cluster.server must be https://HOST[:PORT][/PATH], without a user and a query"
+    return ""
 
 
 # --- impersonation ----------------------------------------------------------------------------------------------------

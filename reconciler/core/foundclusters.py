@@ -22,7 +22,7 @@ from reconciler.core.clusterkeys import (
     CONTEXT,
     KUBECONFIG,
     cluster_refusal,
-    unknown_key,
+    key_refusal,
     user_refusal,
 )
 from schemas.jsontext import read_document
@@ -197,7 +197,7 @@ def from_kubeconfig_secret(secret: JsonView) -> list[Member]:
 def _only(document: Json, context: Json, name: str, origin: str) -> Json:
     """A kubeconfig with this context alone."""
     inner = _get(context, "context", origin)
-    if reason := unknown_key(KUBECONFIG, document) or unknown_key(CONTEXT, inner, "context."):
+    if reason := key_refusal(KUBECONFIG, document) or key_refusal(CONTEXT, inner, "context."):
         raise FindingError(f"{origin}: {reason}")
     cluster = _named(document, "clusters", _get(inner, "cluster", origin), origin)
     user_name = inner.get("user") or ""
@@ -295,12 +295,12 @@ def from_argocd_secret(secret: JsonView) -> list[Member]:
         raise FindingError(f"{origin}: data.config: not JSON: {error}") from error
     if not isinstance(config, dict):
         raise FindingError(f"{origin}: data.config: must be a JSON object")
-    if reason := unknown_key(ARGOCD_DATA, data, "data."):
+    if reason := key_refusal(ARGOCD_DATA, data, "data."):
         raise FindingError(f"{origin}: {reason}")
     tls = _part(config, "tlsClientConfig", ARGOCD_TLS, origin) or {}
     aws = _part(config, "awsAuthConfig", ARGOCD_AWS, origin)
     plugin = _part(config, "execProviderConfig", ARGOCD_EXEC, origin)
-    if reason := unknown_key(ARGOCD_CONFIG, config, "data.config: "):
+    if reason := key_refusal(ARGOCD_CONFIG, config, "data.config: "):
         raise FindingError(f"{origin}: {reason}")
     name = name or secret["metadata"]["name"]
     if server.rstrip("/") == _IN_CLUSTER_SERVER and not config.get("bearerToken"):
@@ -326,7 +326,7 @@ def _part(config: JsonView, name: str, table: Mapping[str, str], origin: str) ->
     where = f"data.config: {name}"
     if not isinstance(part, dict):
         raise FindingError(f"{origin}: {where}: must be a JSON object")
-    if reason := unknown_key(table, part, f"{where}."):
+    if reason := key_refusal(table, part, f"{where}."):
         raise FindingError(f"{origin}: {reason}")
     return part
 
@@ -404,7 +404,7 @@ def _offer(status: JsonView, providers: Sequence[AccessProvider], origin: str) -
     if provider is None:
         known, has = (", ".join(sorted(names)) or "none" for names in ({each.name for each in providers}, offered))
         raise FindingError(f"{origin}: status.accessProviders: has {has}; the provider file has {known}")
-    if reason := unknown_key(ACCESS_PROVIDER, offered[provider.name], f"status.accessProviders: {provider.name}: "):
+    if reason := key_refusal(ACCESS_PROVIDER, offered[provider.name], f"status.accessProviders: {provider.name}: "):
         raise FindingError(f"{origin}: {reason}")
     cluster = offered[provider.name].get("cluster") or {}
     if not cluster.get("server"):

@@ -107,13 +107,51 @@ async def test_a_token_file_is_read_as_client_go_does(
         pytest.param({"auth-provider": {"name": "azure"}}, {}, "user.auth-provider 'azure'", id="a provider of before"),
         pytest.param({"username": "a"}, {}, "user.username needs user.password", id="half a name"),
         pytest.param({"tokenFile": "/dev/null"}, {}, "tokenFile /dev/null is empty", id="an empty token"),
+        pytest.param({"client-key-data": "YQ=="}, {}, "user.client-key needs user.client-cert", id="a key alone"),
+        pytest.param({"token": 12}, {}, "user.token must be a text", id="a number as token"),
+        pytest.param({"token": [MARKER]}, {}, "user.token must be a text", id="a list as token"),
+        pytest.param({"password": {"a": MARKER}}, {}, "user.password must be a text", id="a mapping as password"),
+        pytest.param({"exec": {"args": [MARKER]}}, {}, "user.exec.command is missing", id="no command"),
+        pytest.param({"exec": {"command": "a", "args": [1]}}, {}, "user.exec.args must be a list of", id="arguments"),
+        pytest.param({"exec": {"command": "a", "env": {"A": MARKER}}}, {}, "user.exec.env must be", id="variables"),
+        pytest.param({"client-key-data": f"{MARKER}!"}, {}, "user.client-key-data must be base64", id="no base64"),
+        pytest.param({}, {"insecure-skip-tls-verify": "false"}, "cluster.insecure-skip-tls-verify", id="a text"),
+        pytest.param({}, {"server": ""}, "cluster.server is missing", id="no server"),
+        pytest.param({}, {"server": "h:1"}, "cluster.server must be https://HOST", id="no scheme"),
+        pytest.param({}, {"server": f"https://u:{MARKER}@h"}, "cluster.server must be https://HOST", id="a password"),
+        pytest.param({}, {"server": "https://h:99999"}, "cluster.server must be https://HOST", id="a port"),
+        pytest.param({}, {"proxy-url": f"http://{MARKER}:x"}, "cluster.proxy-url must be http://HOST", id="a proxy"),
     ],
 )
 async def test_a_kubeconfig_that_cannot_be_honoured_is_refused(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], reason: str
 ) -> None:
-    client = _client(tmp_path, user, "http://127.0.0.1:9", **cluster)
+    client = _client(tmp_path, user, **{"server": "http://127.0.0.1:9"} | cluster)
     with pytest.raises(ConfigError, match=f"cluster prod: its credentials cannot be loaded: {reason}") as refused:
+        await client.get("/api")
+    await client.close()
+    assert MARKER not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        pytest.param("user: u", "user: ''", "context.user is missing", id="no user in the context"),
+        pytest.param("kind: Config", "{kind: Config, apiVersion: v2}", "not YAML", id="no YAML"),
+        pytest.param("kind: Config", "apiVersion: v2", "its apiVersion is v2, and not v1", id="another version"),
+        pytest.param("user:\n    token: ", "token: ", "Expected key user in users of", id="fields of another level"),
+        pytest.param("- name: u", "- alias: u", "`users` must be a list of users, each with a name", id="no name"),
+        pytest.param("users:\n", "users:\n- a\n", "`users` must be a list of users, each with a name", id="a text"),
+    ],
+)
+async def test_a_kubeconfig_of_another_shape_is_refused_without_a_part_of_it(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    client = _client(tmp_path, {"token": MARKER}, "http://127.0.0.1:9")
+    path = tmp_path / "kubeconfig"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=reason) as refused:
         await client.get("/api")
     await client.close()
     assert MARKER not in str(refused.value)

@@ -372,7 +372,6 @@ def test_a_plugin_gets_no_variable_of_this_process_that_it_does_not_need() -> No
             "{contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: hello}]}", id="text"
         ),
         pytest.param("{contexts: [{name: x, context: {cluster: c}}], clusters: 7}", id="number"),
-        pytest.param(kubeconfig("x", user={"exec": "sh"}), id="plugin"),
     ],
 )
 async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Path, text: str) -> None:
@@ -380,6 +379,24 @@ async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Pat
     members, unreadable = await look_once(ClusterSources(folder=str(tmp_path)))
     assert not members
     assert list(unreadable) == ["east in folder"]
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "refusal"),
+    [
+        pytest.param({"exec": "sh"}, {}, "user.exec must be a mapping", id="a plugin"),
+        pytest.param({"token": 5}, {}, "user.token must be a text", id="a token"),
+        pytest.param({}, {"insecure-skip-tls-verify": "false"}, "cluster.insecure-skip-tls-verify", id="a text for no"),
+        pytest.param({}, {"server": ["https://a"]}, "cluster.server must be a text", id="an address"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_field(
+    user: dict[str, Any], cluster: dict[str, Any], refusal: str
+) -> None:
+    document = yaml.safe_load(kubeconfig("east", user=user))
+    document["clusters"][0]["cluster"] |= cluster
+    [found] = foundclusters.from_kubeconfig(yaml.safe_dump(document), "Secret a")
+    assert vetted(found, NOTHING_ALLOWED).config.refused.startswith(f"Secret a: {refusal}")
 
 
 @pytest.mark.parametrize(
