@@ -121,7 +121,8 @@ class Explanation:
         found: list[str] = []
         for label, text in self.around:
             if label or not found:
-                found.append(f"{label} {text}".strip())
+                # Of a fight, the text says that it is one.
+                found.append(text if label == "Fight" else f"{label} {text}".strip())
             else:
                 found[-1] = f"{found[-1]}. {text}"
         return found
@@ -135,6 +136,11 @@ class Explanation:
     def failed(self) -> bool:
         """Whether there was no answer, or none that may be written."""
         return bool(self.decision.error or self.decision.refused)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the verdict names what is wrong with the cluster, because of which there is no metric."""
+        return self.verdict.startswith(words.NO_METRIC)
 
     @property
     def held(self) -> str:
@@ -268,7 +274,7 @@ def _for_want_of_metrics(decision: Decision, made_ms: int, troubles: Iterable[Cl
         return ""
     shown = (decision.status or {}).get("currentReplicas")
     held = decision.current_replicas if words.scale_is_known(decision) else shown
-    return f"no metric: {why}" + ("" if held is None else f"; replicas held at {held}")
+    return f"{words.NO_METRIC}{why}" + ("" if held is None else f"; replicas held at {held}")
 
 
 def _verdict(decision: Decision, disabled: str) -> str:

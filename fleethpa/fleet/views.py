@@ -308,7 +308,7 @@ def _of_members(members: Iterable[MemberView]) -> Iterator[Problem]:
 def _for_want_of_metrics(view: HpaView, why: str) -> Problem:
     """The problem of an HPA that gets no answers: the reason, not the error of a client that met it."""
     held = view.status.get("currentReplicas")
-    text = f"no metric: {why}"
+    text = f"{words.NO_METRIC}{why}"
     return Problem("no metrics", text if held is None else f"{text}; replicas held at {held}", text)
 
 

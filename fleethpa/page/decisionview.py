@@ -35,13 +35,13 @@ from streams.history.replay import NOTHING, differences
 
 # --- the arithmetic: a bar for the count after each step, the step that decided lit -----------------------------------
 
-STEP_WIDTH: Final = 150
-BAR_WIDTH: Final = 84
-HEIGHT: Final = 92
+STEP_WIDTH: Final = 130
+BAR_WIDTH: Final = 76
+HEIGHT: Final = 48
 """The highest bar."""
-TOP: Final = 24
+TOP: Final = 20
 FOOT: Final = 50
-LETTERS: Final = 23
+LETTERS: Final = 20
 LINES: Final = 2
 """Of a detail under a bar, each of LETTERS; the whole of it is in the bar's title."""
 LEAST_PX: Final = 3
@@ -72,6 +72,7 @@ class Waterfall(NamedTuple):
     height: int
     label: str
     base: int = TOP + HEIGHT
+    bar_width: int = BAR_WIDTH
 
 
 def waterfall(found: Explanation) -> Waterfall:

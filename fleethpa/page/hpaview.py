@@ -5,20 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from fleethpa.changes.specs import change_text
-from fleethpa.fleet.decisionpage import metric_health
-from fleethpa.fleet.views import FleetState, HpaView, MemberView
+from fleethpa.fleet.decisionpage import Explanation, metric_health
+from fleethpa.fleet.views import FleetState, HpaView, MemberView, Problem
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.page.addresses import clock
 from fleethpa.page.decisionview import waterfall
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
+from fleethpa.page.stripview import SHAPES
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
 from fleethpa.show.text import age, rfc3339
@@ -43,13 +44,19 @@ def span_of(text: str) -> int:
     return found
 
 
-def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[str, Any]:
-    """What the template shows; of an HPA that was deleted there is only its past."""
+def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every: bool = False) -> dict[str, Any]:
+    """What the template shows; of an HPA that was deleted there is only its past.
+
+    `every`: the timeline has also evaluations that changed nothing.
+    """
     view = state.hpas.get(hpa)
     if view is not None and read.again is not None:
         view = replace(view, decision=read.again.recorded)
     found = read.again.explained(read.ending, read.troubles) if read.again is not None else None
+    said, boxes = said_once(found, view.problems if view is not None else (), state.remarks)
     return {
+        "said": said,
+        "boxes": boxes,
         "hpa": hpa,
         "view": view,
         "can_try": view is not None and not view.is_of_fleet,
@@ -58,7 +65,8 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,
         "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
-        "timeline": timeline(read),
+        "timeline": timeline(read, every=every),
+        "is_evaluated": bool(read.decisions),
         "whole_ms": 0 if read.has_more else read.since_ms,
         "has_more": read.has_more,
         "is_checked": read.is_checked,
@@ -69,10 +77,62 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "next_step": read.next_step,
         "explained": found,
         "last_known": last_known(state, view, read, now_ms),
-        "waterfall": waterfall(found) if found is not None and found.decision.kind == "evaluation" else None,
+        "waterfall": waterfall(found) if found is not None and is_counted(found) else None,
         "charts": 1 + len(found.decision.metrics) if found is not None else 1,
         "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
+
+
+def is_counted(found: Explanation) -> bool:
+    """Whether there is a count to draw: not where the scale could not be read."""
+    return found.decision.kind == "evaluation" and any(step.value.isdigit() for step in found.steps)
+
+
+def said_once(
+    found: Explanation | None, problems: Iterable[Problem], remarks: Iterable[str] = ()
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The problems that the verdict says (label, style), and the texts that it leaves to be said, each once.
+
+    `remarks`: what every view says above.
+    """
+    if found is None:
+        return [], [problem.text for problem in problems]
+    above = "\n".join(remarks)
+    notices = [notice for notice in _unsaid_notices(found) if notice not in above]
+    texts = " ".join((found.verdict, found.ended, *found.notices))
+    said = {problem.label: problem for problem in problems if _is_said(problem, found, texts)}
+    boxes = [problem.text for problem in problems if problem.label not in said]
+    # That it failed or is held, and a fight with its notice, are beside the verdict already.
+    chips = [problem for problem in said.values() if problem.label not in ("held", "fight") and not found.failed]
+    return [(each.label, SHAPES.get(each.label, "trouble")) for each in chips], [*notices, *boxes]
+
+
+def _is_said(problem: Problem, found: Explanation, texts: str) -> bool:
+    decision = found.decision
+    if problem.label == "held":
+        return bool(found.held)
+    if problem.label == "paused":
+        return bool(decision.paused) and decision.paused in texts
+    if problem.label == "saturated":
+        return "MaxReplicas" in decision.constraints_applied and not found.failed
+    if problem.label == "fight":
+        return any(label == "Fight" for label, _ in found.around)
+    if found.cut_off and problem.text.startswith(words.NO_METRIC):
+        return True
+    return any(part in texts for part in (problem.text, problem.text.partition(f"{problem.label}: ")[2]) if part) or (
+        problem.label.endswith(" disabled") and problem.text.partition(";")[0] in texts
+    )
+
+
+def _unsaid_notices(found: Explanation) -> list[str]:
+    """What else was going on; of the trouble that the verdict says only the next step."""
+    around = list(found.around)
+    first = next((number for number, (label, _) in enumerate(around) if label == "Cluster"), None)
+    if first is not None and found.cut_off:
+        around[first : first + 2] = [
+            ("Next:", text.removeprefix("Next: ")) for _, text in around[first + 1 : first + 2]
+        ]
+    return replace(found, around=around).notices
 
 
 LONGEST_BUNDLE_MS: Final = 3_600_000
@@ -109,13 +169,25 @@ def last_known(state: FleetState, view: HpaView | None, read: HpaPast, now_ms: i
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
-def timeline(read: HpaPast) -> list[dict[str, Any]]:
-    """What happened, newest first; evaluations that came out alike are one line."""
-    runs = [list(run) for _, run in groupby(read.decisions, key=likeness)]
-    lines = [_alike(run) for run in reversed(runs[-TIMELINE:])]
+def timeline(read: HpaPast, *, every: bool = True) -> list[dict[str, Any]]:
+    """What happened, newest first; evaluations that came out alike are one line.
+
+    `every`: also those that changed nothing, and a line of its own for each write that was applied.
+    """
+    applied = {each.decision.completes for each in read.decisions if _is_applied(each)}
+    told = read.decisions if every else [each for each in read.decisions if not _is_applied(each)]
+    runs = [list(run) for _, run in groupby(told, key=likeness)]
+    shown = (line for line in map(_alike, reversed(runs)) if every or line["kind"] != "same")
+    lines = list(islice(shown, TIMELINE))
     lines += [_changed(each) for each in read.revisions]
     lines += [line for recorded in read.decisions if (line := _by_hand(recorded)) is not None]
-    return sorted(lines, key=lambda line: -line["time_ms"])[:TIMELINE]
+    newest = sorted(lines, key=lambda line: -line["time_ms"])[:TIMELINE]
+    return [line | {"is_applied": not every and line["id"] in applied} for line in newest]
+
+
+def _is_applied(recorded: Recorded) -> bool:
+    """Whether it is the record that a change was applied."""
+    return recorded.decision.kind == "completion" and recorded.decision.outcome.get("result") == "applied"
 
 
 def _alike(run: Sequence[Recorded]) -> dict[str, Any]:

@@ -177,7 +177,9 @@ class PageServer:
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         read = await self._read_hpa(hpa, at_ms, now_ms, span_ms, self._depth(request, hpa, span_ms))
-        found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
+        show = "all" if request.query.get("show") == "all" else ""
+        found = hpa_view(state, hpa, read, now_ms, every=bool(show))
+        found |= {"span": text or DEFAULT_SPAN, "spans": SPANS, "show": show}
         moment_ms = now_ms if at_ms is not None else state.clock_ms
         link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
         found["shared"] = (

@@ -358,6 +358,10 @@ def note(name: str) -> str:
     return NOTES.get(name, name)
 
 
+NO_METRIC: Final = "no metric: "
+"""How it begins what is said of an HPA of which the cluster gives no metric; then why."""
+
+
 def failure(decision: Decision) -> str:
     """Why an evaluation failed: the metric that has no value and the cause, or the cause alone."""
     failed = next((metric for metric in decision.metrics if metric.error), None)

@@ -84,6 +84,14 @@ def test_which_metric_has_a_wrong_name(page: Page, stack: TroubledStack) -> None
     in_view(page.locator(".health tr", has_text="http_request_per_second"))
 
 
+def test_what_a_dead_cluster_means_is_said_once(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "north/factory/press")
+    in_view(page.locator(".verdict", has_text="cluster north unreachable"))
+    expect(page.get_by_text("kubectl --context north")).to_have_count(1)
+    in_view(page.locator("#plots canvas").first)
+    in_view(page.locator(".timeline .kind-failed").first)
+
+
 def test_what_changed_in_its_spec_by_whom(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/shop/web")
     # How far down its line is depends on how often the metrics failed since.

@@ -172,6 +172,14 @@ def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None
     expect(page.locator("#reading")).to_contain_text("wanted 8, current 8")
 
 
+def test_a_moment_is_at_the_same_place_in_every_chart(page: Page, archived: str) -> None:
+    page.goto(f"{archived}/hpa/east/shop/checkout")
+    page.wait_for_selector("#plots canvas")
+    found = page.evaluate("window.fleethpaCharts.map(plot => [plot.bbox.left, plot.bbox.width])")
+    assert len(found) > 1
+    assert all(each == found[0] for each in found)
+
+
 def test_a_click_on_a_chart_puts_the_view_at_that_moment(page: Page, archived: str) -> None:
     page.goto(f"{archived}/hpa/east/shop/checkout")
     page.wait_for_selector("#plots canvas")

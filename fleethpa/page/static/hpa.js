@@ -5,7 +5,8 @@
   const { css, utc, line, axes, frame, show } = fleethpaChart;
   const root = () => document.getElementById("charts");
   const NEAR_PX = 5; // a mark so close to the pointer is read with the values
-  const HEIGHT_PX = 200;
+  const HEIGHT_PX = 96; // with METRIC_PX, a title of each metric and the times below the last: the rooms in page.css
+  const METRIC_PX = 56;
   const plots = [];
   window.fleethpaCharts = plots; // for tests: what is drawn, as data
 
@@ -63,12 +64,16 @@
     },
   });
 
-  const common = (series, title, height) =>
-    ({ ...frame(title, document.getElementById("plots").clientWidth, height), hooks: { setCursor: [readout(series)], ready: [click(series)] } });
+  // The times are below the last chart: all have the same.
+  const common = (series, title, height, isLast, y = {}) => {
+    const [times, values] = axes(y);
+    const all = frame(title, document.getElementById("plots").clientWidth, height + (isLast ? times.size : 0));
+    // The same on the left and the right, so that a moment is at one place in all of them.
+    return { ...all, padding: [6, 16, isLast ? 0 : 6, 0], axes: [{ ...times, show: isLast }, values], hooks: { setCursor: [readout(series)], ready: [click(series)] } };
+  };
 
   const replicas = (series, at) => new uPlot({
-    ...common(series, "Replicas", HEIGHT_PX),
-    axes: axes({ incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000] }), // replicas are whole
+    ...common(series, "", HEIGHT_PX, !series.metrics.length, { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000] }), // replicas are whole
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most) * 1.08] } },
     series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("wanted", "--wanted", [6, 4]),
       line("current", "--spec", []), line("ready", "--ready", [2, 3])],
@@ -77,7 +82,7 @@
   }, [series.times, series.most, series.least, series.wanted, series.spec, series.ready], document.getElementById("plots"));
 
   const metric = (series, each, at) => new uPlot({
-    ...common(series, `${each.name}${each.unit ? " in " + each.unit : ""}; target dashed`, HEIGHT_PX),
+    ...common(series, `${each.name}${each.unit ? " in " + each.unit : ""}; target dashed`, METRIC_PX, each === series.metrics.at(-1), { space: 18 }),
     scales: { y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
     series: [{}, { ...line(each.name, "--ready", []), paths: uPlot.paths.linear() }, line("target", "--target", [6, 4])],
     plugins: [cursorAt(at)],
