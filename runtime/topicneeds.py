@@ -76,13 +76,13 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.INGEST_GROUP, ("READ",)),
         Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
-        *[Acl("group", f"{topics.ALIVE_GROUPS}{name}", ("READ",)) for name in ("scheduler", "archiver")],
+        *[Acl("group", f"{topics.ALIVE_GROUPS}{name}", ("READ",)) for name in ("scheduler", "archiver", "hub")],
     ),
 }
 """The least that each component needs.
 
 `reader`: the verbs that only look, the page and the archive. `operator`: those, the verbs that change, `fleethpa
-ingest reset` included, and the scheduler.
+ingest reset` included, the scheduler and the process of the hub's API.
 
 READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
 """

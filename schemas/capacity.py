@@ -77,7 +77,7 @@ class CapacitySpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 class CapacityGroupSet(EntryBody, frozen=True, kw_only=True, tag="capacityGroup"):
     """A CapacityGroup was created or changed, or (no `spec`) deleted; ingest copies it into every partition.
 
-    `revision`: another one with each change; messages about the group name it.
+    `revision`: another one with each change; messages about the group name it. `statedBy`, `proven`: as of `Command`.
     """
 
     name: str
@@ -85,6 +85,8 @@ class CapacityGroupSet(EntryBody, frozen=True, kw_only=True, tag="capacityGroup"
     spec: CapacitySpec | None = None
     author: str = ""
     reason: str = ""
+    stated_by: str = ""
+    proven: bool = False
 
 
 class CapacityReport(EntryBody, frozen=True, kw_only=True, tag="capacityReport"):

@@ -43,7 +43,7 @@ S = TypeVar("S", bound=Struct)
 CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
 """Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
 
-_TEXTS = ("author", "reason", "manager")
+_TEXTS = ("author", "reason", "manager", "stated_by")
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
 _KEPT_STATUS = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
 _NO_TARGET = {"apiVersion": "", "kind": "TooLong", "name": "too-long"}

@@ -88,7 +88,7 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
 
     `changes`: the version of the central HPA that its writer read (`HpaView.version`), or `none` where it read that
     there is no such HPA. The fold refuses the entry where another version is there by now; empty: it replaces whatever
-    is there.
+    is there. `proven`: as of `Command`.
     """
 
     hpa: dict[str, Any]
@@ -102,10 +102,11 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     fleet: FleetSpec | None = None
     revision: TimeMs = 0
     changes: str = ""
+    proven: bool = False
 
 
 class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):
-    """An HPA was deleted; empty `uid`: the one with this name."""
+    """An HPA was deleted; empty `uid`: the one with this name. `statedBy`: as of `Command`."""
 
     name: str
     uid: str = ""
@@ -113,6 +114,7 @@ class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):
     author: str = ""
     reason: str = ""
     session: str = ""
+    stated_by: str = ""
 
 
 class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -155,6 +157,9 @@ class Command(EntryBody, frozen=True, kw_only=True):
     so is `mode` of clusters; `mode` of HPAs and namespaces is on `fleethpa.autoscalers`. `pauseKind`: `all`, or only
     `scaleUp` / `scaleDown`. `until`: when a pause ends by itself (0: never). `override` is of one HPA and on
     `fleethpa.settings`: its `replicas` until `until`; without `replicas` it ends.
+
+    `statedBy`: the object of the hub's API that states it, as `Pause/shop/maintenance`; empty: a command did. `proven`:
+    the API server of the hub vouches for `author`.
     """
 
     command: Literal["mode", "pause", "resume", "override"]
@@ -166,6 +171,8 @@ class Command(EntryBody, frozen=True, kw_only=True):
     replicas: Positive | None = None
     author: str = ""
     reason: str = ""
+    stated_by: str = ""
+    proven: bool = False
 
     @property
     def is_about_pauses(self) -> bool:

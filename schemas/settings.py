@@ -122,6 +122,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     rules: str | None = None
     gates: str | None = None
     price: str | None = None
+    managed_by: Annotated[str, Meta(max_length=512)] | None = None
 
 
 SETTING_TEXTS: Final[Mapping[str, str]] = {
@@ -150,6 +151,7 @@ SETTING_TEXTS: Final[Mapping[str, str]] = {
     "rules": "decide as this version of Kubernetes, such as 1.33 [the cluster's own]",
     "gates": "feature gates of its controller manager that cannot be read, as HPAScaleToZero=true",
     "price": "what a replica costs per hour, such as 0.04; no decision depends on it",
+    "managed_by": "the object of the hub's API that states the settings, as ClusterConfig/east",
 }
 """Field → what it does, with what holds without it in brackets."""
 
@@ -158,7 +160,7 @@ class SettingsSet(EntryBody, frozen=True, kw_only=True, tag="settings"):
     """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition.
 
     `unset`: names of settings, such as `maxStep`, to remove; they are removed before `settings` are
-    added. A cluster without any setting of its own has no entry.
+    added. A cluster without any setting of its own has no entry. `proven`: as of `Command`.
     """
 
     cluster: str
@@ -166,6 +168,7 @@ class SettingsSet(EntryBody, frozen=True, kw_only=True, tag="settings"):
     author: str = ""
     reason: str = ""
     unset: list[str] = field(default_factory=list)
+    proven: bool = False
 
 
 SETTING_NAMES: Final = dict(

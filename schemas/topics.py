@@ -32,7 +32,7 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 
 ALIVE_GROUPS = "fleethpa-alive-"
 """How the names of the groups begin that keep the signs of life of processes."""
-QuietProcess = Literal["router", "scheduler", "archiver"]
+QuietProcess = Literal["router", "scheduler", "archiver", "hub"]
 """A process that writes nothing to the log while nothing happens, so that it is known by its signs of life only."""
 
 PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, REPORTS, SPECS)

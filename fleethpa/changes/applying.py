@@ -29,9 +29,10 @@ from streams.state.ownership import Claim
 class ApplyPlan:
     """The effect of an apply: records to write, what stays as it is, and what is refused."""
 
-    session: Session
     state: FleetState
+    author: str
     reason: str
+    now_ms: int
     creates: bool = False
     """Only what is not there is written."""
     writes: list[PlannedRecord] = field(default_factory=list)
@@ -79,7 +80,7 @@ class ApplyPlan:
         held = before if before is not None and before.origin == "central" else None
         if held is not None:
             try:
-                body = kept_by(held.hpa, body, self.session.now_ms())
+                body = kept_by(held.hpa, body, self.now_ms)
             except CommandError as problem:
                 self.problems.append(problem)
                 return
@@ -95,8 +96,7 @@ class ApplyPlan:
             return
         self.warnings += [f"{hpa}: {text}" for text in version_warnings(body["spec"], version)]
         words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
-        author = self.session.config.author
-        self.writes.append(central_record(hpa, words, body, author, self.reason, mode, over=held))
+        self.writes.append(central_record(hpa, words, body, self.author, self.reason, mode, over=held))
 
 
 async def applied(
@@ -117,7 +117,8 @@ async def applied(
     async with session.past() as past:
         state, present = await read_present(past)
     targets = _targets(state, read, clusters, session.config.contexts)
-    verb, plan = "autoscale" if creates else "apply", ApplyPlan(session, state, options.reason, creates)
+    verb = "autoscale" if creates else "apply"
+    plan = ApplyPlan(state, session.config.author, options.reason, session.now_ms(), creates)
     plan.add(read, targets, namespace, mode)
     plan.warnings += target_warnings(read, plan.meant, await live_targets(session, plan.meant))
     for number, each in enumerate(read.of_kind(FLEET_KIND)):
@@ -127,16 +128,16 @@ async def applied(
             continue
         author, revision = session.config.author, session.now_ms() + number
         plan.writes += fleet_records(made, state, revision, mode or each.mode, author, options.reason)
-    foresight = _look_ahead(plan, present)
+    foresight = look_ahead(plan, present)
     refused = refused_groups(groups, state)
     plan.problems += refused.values()
     kept = [each for each in groups if each.name not in refused]
     ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, options.reason)
     found = [*concerns(verb, foresight, plan.writes), *group_concerns(ceilings, state)]
-    code = _report(plan)
+    code = _report(session, plan)
     changed = {getattr(write.body, "name", "") for write in ceilings}
     session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
-    code = await change(session, verb, plan.writes + ceilings, found, options, code=code)
+    code = await change(session, verb, plan.writes + ceilings, found, options, code=code, state=state)
     for text in foresight.handed_over():
         session.note(text)
     if not options.dry_run:
@@ -161,8 +162,7 @@ def _targets(state: FleetState, read: Input, globs: str | None, contexts: tuple[
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
 
-def _report(plan: ApplyPlan) -> int:
-    session = plan.session
+def _report(session: Session, plan: ApplyPlan) -> int:
     for warning in plan.warnings:
         session.warn(warning)
     for hpa in plan.unchanged:
@@ -190,7 +190,7 @@ def _of_fleet(hpa: HpaId) -> CommandError:
     )
 
 
-def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
+def look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
     """Refuse the HPAs that would not enforce, or would take a target from an HPA of another name; foresee the rest."""
     foresight = present.foresee(plan.writes)
     kept, refused = [], set[int]()

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import structs
 
 from fleethpa.changes.handover import Place, Plan, owner_of
+from fleethpa.changes.owners import owned_hpa
 from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
@@ -223,7 +224,7 @@ def release_plan(
     for view in views:
         native = natives.get(view.id)
         held = "" if native is not None else _held(state, view)
-        problem = _of_fleet(view, whole) or _conflict(view, native, drivers)
+        problem = owned_hpa(view) or _of_fleet(view, whole) or _conflict(view, native, drivers)
         problem = problem or (_left_out(view, held) if held and not include_held else None)
         if problem is not None:
             plan.problems.append(problem)

@@ -40,7 +40,7 @@ async def issue(session: Session, scope: Scope, command: Command, words: str, op
         code, writes, concerns = await _looked_ahead(session, state, scope, command, writes)
     elif scope.everything and not command.reason.strip():  # it may be a slip
         concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
-    return await change(session, command.command, writes, concerns, options, code=code)
+    return await change(session, command.command, writes, concerns, options, code=code, state=state)
 
 
 def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:

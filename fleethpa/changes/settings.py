@@ -174,7 +174,7 @@ BY_NAMESPACE: Final = {"removal-budget": "removal_budgets", "addition-budget": "
 SETTINGS: Final = {
     field.removesuffix("_ms").replace("_", "-"): field
     for field in ClusterSettings.__struct_fields__
-    if field not in MAPS and field != "native_evidence"
+    if field not in MAPS and field not in ("native_evidence", "managed_by")
 }
 """Settings as they are written, and their fields. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the budgets
 of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.

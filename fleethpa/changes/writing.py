@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from fleethpa.changes.overtaken import overtaken
+from fleethpa.changes.owners import without_owned
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import gathered, parse_duration_ms, together
@@ -23,6 +24,7 @@ from streams.ingest.own import topic_of
 from streams.ingest.pieces import SourcePlace
 
 if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState
     from fleethpa.frame.writer import Fate, Writer
 
 RECORDED: Final = "30s"
@@ -101,6 +103,7 @@ async def change(
     code: int = OK,
     asks: bool = True,
     must_arrive: bool = False,
+    state: FleetState | None = None,
 ) -> int:
     """Carry a change out as the options of `write_options` ask for it; returns the exit code.
 
@@ -111,9 +114,14 @@ async def change(
         code: the exit code so far.
         asks: as of `confirm`.
         must_arrive: as of `write_all`.
+        state: what is there now; records that would change what an object of the hub's API states are left out, with
+            an error each. None: the command must not wait for it to be read.
 
     Raises CommandError: as `confirm` and `write_all`.
     """
+    if state is not None:
+        writes, owned = without_owned(state, writes)
+        code = max(code, session.report(*owned))
     if not (writes or options.dry_run):
         return code
     confirm(session, concerns, options, verb, asks=asks)

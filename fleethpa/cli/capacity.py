@@ -43,4 +43,4 @@ async def delete(session: Session, /, names: tuple[str, ...], options: WriteOpti
     state = await fleet_now(session)
     found = [group.name for group in named_groups(state, names)]
     writes = deleted_groups(found, session.now_ms(), session.config.author, options.reason)
-    return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options)
+    return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options, state=state)

@@ -61,7 +61,7 @@ def delete(
             return 0
         foresight = present.foresee(writes)
         asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
-        code = await change(session, "delete", writes + found, asked, options)
+        code = await change(session, "delete", writes + found, asked, options, state=state)
         for text in foresight.handed_over():
             session.note(text)
         return code

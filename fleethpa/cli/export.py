@@ -10,17 +10,20 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
+import yaml
 
 from fleethpa.changes.specs import read_one
 from fleethpa.fleet.decisions import AskedPeriod, Filter, period_options, window
 from fleethpa.fleet.finding import Selection, check_known, selection_options
-from fleethpa.fleet.state import look_for_trouble
+from fleethpa.fleet.state import fleet_now, look_for_trouble
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import OutputFormat
 from fleethpa.frame.session import Session, command_options
+from fleethpa.hub.exporting import objects_of, unexported
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
 from fleethpa.show.text import rfc3339
+from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.limits import OverLimitError
 from schemas.partitioning import partition_for
@@ -31,7 +34,7 @@ _MOST_NAMED: Final = 5
 
 @click.group(cls=SuggestingGroup)
 def export() -> None:
-    """Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file."""
+    """Write decisions as JSON lines or CSV, what was recorded of an HPA as one file, or objects of the hub's API."""
 
 
 @export.command("decisions")
@@ -89,6 +92,29 @@ async def _write(session: Session, wanted: Filter, made: Export) -> None:
                     if wanted.matches(recorded):
                         made.add(recorded)
         await check_known(past, wanted.selection, made.hpas)
+
+
+@export.command("objects")
+@click.option("--out", metavar="FILE", help="Where to write [default: stdout].")
+@command_options(reads=True)
+async def export_objects(session: Session, /, out: str | None) -> int:
+    """Write central HPAs, CapacityGroups, settings and pauses as objects of the hub's API, to begin with it.
+
+    What an object states already is left out. A FleetAccess has to say where the objects may act.
+    """
+    state = await fleet_now(session)
+    objects = list(objects_of(state, session.now_ms()))
+    for text in unexported(state):
+        session.note(text)
+    if not objects:
+        raise not_found("nothing in the log could be stated by an object", next_step="fleethpa get hpa -A")
+    text = yaml.safe_dump_all(objects, sort_keys=False)
+    if out is None:
+        session.out(text.rstrip())
+    else:
+        Path(out).write_text(text, encoding="utf-8")
+        session.note(f"{counted(len(objects), 'object')} written to {out}. Next: kubectl apply --server-side -f {out}")
+    return OK
 
 
 @export.command("bundle")

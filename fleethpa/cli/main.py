@@ -87,7 +87,9 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
         "export": Verb(
-            "cli.export:export", "Write decisions as JSON lines or CSV, or what was recorded of an HPA as one file."
+            "cli.export:export",
+            "Write decisions as JSON lines or CSV, what was recorded of an HPA as one file, "
+            "or objects of the hub's API.",
         ),
     },
     "Change": {
@@ -126,11 +128,17 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.",
         ),
         "run": Verb(
-            "cli.run:run", "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."
+            "cli.run:run",
+            "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, hub, or all.",
         ),
         "archive": Verb("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
         "topics": Verb(
             "cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."
+        ),
+        "hub": Verb(
+            "hub.hubcommand:hub",
+            "Print what the hub's cluster needs for the kinds of its Kubernetes API; "
+            "give back what a lost object stated.",
         ),
         "ingest": Verb(
             "cli.ingest:ingest", "Check what ingest reads from a message, print example messages, or reset a source."

@@ -38,7 +38,7 @@ async def rollback(session: Session, /, selection: Selection, number: int | None
     if write is None:
         session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
         return 0
-    return await change(session, "rollback", [write], [], options)
+    return await change(session, "rollback", [write], [], options, state=state)
 
 
 def _central(state: FleetState, hpa: HpaId) -> HpaView:

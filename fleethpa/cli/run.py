@@ -56,7 +56,7 @@ _common = together(web_options, click.option("--log-level", type=LEVELS, default
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, hub, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -143,6 +143,19 @@ _process(
     processes.scheduler_part,
     "Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`).",
     click.option("--every", "every_ms", type=DurationMs(), default="15s", help="How often to look."),
+)
+
+
+_process(
+    "hub",
+    processes.hub_part,
+    "Put what objects of the hub's Kubernetes API state into the log, and show on them what became of it.",
+    click.option(
+        "--context", metavar="NAME", help="Kubeconfig context of the hub's cluster [default: this process's]."
+    ),
+    click.option(
+        "--every", "every_ms", type=DurationMs(), default="20s", help="How often to look, besides at changes."
+    ),
 )
 
 

@@ -116,7 +116,7 @@ async def _change(
         else:
             writes.append(planned)
     agreed = concerns("schedule", present.foresee(writes), writes)
-    return await change(session, "schedule", writes, agreed, options, code=code)
+    return await change(session, "schedule", writes, agreed, options, code=code, state=state)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ async def _change(
     writes = [PlannedRecord(subject, body, cluster)]
     foresight = present.foresee(writes)
     found = concerns("settings", foresight, writes)
-    return await change(session, "settings", writes, found, options, asks=needs_agreement(foresight, found))
+    return await change(
+        session, "settings", writes, found, options, asks=needs_agreement(foresight, found), state=state
+    )
 
 
 def _check_known(session: Session, state: FleetState, cluster: str, wanted: Changes, yes: bool) -> None:

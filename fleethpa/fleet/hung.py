@@ -147,6 +147,7 @@ _WITHOUT: Final[Mapping[QuietProcess, str]] = {
     "router": "agents get no decisions",
     "scheduler": "no schedule changes a spec",
     "archiver": "what is newer is in no archive",
+    "hub": "what changes in the hub's API does not reach the log",
 }
 
 

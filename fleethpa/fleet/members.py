@@ -44,6 +44,16 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
         ) from error
 
 
+def hub_cluster(config: Config, context: str | None) -> ClusterConfig:
+    """The hub's own cluster: a context of the kubeconfig, or (None) the cluster that this process runs in.
+
+    Raises CommandError: the kubeconfig cannot be used, or has no such context (exit 2).
+    """
+    from reconciler.clusters.clusterfinder import OWN_CLUSTER
+
+    return member_clusters(replace(config, contexts=(context,)))[0] if context else OWN_CLUSTER
+
+
 _FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "clusterprofiles")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.fleet.hung import SignsOfLife, hung_archiver, hung_processes, unanswered
 from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, cut_off, since
-from fleethpa.fleet.views import FleetState, HpaView, MemberView, resume_command
+from fleethpa.fleet.views import FleetState, HpaView, MemberView, object_command, resume_command
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.text import clock, rfc3339, span
@@ -382,8 +382,18 @@ def _pauses(hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_m
     """The pauses of an HPA; `scopes` as of `pause_scopes`."""
     ends = (hpa, hpa[:2], hpa[:1], (EVERY_CLUSTER,))
     for (scope, known), end in zip(scopes, ends, strict=True):
-        if text := _paused(scope, known, now_ms):
-            yield text, resume_command(*end)
+        if found := _in_force(known, now_ms):
+            kind, pause = found
+            ended = object_command("delete", pause.stated_by) if pause.stated_by else resume_command(*end)
+            yield pause_text(scope, kind, pause), ended
+
+
+def _in_force(known: Mapping[str, Pause], now_ms: int) -> tuple[str, Pause] | None:
+    """The first pause of a person that is in force, with its kind."""
+    in_force = (
+        (kind, pause) for kind, pause in known.items() if kind != OVERRIDE and is_in_force(pause.until_ms, now_ms)
+    )
+    return next(in_force, None)
 
 
 def _paused(
@@ -392,13 +402,9 @@ def _paused(
     now_ms: int,
     shown: Callable[[str, str, Pause, int], str] = lambda scope, kind, pause, now_ms: pause_text(scope, kind, pause),
 ) -> str:
-    """The first pause of a person that is in force, in words; empty: none."""
-    in_force = (
-        shown(scope, kind, pause, now_ms)
-        for kind, pause in known.items()
-        if kind != OVERRIDE and is_in_force(pause.until_ms, now_ms)
-    )
-    return next(in_force, "")
+    """The same in words; empty: none."""
+    found = _in_force(known, now_ms)
+    return shown(scope, *found, now_ms) if found is not None else ""
 
 
 def _paused_whole(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
@@ -422,6 +428,7 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
         f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
     ]
     parts += [f"until {rfc3339(pause.until_ms)}" if pause.until_ms else "", f"for {scope}" if scope else ""]
+    parts += [f"stated by {pause.stated_by}" if pause.stated_by else ""]
     text = ", ".join(part for part in parts if part)
     return f"{text}: {pause.reason}" if pause.reason else text
 

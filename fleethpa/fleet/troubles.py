@@ -70,7 +70,7 @@ def silent_limit_ms(sync_period_ms: int) -> int:
     return min(MOST_SILENT_MS, max(LEAST_QUIET_MS, sync_period_ms * 12 // 5))
 
 
-Process = Literal["ingest", "decider", "observer", "reconciler", "router", "scheduler", "archiver", "agent"]
+Process = Literal["ingest", "decider", "observer", "reconciler", "router", "scheduler", "archiver", "hub", "agent"]
 
 
 @dataclass(frozen=True)

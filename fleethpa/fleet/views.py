@@ -504,6 +504,13 @@ def cost_per_hour(state: FleetState) -> Decimal | None:
     return sum(costs, Decimal(0)) if costs else None
 
 
+def object_command(verb: str, key: str) -> str:
+    """The kubectl command about an object of the hub's API, as `kubectl edit centralhpa web -n shop`."""
+    kind, *place = key.split("/")
+    namespace = f" -n {place[0]}" if len(place) == 2 else ""
+    return f"kubectl {verb} {kind.lower()}.fleethpa.io {place[-1]}{namespace}"
+
+
 def resume_command(cluster: str, namespace: str = "", name: str = "") -> str:
     """The command that ends a pause of an HPA, a namespace, a cluster, or (`*`) of all clusters."""
     if cluster == EVERY_CLUSTER:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from fleethpa.fleet.members import cluster_sources, fixed_members
+from fleethpa.fleet.members import cluster_sources, fixed_members, hub_cluster
 from fleethpa.fleet.polledsources import polled_sources
 from fleethpa.frame.errors import CommandError, read_text, unreachable, usage
 from fleethpa.frame.session import Session
@@ -339,6 +339,17 @@ def scheduler_part(session: Session, /, *, every_ms: int, **options: Any) -> Par
 
     config = configured(SchedulerConfig, options, config=session.config, every_s=every_ms / 1000)
     return _part("scheduler", lambda: Scheduler(config))
+
+
+def hub_part(session: Session, /, *, context: str | None = None, every_ms: int, **options: Any) -> Part:
+    """Make the part that puts what objects of the hub's API state into the log."""
+    if every_ms < 1_000:
+        raise usage(f"--every {every_ms}ms is too often", cause="Changes of objects are seen at once anyway.")
+    from fleethpa.hub.process import Hub, HubConfig
+
+    api = hub_cluster(session.config, context)
+    config = configured(HubConfig, options, config=session.config, api=api, every_s=every_ms / 1000)
+    return _part("hub", lambda: Hub(config))
 
 
 def decider_part(session: Session, /, **options: Any) -> Part:

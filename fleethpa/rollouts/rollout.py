@@ -16,6 +16,7 @@ import click
 
 from fleethpa.changes.lintrules import rules_in, version_errors
 from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
+from fleethpa.changes.owners import owned_hpa
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm
 from fleethpa.fleet.finding import cluster_globs, matching_clusters
@@ -293,7 +294,13 @@ def rollout_plan(
 
 
 def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
-    """Check that no other rollout is changing these HPAs. Raises CommandError: one is (exit 1)."""
+    """Check that no other rollout is changing these HPAs, and that no object of the hub's API makes them.
+
+    Raises CommandError: it is so (exit 1).
+    """
+    for hpa in plan.parts:
+        if (problem := owned_hpa(state.hpas[hpa])) is not None:
+            raise problem
     for other in rollouts_in(state).values():
         held = [hpa for hpa in other.running() if hpa in plan.parts]
         if held and other.state(now_ms) in ("watching", "waiting", "reverting"):

@@ -24,6 +24,7 @@ from typing import Any, Final
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from schemas.answers import MetricAnswer
 from schemas.decisions import ENGINE, Decision, cluster_of
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.metricspecs import metric_name, metric_source
@@ -32,7 +33,7 @@ from schemas.limits import UNKNOWN_NAMESPACES
 from streams.decider.owned import OwnedPartition
 from streams.state.fights import FIGHT_TURNS, fight_now
 from streams.state.flapping import flapping, is_disabled, is_saturated, wants_of
-from streams.state.gather import newest_sample_ms
+from streams.state.gather import MetricQuery
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.namespace import Namespace
@@ -358,7 +359,7 @@ def _amount(quantity: str | int) -> float:
 def _newest(hpa: Hpa, spec: Mapping[str, Any], namespace: Namespace) -> Iterator[GaugeSample]:
     # Another thread may change both meanwhile: the next scrape has what they are then.
     for query, metric in zip(hpa.queries, spec.get("metrics") or (), strict=False):
-        newest_ms = newest_sample_ms(namespace, query)
+        newest_ms = _newest_sample_ms(namespace, query)
         if newest_ms is not None:
             yield "metric_last_sample_timestamp_seconds", (metric_name(metric),), newest_ms / 1000
 
@@ -369,3 +370,21 @@ def _once(found: Iterator[GaugeSample]) -> Iterator[GaugeSample]:
         if sample[1] not in known:
             known.add(sample[1])
             yield sample
+
+
+def _newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
+    """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
+    if query.query is not None:
+        row = namespace.answers.get(query.query)
+        return (None if row is None else _newest_ms(row.answer)) or None
+    if query.series is not None:
+        return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
+    return None
+
+
+def _newest_ms(answer: MetricAnswer) -> int | None:
+    if answer.error is not None:
+        return None
+    if answer.pods is not None:
+        return answer.pods.newest_ms
+    return answer.time if answer.api == "object" else max([time_ms for _, time_ms in answer.items], default=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.answers import API_OF, MetricAnswer, metric_query
+from schemas.answers import API_OF, metric_query
 from schemas.decisions import UNANSWERED
 from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
@@ -161,24 +161,6 @@ def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) ->
     rows = [namespace.answers.get(each.query) if each.query else None for each in queries]
     texts = [row.answer.promql if row is not None and b'"promql":' in row.json else "" for row in rows]
     return tuple(texts) if any(texts) else ()
-
-
-def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
-    """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
-    if query.query is not None:
-        row = namespace.answers.get(query.query)
-        return (None if row is None else _newest_ms(row.answer)) or None
-    if query.series is not None:
-        return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
-    return None
-
-
-def _newest_ms(answer: MetricAnswer) -> int | None:
-    if answer.error is not None:
-        return None
-    if answer.pods is not None:
-        return answer.pods.newest_ms
-    return answer.time if answer.api == "object" else max([time_ms for _, time_ms in answer.items], default=None)
 
 
 # --- pushed samples ---------------------------------------------------------------------------------------------------

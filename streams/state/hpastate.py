@@ -28,7 +28,9 @@ from streams.state.rows import NO_STATUS, NOTHING, NOTHING_APPLIED, NOTHING_SHOW
 
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
-OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
+OBJECT_ANNOTATION = "fleethpa.io/object"  # by which object of the hub's API an HPA is made
+_BY_HAND = ("fleethpa.io/budget", "fleethpa.io/fallback")
+OWN_ANNOTATIONS = (*_BY_HAND, OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 

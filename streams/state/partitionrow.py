@@ -93,12 +93,13 @@ class VersionRow(Struct, array_like=True, frozen=True, gc=False):
 
 class GroupRow(Struct, array_like=True, frozen=True, gc=False):
     """A CapacityGroup, as every partition knows it. `taken_ms`: log time since when there has been one of its name, or
-    since which nothing of that is lost.
+    since which nothing of that is lost. `stated_by`: as of `CapacityGroupSet`.
     """
 
     revision: int
     spec: CapacitySpec
     taken_ms: int
+    stated_by: str = ""
 
 
 class CeilingRow(Struct, array_like=True, frozen=True, gc=False):

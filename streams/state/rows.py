@@ -55,7 +55,7 @@ class DirectoryKey(NamedTuple):
 
 class Pause(Struct, array_like=True, frozen=True, gc=False):
     """A pause: `until_ms` 0 means until resumed. `replicas`: of an override, which is kept among the pauses.
-    `by_budget`: a budget with `then=hold` made it; what is exempt from budgets is not paused by it.
+    `by_budget`: of a budget with `then=hold`; it pauses nothing that is exempt. `stated_by`: as of `Command`.
     """
 
     until_ms: int = 0
@@ -64,6 +64,7 @@ class Pause(Struct, array_like=True, frozen=True, gc=False):
     since_ms: int = 0
     replicas: int = 0
     by_budget: bool = False
+    stated_by: str = ""
 
 
 class PendingWrite(Struct, array_like=True, frozen=True, gc=False):

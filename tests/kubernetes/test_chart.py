@@ -26,6 +26,7 @@ EVERYTHING: Final = (
     "strimzi.topics=true",
     "strimzi.users=true",
     "scheduler.enabled=true",
+    "hubApi.enabled=true",
     "clusters.prometheusSecret=prometheus",
     "archive.claim=archive",
     "archive.keySecret=audit",

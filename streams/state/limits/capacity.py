@@ -78,7 +78,8 @@ def take_group(state: State, body: CapacityGroupSet) -> None:
         row.ceilings.pop(name, None)
     else:
         taken_ms = state.now_ms if known is None else known.taken_ms
-        if not state.put_or_refuse(limits.ALL_GROUPS, row.groups, name, GroupRow(body.revision, body.spec, taken_ms)):
+        group = GroupRow(body.revision, body.spec, taken_ms, body.stated_by)
+        if not state.put_or_refuse(limits.ALL_GROUPS, row.groups, name, group):
             return
         ceiling = row.ceilings.get(name)
         if known is not None and ceiling is not None and known.revision != body.revision:

@@ -187,7 +187,7 @@ NOT_READ: Final = {
         "mode",
     ),
     *("override", "settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
-    *("completion", "version"),
+    *("hub", "completion", "version"),
 }
 """Verbs that do not show a recorded fleet, or show it as others do; what they print passes the same function."""
 

@@ -161,6 +161,7 @@ ON = (
     "monitoring.kind=PodMonitor",
     "monitoring.rules=true",
     "scheduler.enabled=true",
+    "hubApi.enabled=true",
     "networkPolicy.egress=true",
 )
 

@@ -37,6 +37,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "fleethpa.account" -}}{{ include "fleethpa.fullname" . }}{{- end }}
 
 {{/* The service account of parts that talk to Kafka alone. */}}
+{{- define "fleethpa.hubAccount" -}}{{ include "fleethpa.fullname" . }}-hub{{- end }}
 {{- define "fleethpa.streamsAccount" -}}{{ include "fleethpa.fullname" . }}-streams{{- end }}
 
 {{/* Takes a dict with root and component: who the part is to Kafka. */}}
@@ -95,7 +96,9 @@ metadata:
     fleethpa/kafka: {{ include "fleethpa.kafka" $root | sha256sum | trunc 16 | quote }}
     {{- with $values.pods.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
-  {{- if .asksClusters }}
+  {{- if .account }}
+  serviceAccountName: {{ .account }}
+  {{- else if .asksClusters }}
   serviceAccountName: {{ include "fleethpa.account" $root }}
   {{- else }}
   serviceAccountName: {{ include "fleethpa.streamsAccount" $root }}

@@ -1,0 +1,116 @@
+"""What the log has now as objects of the hub's API, to begin with: central HPAs, groups, settings and pauses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import orjson
+
+from fleethpa.changes.owners import owner_of
+from fleethpa.changes.schedules import schedule_of
+from fleethpa.changes.settings import written_settings
+from fleethpa.fleet.capacity import manifest_spec
+from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.hub.kinds import API_VERSION
+from fleethpa.hub.scene import all_pauses, plain_spec
+from schemas.keys import EVERY_CLUSTER, FLEET
+from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.kubernetes.shape import Json
+from schemas.pauses import OVERRIDE, is_in_force
+from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
+
+_DIRECTIONS: Final = {"all": "All", "scaleUp": "ScaleUp", "scaleDown": "ScaleDown"}
+_NOT_STATED: Final = ("native-controller",)
+"""Observers prove it, and set it themselves."""
+_GROUPS: Final = "default"
+_LONGEST: Final = 253
+
+
+def objects_of(state: FleetState, now_ms: int) -> Iterator[Json]:
+    """Objects that state what belongs to the log; what an object states already is left out.
+
+    HPAs of one namespace, name, spec, mode and labels in several clusters become one CentralHPA.
+    """
+    yield from _settings(state)
+    yield from _hpas(state)
+    for name, row in sorted(state.capacity_groups.items()):
+        if not row.stated_by:
+            yield _object("CapacityGroup", name, manifest_spec(row.spec), _GROUPS)
+    yield from _pauses(state, now_ms)
+
+
+def unexported(state: FleetState) -> list[str]:
+    """What has no object, or one whose place in the hub is a guess, in words."""
+    found = []
+    if EVERY_CLUSTER in state.settings:
+        found.append("the settings of all clusters stay in the log: fleethpa settings '*'")
+    if any(not row.stated_by for row in state.capacity_groups.values()):
+        found.append(f"CapacityGroups are written into the namespace {_GROUPS}: they have none in the log")
+    return found
+
+
+def _object(kind: str, name: str, spec: Json, namespace: str = "", **metadata: Json) -> Json:
+    head: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
+    head |= {field: value for field, value in metadata.items() if value}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": head, "spec": spec}
+
+
+def _hpas(state: FleetState) -> Iterator[Json]:
+    alike: dict[bytes, list[HpaView]] = {}
+    for _, view in sorted(state.hpas.items()):
+        if view.origin == "central" and owner_of(view) is None and view.whole is None:
+            alike.setdefault(_likeness(view), []).append(view)
+    used: set[tuple[str, str]] = set()
+    for views in alike.values():
+        first, place = views[0], views[0].id[1:]
+        metadata = {"labels": first.labels, "annotations": _annotations(first)}
+        if first.fleet is not None:
+            yield _object("FleetHPA", first.id.name, first.spec | first.fleet.fields(), first.id.namespace, **metadata)
+            continue
+        name = first.id.name if place not in used else f"{first.id.name}-{first.id.cluster}"[:_LONGEST]
+        used.add(place)
+        spec: Json = {"clusters": [view.id.cluster for view in views], "mode": first.mode}
+        spec |= {} if name == first.id.name else {"name": first.id.name}
+        yield _object("CentralHPA", name, spec | {"template": plain_spec(first)}, first.id.namespace, **metadata)
+        if (schedule := schedule_of(first.hpa)) is not None:
+            target = {"kind": "CentralHPA", "name": name}
+            rules = {"target": target, "timeZone": schedule.time_zone, "rules": schedule.rules}
+            yield _object("Schedule", name, rules, first.id.namespace)
+
+
+def _likeness(view: HpaView) -> bytes:
+    """What HPAs of several clusters must have in common to be one object."""
+    whole = view.fleet is not None
+    parts = [whole, *view.id[1:], view.mode, plain_spec(view), view.labels, view.annotations]
+    return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+
+
+def _annotations(view: HpaView) -> dict[str, str]:
+    left_out = (OBJECT_ANNOTATION, SCHEDULE_ANNOTATION)
+    return {name: text for name, text in view.annotations.items() if name not in left_out}
+
+
+def _settings(state: FleetState) -> Iterator[Json]:
+    for cluster, settings in sorted(state.settings.items()):
+        if cluster in (EVERY_CLUSTER, FLEET) or settings.managed_by:
+            continue
+        written = {name: text for name, text in written_settings(settings) if name not in _NOT_STATED}
+        if written:
+            yield _object("ClusterConfig", cluster, {"settings": written})
+
+
+def _pauses(state: FleetState, now_ms: int) -> Iterator[Json]:
+    for each in all_pauses(state):
+        pause = each.pause
+        if pause.stated_by or pause.by_budget or not is_in_force(pause.until_ms, now_ms):
+            continue
+        spec: Json = {"clusters": [each.cluster], "reason": pause.reason}
+        spec |= {"until": rfc3339_seconds(pause.until_ms)} if pause.until_ms else {}
+        name = "-".join(filter(None, (each.cluster.replace(EVERY_CLUSTER, "all"), each.name, each.kind))).lower()
+        if each.kind == OVERRIDE:
+            yield _object("Override", name, spec | {"hpa": each.name, "replicas": pause.replicas}, each.namespace)
+            continue
+        spec["direction"] = _DIRECTIONS[each.kind]
+        kind = "Pause" if each.namespace else "ClusterPause"
+        yield _object(kind, name, spec | ({"hpa": each.name} if each.name else {}), each.namespace)

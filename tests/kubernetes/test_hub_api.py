@@ -1,0 +1,314 @@
+"""The kinds of the hub's API on a real API server: who may do what, what reaches the log, and what is shown again."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+
+import pytest
+
+from tests.kit.documented import ROOT
+from tests.kubernetes.controlplane import ControlPlane, kubeconfig
+from tests.kubernetes.hub import Hub
+from tests.kubernetes.site import until
+from tests.kubernetes.workloads import deployment
+
+Json = dict[str, Any]
+
+CLUSTER: Final = "east"
+"""The hub's cluster, which is a member of the fleet, too."""
+TEAMS: Final = ("shop", "search", "pay")
+ADMIN: Final = "root@example.com"
+
+
+class HubSite:
+    """A hub with its own API, of which each team has `edit` in its namespace."""
+
+    def __init__(self, plane: ControlPlane, hub: Hub) -> None:
+        self.plane, self.hub = plane, hub
+
+    def kubectl(self, user: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
+        """A command of a person."""
+        return self.plane.kubectl("--as", user, *arguments, stdin=stdin, check=check)
+
+    def apply(self, user: str, *objects: Json, manager: str = "kubectl") -> str:
+        """Server-side apply."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        return self.kubectl(user, "apply", "--server-side", "--field-manager", manager, "-f", "-", stdin=text)
+
+    def refused(self, user: str, *arguments: str, stdin: str = "") -> str:
+        """What the API server says to a command that it refuses."""
+        with pytest.raises(AssertionError) as error:
+            self.kubectl(user, *arguments, stdin=stdin)
+        return str(error.value)
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Json:
+        """An object; empty: it is not there."""
+        place = ("-n", namespace) if namespace else ()
+        text = self.plane.kubectl("get", f"{kind}.fleethpa.io", name, *place, "-o", "json", "--ignore-not-found")
+        found: Json = json.loads(text) if text.strip() else {}
+        return found
+
+    def condition(self, type_: str, kind: str, name: str, namespace: str = "") -> Json:
+        """One condition of an object; empty: it has none yet."""
+        conditions = (self.get(kind, name, namespace).get("status") or {}).get("conditions") or ()
+        return next((each for each in conditions if each["type"] == type_), {})
+
+    def until(self, found: Callable[[], Any], what: str) -> Any:
+        """Wait for something; the error has what the processes printed."""
+        try:
+            return until(found, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.hub.tails()}") from error
+
+    def until_accepted(self, reason: str, kind: str, name: str, namespace: str = "") -> Json:
+        """Wait until an object has this reason for being accepted or not, for the generation that it has."""
+
+        def found() -> Json:
+            item = self.get(kind, name, namespace)
+            each = self.condition("Accepted", kind, name, namespace)
+            is_new = each.get("observedGeneration") == item["metadata"]["generation"]
+            return each if is_new and each.get("reason") == reason else {}
+
+        result: Json = self.until(found, f"{kind} {namespace}/{name} is {reason}")
+        return result
+
+    def hpa(self, namespace: str, name: str) -> Json:
+        """A central HPA as the log has it; empty: there is none."""
+        found = self.hub.items("get", "hpa", "-n", namespace, codes=(0, 4))
+        return next((each for each in found if each["metadata"]["name"] == name), {})
+
+
+def central(name: str, home: str, most: int = 8, **spec: Any) -> Json:
+    """A CentralHPA of the Deployment of its name."""
+    target = {"type": "Utilization", "averageUtilization": 60}
+    template = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": 2,
+        "maxReplicas": most,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+    }
+    return made("CentralHPA", name, {"clusters": [CLUSTER], "template": template} | spec, home)
+
+
+def made(kind: str, name: str, spec: Json, namespace: str = "", **metadata: Any) -> Json:
+    """An object of a kind of the hub's API."""
+    head = {"name": name} | ({"namespace": namespace} if namespace else {}) | metadata
+    return {"apiVersion": "fleethpa.io/v1alpha1", "kind": kind, "metadata": head, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def site(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubSite]:
+    """A hub that works, whose teams may act on their own namespace of the member."""
+    folder = tmp_path_factory.mktemp("hub-api")
+    with ControlPlane(CLUSTER, folder / "plane", binaries, native=False) as plane:
+        user = {"client-certificate": str(plane.admin_pem), "client-key": str(plane.admin_pem)}
+        server = {"server": plane.url, "certificate-authority": str(plane.cafile)}
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig({CLUSTER: (server, user)})))
+        with Hub(folder / "hub", path) as hub:
+            made_site = HubSite(plane, hub)
+            _furnish(made_site)
+            yield made_site
+
+
+def _furnish(site: HubSite) -> None:
+    plane, hub = site.plane, site.hub
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=hub.run("hub", "manifests"))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    for name in TEAMS:
+        plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
+        plane.kubectl("create", "rolebinding", "team", "--clusterrole=edit", f"--user={name}@example.com", "-n", name)
+        workload = deployment("web", 3, cpu="100m")
+        workload["metadata"]["namespace"] = name
+        plane.apply([workload])
+    plane.kubectl("create", "clusterrolebinding", "root", "--clusterrole=fleethpa-admin", f"--user={ADMIN}")
+    hub.start("ingest")
+    hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+    hub.start("decider", "--session-timeout", "10")
+    hub.start("observer")
+    hub.start("hub", "--context", CLUSTER, "--every", "5s")
+    site.until(lambda: hub.items("get", "clusters", codes=(0, 4)), "the member is known")
+    grants = [made("FleetAccess", each, {"namespaces": [each], "clusters": ["*"]}) for each in ("shop", "search")]
+    site.apply(ADMIN, *grants)
+
+
+def test_what_a_team_applies_is_decided_and_shown_on_the_object(site: HubSite) -> None:
+    site.apply("shop@example.com", central("web", "shop"))
+
+    site.plane.kubectl("wait", "--for=condition=Ready", "centralhpa/web", "-n", "shop", "--timeout=60s")
+
+    found = site.get("centralhpa", "web", "shop")
+    assert found["status"]["author"] == {"name": "shop@example.com", "proven": True}
+    assert found["status"]["summary"] == "1/1"
+    (cluster,) = found["status"]["clusters"]
+    assert cluster["name"] == CLUSTER
+    assert cluster["decision"]
+    assert site.hpa("shop", "web")["spec"]["maxReplicas"] == 8
+
+
+def test_a_team_without_fleet_access_gets_a_reason_and_no_record(site: HubSite) -> None:
+    site.apply("pay@example.com", central("web", "pay"))
+
+    refusal = site.until_accepted("Forbidden", "centralhpa", "web", "pay")
+
+    assert refusal["message"].startswith("No FleetAccess lets namespace pay of the hub act on namespace pay of cluster")
+    assert site.hpa("pay", "web") == {}
+
+
+def test_a_team_can_neither_reach_the_namespace_of_another_nor_learn_of_other_clusters(site: HubSite) -> None:
+    site.apply("shop@example.com", central("other", "shop", namespace="search"))
+    site.apply("shop@example.com", central("elsewhere", "shop", clusters=["w*"]))
+
+    site.until_accepted("Forbidden", "centralhpa", "other", "shop")
+    refusal = site.until_accepted("NoCluster", "centralhpa", "elsewhere", "shop")
+
+    assert site.hpa("search", "other") == {}
+    assert CLUSTER not in refusal["message"]
+    text = json.dumps(central("web", "search"))
+    assert "forbidden" in site.refused("shop@example.com", "apply", "-f", "-", stdin=text)
+    pause = json.dumps(made("ClusterPause", "all", {"clusters": ["*"]}))
+    assert "forbidden" in site.refused("shop@example.com", "apply", "-f", "-", stdin=pause)
+
+
+def test_nobody_can_write_another_author(site: HubSite) -> None:
+    forged = central("forged", "shop")
+    forged["metadata"]["annotations"] = {"fleethpa.io/author": ADMIN}
+    site.apply("shop@example.com", forged)
+
+    assert (
+        site.get("centralhpa", "forged", "shop")["metadata"]["annotations"]["fleethpa.io/author"] == "shop@example.com"
+    )
+    told = site.refused(
+        "shop@example.com", "annotate", "centralhpa/forged", "-n", "shop", "--overwrite", f"fleethpa.io/author={ADMIN}"
+    )
+    assert "written by the API server" in told
+
+
+def test_the_api_server_refuses_what_lint_would_refuse(site: HubSite) -> None:
+    wrong = central("wrong", "shop", most=1)
+    assert "maxReplicas must be at least minReplicas" in site.refused(
+        "shop@example.com", "apply", "-f", "-", stdin=json.dumps(wrong)
+    )
+    wrong = central("wrong", "shop")
+    wrong["spec"]["template"]["metrics"][0]["type"] = "Pods"
+    told = site.refused("shop@example.com", "apply", "-f", "-", stdin=json.dumps(wrong))
+    assert "resource goes with type Resource, and no other" in told
+
+
+def test_an_edit_reaches_the_log_and_a_pruned_object_is_deleted_there(site: HubSite) -> None:
+    site.apply("search@example.com", central("web", "search"), manager="argocd-controller")
+    site.until(lambda: site.hpa("search", "web").get("spec", {}).get("maxReplicas") == 8, "the HPA is in the log")
+
+    site.apply("search@example.com", central("web", "search", most=12), manager="argocd-controller")
+    site.until(lambda: site.hpa("search", "web")["spec"]["maxReplicas"] == 12, "the edit is in the log")
+    site.kubectl("search@example.com", "delete", "centralhpa/web", "-n", "search", "--timeout=60s")
+
+    site.until(lambda: site.hpa("search", "web") == {}, "the HPA is deleted in the log")
+    assert site.get("centralhpa", "web", "search") == {}
+
+
+def test_two_field_managers_meet_a_conflict_and_neither_loses_its_field(site: HubSite) -> None:
+    site.apply("shop@example.com", central("shared", "shop"), manager="gitops")
+    theirs = made("CentralHPA", "shared", {"mode": "shadow", "template": {"maxReplicas": 20}}, "shop")
+    text = json.dumps(theirs)
+
+    told = site.refused(
+        "shop@example.com", "apply", "--server-side", "--field-manager", "oncall", "-f", "-", stdin=text
+    )
+    assert "conflict" in told.lower()
+    del theirs["spec"]["template"]
+    patch = json.dumps({"spec": {"mode": "shadow"}})
+    site.kubectl("shop@example.com", "patch", "centralhpa/shared", "-n", "shop", "--type=merge", "-p", patch)
+    site.apply("shop@example.com", central("shared", "shop"), manager="gitops")
+
+    assert site.get("centralhpa", "shared", "shop")["spec"]["mode"] == "shadow"
+
+
+def test_a_pause_is_in_force_while_its_object_is_there_and_commands_name_it(site: HubSite) -> None:
+    site.apply("shop@example.com", central("paused", "shop"))
+    site.until(lambda: site.hpa("shop", "paused"), "the HPA is in the log")
+    spec = {"clusters": [CLUSTER], "hpa": "paused", "reason": "maintenance"}
+    site.apply("shop@example.com", made("Pause", "maintenance", spec, "shop"))
+    site.plane.kubectl("wait", "--for=condition=Ready", "pause/maintenance", "-n", "shop", "--timeout=60s")
+
+    told = site.hub.run("resume", f"{CLUSTER}/shop/paused", "--reason", "x", "--yes", codes=(1,))
+    listed = site.hub.run("describe", f"{CLUSTER}/shop/paused")
+    site.kubectl("shop@example.com", "delete", "pause/maintenance", "-n", "shop", "--timeout=60s")
+
+    assert told == ""
+    assert "by shop@example.com" in listed
+    assert "stated by Pause/shop/maintenance" in listed
+    site.until(lambda: "maintenance" not in site.hub.run("describe", f"{CLUSTER}/shop/paused"), "the pause has ended")
+
+
+def test_a_cluster_config_states_settings_that_commands_leave_alone(site: HubSite) -> None:
+    site.apply(ADMIN, made("ClusterConfig", CLUSTER, {"settings": {"sync-period": "10s", "price": "0.04"}}))
+    site.plane.kubectl("wait", "--for=condition=Ready", f"clusterconfig/{CLUSTER}", "--timeout=60s")
+
+    shown = site.hub.run("settings", CLUSTER)
+    site.hub.run("settings", CLUSTER, "price=0.08", "--yes", codes=(1,))
+    site.kubectl(ADMIN, "delete", f"clusterconfig/{CLUSTER}", "--timeout=60s")
+
+    assert "10s" in shown
+    assert "0.04" in shown
+    site.until(lambda: "0.04" not in site.hub.run("settings", CLUSTER), "the settings are taken away")
+
+
+def test_an_object_that_vanished_changes_nothing_and_its_hpa_can_be_given_back(site: HubSite) -> None:
+    site.apply("shop@example.com", central("lost", "shop"))
+    site.until(lambda: site.hpa("shop", "lost"), "the HPA is in the log")
+    site.hub.parts["hub"].kill()
+    patch = json.dumps({"metadata": {"finalizers": None}})
+    site.plane.kubectl("patch", "centralhpa/lost", "-n", "shop", "--type=merge", "-p", patch)
+    site.plane.kubectl("delete", "centralhpa/lost", "-n", "shop")
+    site.hub.parts["hub"].start()
+    site.apply("shop@example.com", central("after", "shop"))
+    site.until(lambda: site.hpa("shop", "after"), "the process works again")
+
+    site.hub.run("delete", f"{CLUSTER}/shop/lost", "--yes", codes=(1,))
+    site.hub.run("hub", "release", "CentralHPA/shop/lost", "--yes")
+    site.hub.run("delete", f"{CLUSTER}/shop/lost", "--yes")
+
+    assert site.hpa("shop", "lost") == {}
+
+
+def test_the_commands_of_the_page_lead_a_team_from_nothing_to_a_pause_of_its_own(site: HubSite) -> None:
+    text = (ROOT / "docs" / "hub-api.md").read_text()
+    grant, hpa, pause = (dedent(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    team = ("--as", "ben@example.com", "--as-group", "team-shop")
+    site.plane.kubectl("create", "rolebinding", "team-shop", "--clusterrole=edit", "--group=team-shop", "-n", "shop")
+
+    site.kubectl(ADMIN, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=grant)
+    site.plane.kubectl(*team, "apply", "--server-side", "-f", "-", stdin=hpa)
+    site.plane.kubectl("wait", "--for=condition=Ready", "centralhpa/checkout", "-n", "shop", "--timeout=60s")
+    listed = site.plane.kubectl(*team, "get", "centralhpas", "-n", "shop")
+    site.plane.kubectl(*team, "apply", "--server-side", "-f", "-", stdin=pause)
+    site.plane.kubectl("wait", "--for=condition=Ready", "pause/migration", "-n", "shop", "--timeout=60s")
+
+    assert "checkout" in listed
+    assert "the database moves" in site.hub.run("describe", f"{CLUSTER}/shop/checkout")
+    author = site.get("pause", "migration", "shop")["status"]["author"]
+    assert author == {"name": "ben@example.com", "proven": True}
+
+
+def test_decisions_go_on_while_the_api_is_away_and_nothing_is_written_before_it_is_seen_again(site: HubSite) -> None:
+    site.apply("shop@example.com", central("steady", "shop"))
+    site.until(lambda: site.hpa("shop", "steady"), "the HPA is in the log")
+    before = site.hpa("shop", "steady")["spec"]
+    site.plane.kill_api_server()
+    count = len(site.hub.items("decisions", f"{CLUSTER}/shop/steady"))
+
+    site.until(lambda: len(site.hub.items("decisions", f"{CLUSTER}/shop/steady")) > count, "decisions go on")
+    site.plane.start_api_server()
+    again = json.dumps(central("steady", "shop", most=9))
+    command = ("apply", "--server-side", "--field-manager", "kubectl", "-f", "-")
+    site.until(
+        lambda: "applied" in site.kubectl("shop@example.com", *command, stdin=again, check=False),
+        "the kinds are served again",
+    )
+
+    site.until(lambda: site.hpa("shop", "steady")["spec"]["maxReplicas"] == 9, "objects count again")
+    assert before["maxReplicas"] == 8
