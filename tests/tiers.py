@@ -58,7 +58,7 @@ ALWAYS: Final = (
     Tier("check", 2),
     Tier("docs", 1),
     Tier("test-kafka-short", 4, tools=("java", "mvn"), part_of="test-kafka"),
-    Tier("test-kubernetes-short", 7, tools=("go",)),
+    Tier("test-kubernetes-short", 9, tools=("go",)),
 )
 BY_TURNS: Final = (
     Tier("test-slow", 12, 0, files=("tests/slow/", "compose/", ".github/"), modules=("fleethpa.lab.demo",)),
