@@ -250,8 +250,8 @@ async def _spec_after(past: Past, hpa: HpaId, offset: int) -> tuple[dict[str, An
 _METRIC: Final = re.compile(r"metrics\[(?P<name>.*)\](?P<rest>[^\]]*)")
 MOMENTS: Final = frozenset({"at", "expires", "newest", "oldest", "until"})
 """Fields of a decision that are moments, in milliseconds since 1970."""
-OWN: Final = frozenset({"id", "input", "prev", "seq"})
-"""Fields in which any two decisions differ."""
+FOLDED: Final = frozenset({"id", "input", "prev", "seq", "specHash", "status"})
+"""Fields that say of no decision why it came out as it did: those in which any two differ, and what others follow."""
 
 
 @dataclass(frozen=True)
@@ -315,14 +315,20 @@ def _named(id_: str) -> AskedId:
     return asked
 
 
-def compared(one: Recorded, other: Recorded) -> list[tuple[str, str, str]]:
-    """Where two decisions differ: path, and the value in each. What differs between any two decisions comes last."""
+Difference = tuple[str, str, str]
+"""A path in a decision, and the value in each of two."""
+
+
+def compared(one: Recorded, other: Recorded) -> tuple[list[Difference], list[Difference]]:
+    """Where two decisions differ; and apart, where it is in a field that is folded away."""
     found = differences(encode(one.decision), encode(other.decision))
     rows = [
         (_field(each.path), shown_value(each.path, each.recorded), shown_value(each.path, each.recomputed))
         for each in found
     ]
-    return sorted(rows, key=lambda row: row[0].partition(".")[0] in OWN)
+    is_folded = [row[0].partition(".")[0].partition("[")[0] in FOLDED for row in rows]
+    shown = [row for row, is_away in zip(rows, is_folded, strict=True) if not is_away]
+    return shown, [row for row, is_away in zip(rows, is_folded, strict=True) if is_away]
 
 
 def _field(path: str) -> str:

@@ -3,26 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 from fleethpa.fleet.views import FleetState
+from fleethpa.frame.options import WAVE_MEASURES, FailIf
 from fleethpa.page.fleetview import SHOWN_CHANGES
 from fleethpa.page.hpapast import LastUsed
-from fleethpa.rollouts.marks import rollouts_in
+from fleethpa.rollouts.marks import StagedRollout, rollouts_in
 from fleethpa.rollouts.wavedrive import (
     WaveReading,
     found_rollout,
+    gates_of,
     measured_waves,
+    overtaken_lines,
     rollout_columns,
-    rollout_lines,
+    rollout_head,
     rollout_next,
+    wave_line,
 )
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, spec_diff
 from schemas.keys import HpaId
+from streams.analysis.measures import WaveMeasures
+from streams.analysis.revisions import differences
 from streams.history.past import Past
 
 KEPT: Final = 8
 """Rollouts whose readings are kept."""
+MOST_DIFFS: Final = 5
+"""Diffs that the view shows: HPAs whose spec changes alike have one together."""
+
+
+class Gate(NamedTuple):
+    """A condition under which a wave fails, and what the wave has. `value` is empty where nothing was measured."""
+
+    text: str
+    value: str
+    is_met: bool
+
+
+class Wave(NamedTuple):
+    """A wave as the view shows it.
+
+    `x`, `width` and `done`: its part of a bar of 100, by its clusters, and how much of its time is over. `style`:
+    `passed`, `watched`, `waiting`, `back` or `none`. `ends_ms`: None where it has no end, as it was reverted.
+    """
+
+    number: int
+    text: str
+    state: str
+    style: str
+    x: float
+    width: float
+    done: float
+    begun_ms: int | None
+    ends_ms: int | None
+    gates: Sequence[Gate]
+
+
+class Diff(NamedTuple):
+    """What the rollout changes in the specs of some HPAs: in words, and as lines of a diff with their kinds."""
+
+    hpas: Sequence[HpaId]
+    words: str
+    lines: Sequence[tuple[str, str]]
 
 
 def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
@@ -68,9 +113,92 @@ async def read_rollout(
     ]
     return {
         "id": id_,
-        "lines": rollout_lines(rollout, state.clock_ms, waves),
+        "head": rollout_head(rollout, state.clock_ms),
+        "waves": waves_view(rollout, state.clock_ms, waves),
+        "overtaken": overtaken_lines(rollout),
+        "diffs": (diffs := changed_specs(rollout))[:MOST_DIFFS],
+        "more_diffs": max(0, len(diffs) - MOST_DIFFS),
         "next": rollout_next(rollout, state.clock_ms),
         "hpas": sorted(ids)[:SHOWN_CHANGES],
-        "all": counted(len(ids), "HPA"),
-        "shown": SHOWN_CHANGES,
+        "all": counted(len(ids), "HPA") + (f", the first {SHOWN_CHANGES}" if len(ids) > SHOWN_CHANGES else ""),
     }
+
+
+def waves_view(
+    rollout: StagedRollout, now_ms: int, measured: Sequence[tuple[WaveMeasures, WaveMeasures]]
+) -> list[Wave]:
+    """Return the waves of a rollout. `now_ms`: log time; `measured`: as `measured_waves` gives it."""
+    sizes = [len(clusters) for clusters in rollout.plan.waves]
+    ends = [100 * end / sum(sizes) for end in accumulate(sizes)]
+    gates = gates_of(rollout.plan)
+    found = []
+    for number, (size, end) in enumerate(zip(sizes, ends, strict=True), 1):
+        state, style = _state(rollout, number, now_ms)
+        marks, width = [mark for mark in rollout.marks.values() if mark.wave == number], 100 * size / sum(sizes)
+        ends_ms = rollout.ends_ms(number) if rollout.running(number) else None
+        left = 0.0 if ends_ms is None else min(1.0, max(0, ends_ms - now_ms) / max(1, rollout.plan.wait_ms))
+        found.append(
+            Wave(
+                number,
+                wave_line(rollout, number, measured),
+                state,
+                style,
+                round(end - width, 2),
+                round(width, 2),
+                round(width * (1 - left), 2) if style == "watched" else 0.0,
+                min((mark.begun_ms for mark in marks), default=None),
+                ends_ms,
+                [] if number > rollout.wave or rollout.reverted else _gates(gates, *measured[number - 1]),
+            )
+        )
+    return found
+
+
+def _state(rollout: StagedRollout, number: int, now_ms: int) -> tuple[str, str]:
+    """How far a wave has come, in a word, and its style."""
+    marks = [mark for mark in rollout.marks.values() if mark.wave == number]
+    if not marks:
+        return "not begun", "none"
+    if any(mark.reverted for mark in marks):
+        return ("reverting" if rollout.running(number) else "reverted"), "back"
+    if not rollout.running(number):
+        return "changed since", "back"
+    if number < rollout.wave:
+        return "passed", "passed"
+    if now_ms < rollout.ends_ms(number):
+        return "watched", "watched"
+    return ("complete", "passed") if number == len(rollout.plan.waves) else ("waiting for the next wave", "waiting")
+
+
+def _gates(gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures) -> list[Gate]:
+    if now.unevaluated >= now.hpas:
+        return [Gate(gate.text, "", is_met=False) for gate in gates]
+    return [Gate(gate.text, _measured(gate, before, now), gate.holds(before, now)) for gate in gates]
+
+
+def _measured(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
+    """What a wave has of the measure of a condition; with what it had before, where the condition compares."""
+    unit = " %" if WAVE_MEASURES[gate.measure].unit == "percent" else " per HPA"
+    value = f"{gate.value(now):.4g}{unit}"
+    if gate.compares:
+        was = "not known" if before.unevaluated >= before.hpas else f"{gate.value(before):.4g}{unit}"
+        value = f"{value} ({was} before)"
+    return f"{value}; {counted(now.unevaluated, 'HPA')} without an evaluation" if now.unevaluated else value
+
+
+def changed_specs(rollout: StagedRollout) -> list[Diff]:
+    """Return what the rollout changes in the specs of its HPAs, each kind of change once; what was reverted is none."""
+    alike: dict[tuple[str, ...], list[HpaId]] = {}
+    said: dict[tuple[str, ...], str] = {}
+    for hpa, mark in sorted(rollout.running().items()):
+        if mark.previous is None:
+            continue
+        before, after = mark.previous["spec"], rollout.views[hpa].spec
+        lines = tuple(spec_diff(before, after, "", "")[2:])
+        alike.setdefault(lines, []).append(hpa)
+        said[lines] = "; ".join(differences(before, after))
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    return [
+        Diff(hpas, said[lines], [(kinds.get(line[:1], "same"), line) for line in lines])
+        for lines, hpas in alike.items()
+    ]

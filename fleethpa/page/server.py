@@ -258,8 +258,8 @@ class PageServer:
         async with self.reader.past() as past:
             second = await read_decision(past, other)
             first = await read_decision(past, one) if one else await read_before(past, second)
-        found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
-        found["change"] = change
+        rows, folded = compared(first.found, second.found)
+        found = {"one": first.found, "other": second.found, "rows": rows, "folded": folded, "change": change}
         command = f"explain {first.found.decision.id}"
         return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
 

@@ -192,19 +192,32 @@ def rollout_lines(
     rollout: StagedRollout, now_ms: int, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]
 ) -> list[tuple[str, str]]:
     """The lines that show one rollout: label, text. `now_ms`: log time; `waves`: as `measured_waves` gives them."""
+    numbers = range(1, len(rollout.plan.waves) + 1)
+    in_waves = [(f"Wave {number}", wave_line(rollout, number, waves)) for number in numbers]
+    return [*rollout_head(rollout, now_ms), *in_waves, *overtaken_lines(rollout)]
+
+
+def rollout_head(rollout: StagedRollout, now_ms: int) -> list[tuple[str, str]]:
+    """What is said of a rollout before its waves: label, text. `now_ms`: log time."""
     plan, state = rollout.plan, rollout.state(now_ms)
-    rows = [
+    return [
         ("Rollout", f"{rollout.id}, by {plan.author or 'unknown'}" + (f": {plan.reason}" if plan.reason else "")),
         ("State", state + (f" ({rollout.reverted})" if rollout.reverted else "")),
         ("HPAs", listed(plan.hpas)),
         ("Fails if", " or ".join(plan.fail_if)),
     ]
-    for number, clusters in enumerate(plan.waves, 1):
-        begun = number <= rollout.wave
-        fared = stated(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
-        text = f"{counted(len(clusters), 'cluster')} ({listed(clusters)})" + (f": {fared}" if fared else "")
-        rows.append((f"Wave {number}", text))
-    return [*rows, *(("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa))]
+
+
+def wave_line(rollout: StagedRollout, number: int, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]) -> str:
+    """The clusters of a wave, and how it fared."""
+    clusters, begun = rollout.plan.waves[number - 1], number <= rollout.wave
+    fared = stated(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
+    return f"{counted(len(clusters), 'cluster')} ({listed(clusters)})" + (f": {fared}" if fared else "")
+
+
+def overtaken_lines(rollout: StagedRollout) -> list[tuple[str, str]]:
+    """The HPAs that somebody has changed since: label, text."""
+    return [("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa)]
 
 
 def rollout_next(rollout: StagedRollout, now_ms: int) -> str:

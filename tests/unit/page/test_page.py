@@ -236,6 +236,9 @@ async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet
     for each in evaluated[:2]:  # what came out is above the fields
         assert f"{rfc3339(each.time_ms)} {words.change(each.decision)} " in found.text
     assert found.text.index(" seq ") > found.text.index(" metrics[cpu]. newest ")  # a line may break at the dot
+    folded = found.text.index(" more in the status, and in hashes and numbers of the record ")
+    assert found.text.index(" metrics[cpu]. newest ") < folded < found.text.index(" status. ")
+    assert folded < found.text.index(" prev ")
     newest = evaluated[1].decision.metrics[0].newest
     assert newest is not None
     assert rfc3339(newest) in found.text

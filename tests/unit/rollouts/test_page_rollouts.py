@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleethpa.fleet.state import read_state
-from fleethpa.page.rolloutview import RolloutReadings, read_rollout
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout, waves_view
 from fleethpa.rollouts import wavedrive as rolloutlisting
 from fleethpa.rollouts.marks import rollouts_in
 from schemas.decisions import Decision
@@ -59,6 +59,47 @@ async def test_a_reverted_rollout_says_why_and_which_hpas_have_their_earlier_spe
     assert "reverted (wave 1" in text
     assert "c00/shop/checkout reverted" in text
     assert "c01/shop/checkout" not in text
+    assert "Wave 1 reverted" in text
+    assert "Wave 2 not begun" in text
+    assert "fails if" not in text, "what it has now was not measured under the new spec"
+    assert "What it changes" not in text, "the earlier spec is in force"
+
+
+async def test_a_rollout_shows_its_waves_with_times_the_conditions_with_values_and_what_it_changes(
+    waves: Waves,
+) -> None:
+    assert (await asyncio.to_thread(waves.begin)).exit_code == 0
+    waves.fleet.checkpoint()
+    state, past = await read_state(waves.fleet.past()), waves.fleet.past()
+    (id_,) = rollouts_in(state)
+    found = await read_rollout(past, state, id_)
+    assert [(wave.state, wave.style, wave.x, wave.width) for wave in found["waves"]] == [
+        ("passed", "passed", 0.0, 16.67),
+        ("passed", "passed", 16.67, 16.67),
+        ("complete", "passed", 33.33, 66.67),
+    ]
+    assert all(wave.ends_ms - wave.begun_ms >= 45_000 for wave in found["waves"])
+    assert [gate.text for gate in found["waves"][0].gates] == ["replicas_removed>30%", "at_max>+20%", "failing>+10%"]
+    assert [gate.value for gate in found["waves"][0].gates] == ["0 %", "0 % (0 % before)", "0 % (0 % before)"]
+    (diff,) = found["diffs"]
+    assert [hpa.cluster for hpa in diff.hpas] == ["c00", "c01", "c02", "c03", "c04", "c05"]
+    added = [line for kind, line in diff.lines if kind == "added"]
+    assert added == ["+      averageUtilization: 50"]
+    text = (await _shown(f"/rollout/{id_}")).text
+    assert "Wave 3 complete" in text
+    assert "What it changes in c00/shop/checkout and 5 more" in text
+
+
+async def test_a_wave_that_is_watched_has_come_as_far_as_its_time_and_one_without_an_evaluation_has_no_values(
+    waves: Waves,
+) -> None:
+    assert (await asyncio.to_thread(waves.begin)).exit_code == 0
+    state = await read_state(waves.fleet.past())
+    ((_, rollout),) = rollouts_in(state).items()
+    begun_ms, nobody = rollout.ends_ms(3) - rollout.plan.wait_ms, wave_measures({}, {next(iter(rollout.marks)): 3})
+    *_, last = waves_view(rollout, begun_ms + rollout.plan.wait_ms // 2, [(nobody, nobody)] * 3)
+    assert (last.state, last.style, round(last.done / last.width, 2)) == ("watched", "watched", 0.5)
+    assert [(gate.value, gate.is_met) for gate in last.gates] == [("", False)] * 3
 
 
 async def test_without_a_rollout_the_page_says_how_to_begin_one(waves: Waves) -> None:
