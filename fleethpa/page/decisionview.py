@@ -315,11 +315,11 @@ def _named(id_: str) -> AskedId:
     return asked
 
 
-Difference = tuple[str, str, str]
+FieldValues = tuple[str, str, str]
 """A path in a decision, and the value in each of two."""
 
 
-def compared(one: Recorded, other: Recorded) -> tuple[list[Difference], list[Difference]]:
+def compared(one: Recorded, other: Recorded) -> tuple[list[FieldValues], list[FieldValues]]:
     """Where two decisions differ; and apart, where it is in a field that is folded away."""
     found = differences(encode(one.decision), encode(other.decision))
     rows = [

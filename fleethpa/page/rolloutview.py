@@ -35,7 +35,7 @@ MOST_DIFFS: Final = 5
 """Diffs that the view shows: HPAs whose spec changes alike have one together."""
 
 
-class Gate(NamedTuple):
+class WaveGate(NamedTuple):
     """A condition under which a wave fails, and what the wave has. `value` is empty where nothing was measured."""
 
     text: str
@@ -43,7 +43,7 @@ class Gate(NamedTuple):
     is_met: bool
 
 
-class Wave(NamedTuple):
+class RolloutWave(NamedTuple):
     """A wave as the view shows it.
 
     `x`, `width` and `done`: its part of a bar of 100, by its clusters, and how much of its time is over. `style`:
@@ -59,10 +59,10 @@ class Wave(NamedTuple):
     done: float
     begun_ms: int | None
     ends_ms: int | None
-    gates: Sequence[Gate]
+    gates: Sequence[WaveGate]
 
 
-class Diff(NamedTuple):
+class SpecDiff(NamedTuple):
     """What the rollout changes in the specs of some HPAs: in words, and as lines of a diff with their kinds."""
 
     hpas: Sequence[HpaId]
@@ -126,7 +126,7 @@ async def read_rollout(
 
 def waves_view(
     rollout: StagedRollout, now_ms: int, measured: Sequence[tuple[WaveMeasures, WaveMeasures]]
-) -> list[Wave]:
+) -> list[RolloutWave]:
     """Return the waves of a rollout. `now_ms`: log time; `measured`: as `measured_waves` gives it."""
     sizes = [len(clusters) for clusters in rollout.plan.waves]
     ends = [100 * end / sum(sizes) for end in accumulate(sizes)]
@@ -138,7 +138,7 @@ def waves_view(
         ends_ms = rollout.ends_ms(number) if rollout.running(number) else None
         left = 0.0 if ends_ms is None else min(1.0, max(0, ends_ms - now_ms) / max(1, rollout.plan.wait_ms))
         found.append(
-            Wave(
+            RolloutWave(
                 number,
                 wave_line(rollout, number, measured),
                 state,
@@ -170,10 +170,10 @@ def _state(rollout: StagedRollout, number: int, now_ms: int) -> tuple[str, str]:
     return ("complete", "passed") if number == len(rollout.plan.waves) else ("waiting for the next wave", "waiting")
 
 
-def _gates(gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures) -> list[Gate]:
+def _gates(gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures) -> list[WaveGate]:
     if now.unevaluated >= now.hpas:
-        return [Gate(gate.text, "", is_met=False) for gate in gates]
-    return [Gate(gate.text, _measured(gate, before, now), gate.holds(before, now)) for gate in gates]
+        return [WaveGate(gate.text, "", is_met=False) for gate in gates]
+    return [WaveGate(gate.text, _measured(gate, before, now), gate.holds(before, now)) for gate in gates]
 
 
 def _measured(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
@@ -186,7 +186,7 @@ def _measured(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
     return f"{value}; {counted(now.unevaluated, 'HPA')} without an evaluation" if now.unevaluated else value
 
 
-def changed_specs(rollout: StagedRollout) -> list[Diff]:
+def changed_specs(rollout: StagedRollout) -> list[SpecDiff]:
     """Return what the rollout changes in the specs of its HPAs, each kind of change once; what was reverted is none."""
     alike: dict[tuple[str, ...], list[HpaId]] = {}
     said: dict[tuple[str, ...], str] = {}
@@ -199,6 +199,6 @@ def changed_specs(rollout: StagedRollout) -> list[Diff]:
         said[lines] = "; ".join(differences(before, after))
     kinds = {"+": "added", "-": "removed", "@": "place"}
     return [
-        Diff(hpas, said[lines], [(kinds.get(line[:1], "same"), line) for line in lines])
+        SpecDiff(hpas, said[lines], [(kinds.get(line[:1], "same"), line) for line in lines])
         for lines, hpas in alike.items()
     ]

@@ -237,7 +237,7 @@ async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet
         assert f"{rfc3339(each.time_ms)} {words.change(each.decision)} " in found.text
     assert found.text.index(" seq ") > found.text.index(" metrics[cpu]. newest ")  # a line may break at the dot
     folded = found.text.index(" more in the status, and in hashes and numbers of the record ")
-    assert found.text.index(" metrics[cpu]. newest ") < folded < found.text.index(" status. ")
+    assert found.text.index(" metrics[cpu]. newest ") < folded < found.text.index(" status - observedGeneration: 1 ")
     assert folded < found.text.index(" prev ")
     newest = evaluated[1].decision.metrics[0].newest
     assert newest is not None
