@@ -66,7 +66,10 @@ RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "same-name": ("two CapacityGroups of one name", "rename one"),
     "unreadable": ("the file, or an object in it, is no manifest", "do what the text says"),
-    "no-manifest": ("the file belongs to a tool (kustomize, Helm)", "render it, and check the output"),
+    "no-manifest": (
+        "the file belongs to a tool (kustomize, Helm), or is a ConfigMap with manifests in it",
+        "run what the text says",
+    ),
     "fallback": ("the annotation for lost metrics cannot be read", "write `failureThreshold=3,replicas=6`"),
     "budget": ("the annotation that exempts from budgets has another value", "write the value that the text names"),
     "v1-annotation": (

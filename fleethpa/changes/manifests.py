@@ -24,7 +24,7 @@ from schemas.kubernetes.hpa import (
     old_metric_fields,
     strict_errors,
 )
-from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
+from schemas.kubernetes.manifests import Manifest, ManifestSyntaxError, load_manifests
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
@@ -131,14 +131,15 @@ def _objects_of(file: str, validate: FieldValidation) -> Iterator[FileManifest |
         for each in _documents(source, _text(file), validate):
             if _is_kustomization(each.body):
                 error = _of_tool(source, "kustomization.yaml")
+            elif action := _action_in(each.body):
+                yield RefusedText(each.source, _unrendered(each.source, source, action), False)
+                continue
             elif each.body.get("kind"):
                 yield each
                 continue
             else:
-                error = tool
-            cause = "Every manifest needs apiVersion and kind."
-            refusal = error or usage(f"{each.source}: an object has no kind", cause=cause)
-            yield RefusedText(each.source, refusal, error is not None)
+                error = tool or _of_chart(source)
+            yield RefusedText(each.source, error or _without_kind(each.source, source), error is not None)
     except CommandError as error:
         yield RefusedText(source, error, False)
 
@@ -150,9 +151,14 @@ _TOOLS: Final = (
         "kubectl kustomize {folder} | fleethpa lint -f -",
     ),
     (
-        re.compile(r"Chart\.yaml|values(?:[-._].*)?\.ya?ml"),
+        re.compile(r"Chart\.yaml"),
         "of a Helm chart, which makes manifests of its templates",
         "helm template {folder} | fleethpa lint -f -",
+    ),
+    (
+        re.compile(r"values(?:[-._].*)?\.ya?ml"),
+        "of values for a Helm chart, which makes manifests of its templates",
+        "helm template {chart}{values} | fleethpa lint -f -",
     ),
 )
 """Names of files that are beside manifests: what they are, and the command that makes the manifests."""
@@ -163,9 +169,27 @@ def _of_tool(source: str, called: str) -> CommandError | None:
     path = Path(source)
     for name, what, command in _TOOLS:
         if name.fullmatch(called):
-            step = command.format(folder=shlex.quote(str(path.parent)))
+            chart = _chart_of(path)
+            values = "" if path == chart / "values.yaml" else f" -f {shlex.quote(source)}"
+            step = command.format(folder=shlex.quote(str(path.parent)), chart=shlex.quote(str(chart)), values=values)
             return usage(f"{source}: no manifest", cause=f"{path.name} is {what}.", next_step=step)
     return None
+
+
+def _chart_of(path: Path) -> Path:
+    """The folder of the Helm chart that a file is in; `CHART`: it is in none."""
+    return next((each for each in path.parents if (each / "Chart.yaml").is_file()), Path("CHART"))
+
+
+def _of_chart(source: str) -> CommandError | None:
+    """The refusal of an object without kind in a chart's folder; None: there is no chart."""
+    return _of_tool(source, "values.yaml") if _chart_of(Path(source)) != Path("CHART") else None
+
+
+def _without_kind(place: str, source: str) -> CommandError:
+    cause = "Every manifest needs apiVersion and kind."
+    step = f"if it has values for a Helm chart: helm template CHART -f {shlex.quote(source)} | fleethpa lint -f -"
+    return usage(f"{place}: an object has no kind", cause=cause, next_step=step)
 
 
 def _is_kustomization(body: Json) -> bool:
@@ -180,13 +204,57 @@ _TEMPLATE_ACTION: Final = re.compile(
 """An action as Helm's charts have them; `{{ $labels.x }}` of an alert is none."""
 
 
-def _unrendered(source: str, fault: ManifestSyntaxError) -> CommandError:
-    """The refusal of a template of a Helm chart, with the command that renders the chart, and why it is no YAML."""
+def _unrendered(place: str, source: str, why: str) -> CommandError:
+    """The refusal of a template of a Helm chart, with the command that renders the chart, and how it shows."""
     folders = Path(source).parents
-    chart = next((str(each.parent) for each in folders if each.name == "templates"), "CHART")
-    step = f"helm template {shlex.quote(chart)} | fleethpa lint -f -"
-    cause = f"It has template actions, {{{{ … }}}}, which Helm replaces ({fault})."
-    return usage(f"{source}: a template that is not rendered, no manifest", cause=cause, next_step=step)
+    chart = next((each.parent for each in folders if each.name == "templates"), _chart_of(Path(source)))
+    step = f"helm template {shlex.quote(str(chart))} | fleethpa lint -f -"
+    cause = f"It has template actions, {{{{ … }}}}, which Helm replaces ({why})."
+    return usage(f"{place}: a template that is not rendered, no manifest", cause=cause, next_step=step)
+
+
+def _action_in(body: Json) -> str:
+    """The first text with a template action in what names an object, or in an HPA's spec; empty: there is none."""
+    metadata = _metadata(body)
+    names = [body.get("apiVersion"), body.get("kind"), metadata.get("name"), metadata.get("namespace")]
+    found = _texts([*names, body.get("spec")] if body.get("kind") == HPA_KIND else names)
+    return next((text for text in found if _TEMPLATE_ACTION.search(text)), "")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+_HELD_KINDS: Final = (HPA_KIND, "FleetHPA", "CapacityGroup")
+
+
+def _held_in(manifest: FileManifest) -> RefusedText | None:
+    """What a ConfigMap that has manifests in its data is, and the command that takes them out; None: it has none."""
+    data, file = manifest.body.get("data"), manifest.source.partition(", document ")[0]
+    if manifest.body.get("kind") != "ConfigMap" or not isinstance(data, dict):
+        return None
+    for key, text in data.items():
+        kinds = [each.kind for each in _manifests_in(text) if each.kind in _HELD_KINDS]
+        if kinds:
+            what = f"{manifest.source}: ConfigMap {manifest.name} has manifests in its data"
+            pick = f'select(.kind == "ConfigMap" and .metadata.name == "{manifest.name}") | .data["{key}"]'
+            step = f"yq -r {shlex.quote(pick)} {shlex.quote(file)} | fleethpa lint -f -"
+            error = usage(what, cause=f"data.{key} is a text with {listed(dict.fromkeys(kinds))}.", next_step=step)
+            return RefusedText(manifest.source, error, True)
+    return None
+
+
+def _manifests_in(text: Any) -> list[Manifest]:
+    if not isinstance(text, str) or not any(kind in text for kind in _HELD_KINDS):
+        return []
+    try:
+        return load_manifests(text)
+    except ManifestSyntaxError:
+        return []
 
 
 _OTHER_KINDS: Final = {
@@ -244,11 +312,13 @@ def read_hpas(
     """
     read = read_input(filenames, validate, to_the_end=to_the_end)
     warn_about_fields(session, read)
+    held = [each for other in read.others if (each := _held_in(other)) is not None]
     is_empty = not read.hpas and all(each.body["kind"] not in also for each in read.others)
     if is_empty and all(each.is_of_tool for each in read.refused):
-        if read.refused:
-            raise read.refused[0].error
-        raise no_hpas(filenames, read)
+        known = [*read.refused, *held]
+        raise known[0].error if known else no_hpas(filenames, read)
+    if to_the_end:
+        read.refused += held
     return read
 
 
@@ -381,7 +451,7 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
         if _TEMPLATE_ACTION.search(text):
-            raise _unrendered(source, error) from error
+            raise _unrendered(source, source, str(error)) from error
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:

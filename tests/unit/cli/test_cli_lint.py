@@ -535,6 +535,10 @@ GOOD = yaml.safe_dump(manifest())
 KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [hpa.yaml]"
 
 
+TEMPLATE = yaml.safe_dump(manifest("web", maxReplicas="{{ .Values.max }}"))
+HELD = yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a.b": GOOD}})
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with one HPA, between files that are none."""
@@ -554,6 +558,9 @@ def folder(tmp_path: Path) -> Path:
         pytest.param("Chart.yaml", "apiVersion: v2\nname: web", "no-manifest", "helm template", id="a chart"),
         pytest.param("k.yaml", KUSTOMIZATION, "no-manifest", "kubectl kustomize", id="an object of kustomize"),
         pytest.param("t.yaml", "kind: {{ .Values.kind }}", "unreadable", "helm template", id="an unrendered template"),
+        pytest.param("t.yaml", TEMPLATE, "unreadable", "helm template", id="a template that is YAML"),
+        pytest.param("held.yaml", HELD, "no-manifest", "yq -r 'select(.kind == ", id="manifests in a ConfigMap"),
+        pytest.param("prod.yaml", "replicas: 3", "unreadable", "helm template CHART -f", id="values, perhaps"),
         pytest.param("t.yaml", "# {{ a }}\na: [", "unreadable", "line 2, column 5", id="braces in a comment"),
         pytest.param("a.yaml", "a: [", "unreadable", "line 1, column 5", id="no YAML"),
         pytest.param("values.yaml", "a: [", "unreadable", "line 1, column 5", id="values that are no YAML"),
@@ -597,6 +604,64 @@ def test_of_files_of_tools_alone_the_error_says_what_makes_manifests(run: Cli, f
 
     assert done.exit_code == 2
     assert f"helm template {folder} | fleethpa lint -f -" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        pytest.param("values.yaml", "helm template {chart} | fleethpa lint -f -", id="its own values"),
+        pytest.param("prod.yaml", "helm template {chart} -f {file} | fleethpa lint -f -", id="values of a stage"),
+        pytest.param("envs/eu/prod.yml", "helm template {chart} -f {file} | fleethpa lint -f -", id="further down"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["lint", "diff"])
+def test_values_of_a_chart_are_known_by_the_folder_they_are_in(
+    run: Cli, folder: Path, verb: str, name: str, step: str
+) -> None:
+    (folder / "Chart.yaml").write_text("apiVersion: v2")
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("replicaCount: 3")
+
+    done = run(verb, "-f", str(file))
+
+    assert done.exit_code == 2
+    assert f"{file.name} is of values for a Helm chart" in done.stderr
+    assert step.format(chart=folder, file=file) in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("kind: HorizontalPodAutoscaler\nmetadata: {name: '{{ .Release.Name }}-web'}", id="a name"),
+        pytest.param("kind: Deployment\nmetadata: {name: '{{ include \"a\" . }}'}", id="a target's name"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["lint", "diff", "apply"])
+def test_a_template_that_is_yaml_is_not_taken_for_a_manifest(run: Cli, folder: Path, verb: str, text: str) -> None:
+    file = folder / "templates" / "web.yaml"
+    file.parent.mkdir()
+    file.write_text(f"apiVersion: v1\n{text}\n")
+
+    done = run(verb, "-f", str(file))
+
+    assert done.exit_code == 2
+    assert f"{file}: a template that is not rendered, no manifest" in done.stderr
+    assert f"helm template {folder} | fleethpa lint -f -" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["lint", "diff", "apply"])
+def test_manifests_in_a_config_map_are_named_with_what_takes_them_out(run: Cli, folder: Path, verb: str) -> None:
+    file = folder / "hpa.yaml"
+    file.write_text(HELD)
+
+    done = run(verb, "-f", str(file))
+
+    assert done.exit_code == 2
+    assert f"{file}: ConfigMap a has manifests in its data" in done.stderr
+    assert "data.a.b is a text with HorizontalPodAutoscaler" in done.stderr
+    pick = 'select(.kind == "ConfigMap" and .metadata.name == "a") | .data["a.b"]'
+    assert f"yq -r '{pick}' {file} | fleethpa lint -f -" in done.stderr
 
 
 def test_what_writes_takes_all_of_a_folder_or_nothing(run: Cli, folder: Path) -> None:
