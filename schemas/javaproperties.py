@@ -55,7 +55,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     A line that begins with `#` or `!` continues nothing and is not continued; within a continued line they are text,
     unless nothing came before them.
     """
-    logical = ""
+    logical, ends_with_both = "", text.endswith("\r\n")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for line in text.split("\n"):
         part = line.lstrip(_BLANKS)
@@ -67,8 +67,9 @@ def _logical_lines(text: str) -> Iterator[str]:
         if logical := logical + part:
             yield logical
         logical = ""
-    # Java takes a last line of one backslash for a property without key and value.
-    if logical or text.removesuffix("\n").rpartition("\n")[2].lstrip(_BLANKS) == "\\":
+    # Java takes a last line of one backslash for a property without key and value, unless both signs end it.
+    last = text.removesuffix("\n").rpartition("\n")[2].lstrip(_BLANKS)
+    if logical or (last == "\\" and not ends_with_both):
         yield logical
 
 
