@@ -74,6 +74,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."
         ),
         "backtest": Verb("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
+        "cost": Verb("cli.cost:cost", "Show what HPAs cost and waste, from their decisions, at the size of a fleet."),
         "tune": Verb("tuning.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
         "upgrade-preview": Verb(
             "cli.upgrade_preview:upgrade_preview",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, chosen, chosen_some, selection_options
+from fleethpa.fleet.shards import AskedShard, asked_of, by_partitions, shard_options
 from fleethpa.fleet.state import has_own, read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.sources import by_partition
 from fleethpa.show.formats import Listing
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.text import Column, rfc3339
@@ -25,7 +27,7 @@ from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
 from streams.analysis.wholes import WholeSeen, WholeShadowReport, seen_of, whole_shadow
 from streams.history.evaluations import events_by_hpa
-from streams.history.parallel import Faults
+from streams.history.parallel import Faults, reported
 from streams.history.past import Past
 
 # --- FleetHPAs --------------------------------------------------------------------------------------------------------
@@ -120,21 +122,34 @@ _SHOWN: Final = 10
 @selection_options()
 @period_options("1d")
 @click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, help="Number of differences to show.")
+@shard_options()
 @output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl"))
 @command_options(reads=True)
-def shadow_report(session: Session, selection: Selection, period: AskedPeriod, differences: int, output: str) -> int:
+def shadow_report(
+    session: Session, selection: Selection, period: AskedPeriod, differences: int, asked_shard: AskedShard, output: str
+) -> int:
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
 
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (a limit held back one of the two), settings (the native controller has another
     setting, which the verdict names), semantics (nothing explains it: report it).
     Of a FleetHPA in shadow (@fleet/NAMESPACE/NAME), total and division are compared with the HPAs of its clusters.
+    Partitions are read on all cores. --shard 3/8 --parts DIR does one of eight parts; --parts DIR alone puts them
+    together, and reads nothing else.
     """
-    window = period.window(session.now_ms())
     faults = Faults()
-    if any(ref.cluster == FLEET for ref in selection.refs):
-        return _of_wholes(session, selection, window, output, faults)
-    found = session.run(_reports(session, selection, window, faults))
+    if asked_shard.merges:
+        found = sorted(asked_shard.merged(ShadowReport)[1], key=lambda each: each.hpa)
+        if not found:
+            raise _none_in_shadow(selection)
+    else:
+        window = period.window(session.now_ms())
+        if any(ref.cluster == FLEET for ref in selection.refs):
+            return _of_wholes(session, selection, window, output, faults)
+        found = session.run(_reports(session, selection, window, asked_shard, faults))
+        if asked_shard.shard is not None:
+            asked_shard.write(session, faults, asked_of("shadow-report", selection, window), found, ShadowReport)
+            return session.failed(faults)
     if found and output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
     elif found:
@@ -160,28 +175,52 @@ def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], 
     return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
 
 
+class _ShadowTask(NamedTuple):
+    """HPAs of one log partition to report on, in a time."""
+
+    past: Past
+    hpas: frozenset[HpaId]
+    window: tuple[int, int]
+
+
+async def shadow_reports(task: _ShadowTask) -> tuple[list[ShadowReport], Faults]:
+    """Compare some HPAs of a log partition; those that were not in shadow beside a native controller are left out."""
+    made, faults = list[ShadowReport](), Faults()
+    async with aclosing(events_by_hpa(task.past, set(task.hpas), task.window, native=True)) as parts:
+        async for events in parts:
+            reported(0, sum(map(len, events.values())))
+            for hpa in events:
+                with faults.of(hpa):
+                    if (found := compare(hpa, events[hpa])) is not None:
+                        made.append(found)
+    return made, faults
+
+
 async def _reports(
-    session: Session, selection: Selection, window: tuple[int, int], faults: Faults
+    session: Session, selection: Selection, window: tuple[int, int], shard: AskedShard, faults: Faults
 ) -> list[ShadowReport]:
     async with session.past() as past:
-        views = chosen_some(await read_state(past), selection)
-        made: dict[HpaId, ShadowReport | None] = {}
-        async with aclosing(events_by_hpa(past, {v.id for v in views}, window, native=True)) as parts:
-            async for events in parts:
-                for hpa in events:
-                    with faults.of(hpa):
-                        made[hpa] = compare(hpa, events[hpa])
-    found = [report for view in views if (report := made.get(view.id)) is not None]
+        views = shard.kept(chosen_some(await read_state(past), selection))
+        tasks = [_ShadowTask(past, hpas, window) for hpas in by_partitions(views)]
+        parts = await by_partition(session, past, shadow_reports, tasks)
+    made = {each.hpa: each for part, _ in parts for each in part}
+    for _, part in parts:
+        faults |= part
+    found = [made[view.id] for view in views if view.id in made]
     wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
     if wholes and found:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
-    if not found and not faults:
-        raise not_found(
-            f"no HPA of {selection} ran in shadow beside a native controller in this window",
-            cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",
-            next_step=f"fleethpa shadow-report {wholes[0]}" if wholes else "fleethpa get hpa -A",
-        )
+    if not found and not faults and shard.shard is None:
+        raise _none_in_shadow(selection, wholes)
     return found
+
+
+def _none_in_shadow(selection: Selection, wholes: Sequence[HpaId] = ()) -> CommandError:
+    return not_found(
+        f"no HPA of {selection} ran in shadow beside a native controller in this window",
+        cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",
+        next_step=f"fleethpa shadow-report {wholes[0]}" if wholes else "fleethpa get hpa -A",
+    )
 
 
 def _report(found: list[ShadowReport], shown: int) -> QuestionReport:

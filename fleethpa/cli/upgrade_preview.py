@@ -12,8 +12,8 @@ import click
 from fleethpa.changes.lintrules import version_named
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen, not_evaluated, selection_options
+from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options
@@ -21,10 +21,8 @@ from fleethpa.frame.sources import by_partition
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
-from schemas.keys import HpaId
 from streams.analysis.upgradepreview import SEVERAL, Preview, PreviewTask, previews
 from streams.history.parallel import Faults
-from streams.history.past import Past
 from streams.hpa.rules import NEWEST_IS, RELEASED, RULES, Rules, minor_of
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
@@ -69,22 +67,15 @@ async def _previews(
 ) -> tuple[list[Preview], Faults]:
     async with session.past() as past:
         views = alone(chosen(await read_state(past), selection), "upgrade-preview", session.note)
-        parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
+        parts = await by_partition(
+            session, past, previews, [PreviewTask(past, hpas, window, rules) for hpas in by_partitions(views)]
+        )
     made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
     faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
     found = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
     if not found and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
     return found, faults
-
-
-def _tasks(past: Past, views: Sequence[HpaView], window: tuple[int, int], rules: Rules) -> list[PreviewTask]:
-    """One task per log partition, those with the most HPAs first: partitions are read beside each other."""
-    hpas: dict[int, list[HpaId]] = {}
-    for view in views:
-        hpas.setdefault(view.partition, []).append(view.id)
-    ordered = sorted(hpas.values(), key=len, reverse=True)
-    return [PreviewTask(past, frozenset(each), window, rules) for each in ordered]
 
 
 _NOTES: Final = (

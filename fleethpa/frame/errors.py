@@ -116,7 +116,7 @@ _MEANT: Final = {
     **dict.fromkeys(("diagnose", "health"), "doctor"),
     **dict.fromkeys(("events", "log", "logs"), "decisions"),
     **dict.fromkeys(("remove", "rm"), "delete"),
-    "cost": "tune",
+    **dict.fromkeys(("spend", "usage", "waste"), "cost"),
     "who": "history",
     "why": "explain",
     "scale": "override",

@@ -12,6 +12,7 @@ import msgspec
 
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_options
+from fleethpa.fleet.shards import AskedShard, asked_of, shard_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for
 from fleethpa.frame.options import html_option, output_option, price_option
@@ -50,6 +51,7 @@ from streams.history.parallel import Faults, cores
 )
 @click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
 @price_option
+@shard_options()
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
 @html_option
 @output_option(formats=("table", "wide", "json", "yaml"))
@@ -64,6 +66,7 @@ def tune(
     emit_yaml: bool,
     html: str | None,
     price: Decimal | None,
+    asked_shard: AskedShard,
     output: str,
 ) -> int:
     """Show what HPAs cost compared with an ideal autoscaler, and propose better specs from their recorded past.
@@ -73,12 +76,22 @@ def tune(
     Nothing is written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours,
     too few pods for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 %
     more replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved.
+    --shard 3/8 --parts DIR does one of eight parts; --parts DIR alone puts them together, and reads nothing else.
     """
-    within = parse_within(limits)
-    begin, end = period.window(session.now_ms())
-    asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
-    kept = Kept(Path(resume) if resume else None, asked)
-    found, used, faults = session.run(_tuned(session, selection, kept, price))
+    within, faults = parse_within(limits), Faults()
+    if asked_shard.merges:
+        stated, found = asked_shard.merged(Tuned)
+        found.sort(key=lambda each: each.id)
+        used = price if price is not None or stated["price"] is None else Decimal(stated["price"])
+    else:
+        begin, end = period.window(session.now_ms())
+        asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
+        kept = Kept(Path(resume) if resume else None, asked)
+        found, used, faults = session.run(_tuned(session, selection, kept, price, asked_shard))
+        if asked_shard.shard is not None:
+            more = {"price": None if used is None else str(used), "objective": objective, "within": limits}
+            asked_shard.write(session, faults, asked_of("tune", selection, (begin, end), **more), found, Tuned)
+            return session.failed(faults)
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
     wide = output == "wide" or html is not None
     session.publish(report(found, used, wide=wide), output, html=html, instead=emitted)
@@ -86,12 +99,12 @@ def tune(
 
 
 async def _tuned(
-    session: Session, selection: Selection, kept: Kept, given: Decimal | None
+    session: Session, selection: Selection, kept: Kept, given: Decimal | None, shard: AskedShard
 ) -> tuple[list[Tuned], Decimal | None, Faults]:
     """Return what was found, the price of a replica-hour, and the faults."""
     async with session.past() as past:
         state = await read_state(past)
-        views = alone(chosen_some(state, selection), "tune", session.note)
+        views = shard.kept(alone(chosen_some(state, selection), "tune", session.note))
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")

@@ -26,8 +26,13 @@ def capacity_of(spec: MetricSpec, ratios: Sequence[float], high: float) -> float
         ratios: recorded loads per pod, over the target.
         high: the highest ratio at which the HPA changes nothing.
     """
-    if spec.calculation == kinds.UTILIZATION:
-        return max(100 / spec.target, high)
+    return pod_capacity(spec.target if spec.calculation == kinds.UTILIZATION else None, ratios, high)
+
+
+def pod_capacity(percent: int | None, ratios: Sequence[float], high: float) -> float:
+    """Return the same for a target in percent of the request, or (None) for another one."""
+    if percent is not None:
+        return max(100 / percent, high)
     ordered = sorted(ratios)
     return max(high, ordered[int(len(ordered) * USUAL)] if ordered else high)
 

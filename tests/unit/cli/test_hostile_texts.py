@@ -167,6 +167,7 @@ READ: Final[dict[str, tuple[str, ...]]] = {
 NOT_READ: Final = {
     *(
         "backtest",
+        "cost",
         "tune",
         "capacity",
         "limits",

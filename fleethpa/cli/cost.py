@@ -1,0 +1,186 @@
+"""`fleethpa cost`: what HPAs cost and what of it was too much, from their decisions, for any number of HPAs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+import msgspec
+
+from fleethpa.fleet.decisions import AskedPeriod, period_options
+from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
+from fleethpa.fleet.shards import AskedShard, asked_of, by_partitions, shard_options
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import price_for
+from fleethpa.frame.options import html_option, output_option, price_option
+from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.sources import by_partition
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
+from fleethpa.show.text import rfc3339, span
+from fleethpa.show.words import counted
+from schemas.partitioning import partition_for
+from streams.analysis.costs import ASSUMED, Cost, CostTask, costs
+from streams.analysis.measures import by_hours, total
+from streams.archive.layout import DECISIONS
+from streams.history.parallel import DecisionsTask, Faults
+
+_SHOWN: Final = 20
+
+
+@click.command()
+@selection_options()
+@period_options("7d")
+@price_option
+@click.option("--top", type=click.IntRange(min=1), default=_SHOWN, help="Rows of the table, the largest waste first.")
+@shard_options()
+@html_option
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def cost(
+    session: Session,
+    selection: Selection,
+    period: AskedPeriod,
+    price: Decimal | None,
+    top: int,
+    asked_shard: AskedShard,
+    html: str | None,
+    output: str,
+) -> int:
+    """Show what HPAs cost and what of it was too much, against an ideal autoscaler, the largest waste first.
+
+    Reads decisions alone and folds no log, so that a week of 1,000 HPAs takes minutes. Replica-hours are exact; the
+    column ± LOAD and the notes below say what the others rest on. `fleethpa tune` folds the log, and proposes a spec.
+    --shard 3/8 --parts DIR does one of eight parts; --parts DIR alone puts them together, and reads nothing else.
+    """
+    faults = Faults()
+    if asked_shard.merges:
+        asked, found = asked_shard.merged(Cost)
+        used = price if price is not None or asked["price"] is None else Decimal(asked["price"])
+    else:
+        window = period.window(session.now_ms())
+        found, used, faults = session.run(_costs(session, selection, window, asked_shard, price))
+        if asked_shard.shard is not None:
+            asked = asked_of("cost", selection, window, price=None if used is None else str(used))
+            asked_shard.write(session, faults, asked, found, Cost)
+            return session.failed(faults)
+    if found:
+        session.publish(report(found, used, top), output, html=html)
+    elif not faults:
+        raise not_evaluated(f"no evaluation of {selection} in this window")
+    return session.failed(faults)
+
+
+async def _costs(
+    session: Session, selection: Selection, window: tuple[int, int], asked: AskedShard, price: Decimal | None
+) -> tuple[list[Cost], Decimal | None, Faults]:
+    async with session.past() as past:
+        state = await read_state(past)
+        views = asked.kept(alone(chosen_some(state, selection), "cost", session.note))
+        used = price_for(price, state.settings, {view.id.cluster for view in views}, session.note)
+        count, hpas = await past.partitions(), by_partitions(views)
+        numbers = [partition_for(min(each).namespace_key, count) for each in hpas]
+        tasks = [CostTask(DecisionsTask(past, at, *window), each) for at, each in zip(numbers, hpas, strict=True)]
+        parts = await by_partition(session, past, costs, tasks, DECISIONS)
+    found = {each.hpa: each for part, _ in parts for each in part}
+    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    return [found[view.id] for view in views if view.id in found], used, faults
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+_HEAD: Final = (
+    "HPA",
+    "REPLICA-HOURS",
+    "IDEAL",
+    "TOO MANY",
+    "TOO FEW",
+    "TIME WITH TOO FEW",
+    "AT MAX",
+    "LOAD UNKNOWN",
+    "± LOAD",
+)
+
+
+def _money(hours: float, price: Decimal) -> str:
+    return f"{price * Decimal(str(round(hours, 3))):,.2f}"
+
+
+def _minutes(value: float) -> str:
+    return span(round(value * 60) * 1000) or "0s"
+
+
+def _error(parts: Sequence[Cost]) -> float:
+    """By which share the load of some HPAs may be wrong: their errors add up at most."""
+    ideal = sum(each.scores.ideal_replica_hours for each in parts)
+    wrong = sum(each.error * each.scores.ideal_replica_hours for each in parts)
+    return wrong / ideal if ideal else max(each.error for each in parts)
+
+
+def _row(name: str, parts: Sequence[Cost], price: Decimal | None) -> tuple[str, ...]:
+    measures, scores = total(each.measures for each in parts), by_hours([each.scores for each in parts])
+    money = (
+        () if price is None else (_money(measures.replica_hours, price), _money(scores.too_many_replica_hours, price))
+    )
+    return (
+        name,
+        f"{measures.replica_hours:,.2f}",
+        f"{scores.ideal_replica_hours:,.2f}",
+        f"{scores.too_many_replica_hours:,.2f}",
+        f"{scores.too_few_replica_hours:,.2f}",
+        f"{scores.too_few_share:.2%}",
+        _minutes(measures.at_max_minutes),
+        _minutes(measures.unknown_minutes),
+        f"{_error(parts):.2%}",
+        *money,
+    )
+
+
+def report(found: Sequence[Cost], price: Decimal | None, top: int = _SHOWN) -> QuestionReport:
+    """The report of some HPAs. `price`: of a replica-hour; `top`: rows of its table."""
+    ordered = sorted(found, key=lambda each: (-each.scores.too_many_replica_hours, each.hpa))
+    head = _HEAD + (() if price is None else (f"COST AT {price}/H", "OF IT TOO MUCH"))
+    rows = [_row(str(each.hpa), [each], price) for each in ordered[:top]]
+    left = len(ordered) - len(rows)
+    rows += [_row("all of them", found, price)] if len(found) > 1 else []
+    about = f"{rfc3339(min(each.since_ms for each in found))} … {rfc3339(max(each.until_ms for each in found))}"
+    more = (
+        [Sentences([f"{counted(left, 'further HPA')} with less waste: --top {len(ordered)} shows all"])] if left else []
+    )
+    return QuestionReport(
+        "Cost",
+        "CostList",
+        {"items": [_document(each) for each in ordered], "assumed": list(ASSUMED)}
+        | ({} if price is None else {"price": str(price)}),
+        [
+            verdict(in_a_sentence(found, price)),
+            Section(f"{counted(len(found), 'HPA')}", about, [Grid([head, *rows], numbers=True), *more]),
+        ],
+        closing=[Notes("The figures of the load rest on this:", ASSUMED)],
+    )
+
+
+def in_a_sentence(found: Sequence[Cost], price: Decimal | None = None) -> str:
+    """What all of them cost, and how much of it an ideal autoscaler would not have run."""
+    measures, scores = total(each.measures for each in found), by_hours([each.scores for each in found])
+    hours, waste = measures.replica_hours, scores.too_many_replica_hours
+    money = "" if price is None else f" ({_money(hours, price)} and {_money(waste, price)} at {price}/h)"
+    return (
+        f"{hours:,.2f} replica-hours ran, of which an ideal autoscaler would not have run {waste:,.2f}{money}, "
+        f"where the load is known to ±{_error(found):.2%}."
+    )
+
+
+def _document(found: Cost) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.to_builtins(
+        {
+            "since": rfc3339(found.since_ms),
+            "until": rfc3339(found.until_ms),
+            "evaluations": found.evaluations,
+            "measures": found.measures,
+            "scores": found.scores,
+            "loadError": found.error,
+        }
+    )
+    return found.hpa._asdict() | made
