@@ -156,12 +156,21 @@ LEFT_OUT: Final = frozenset({"NAMESPACE", "NAME", "CLUSTER", "AGE", "REFERENCE"}
 """Columns of `get hpa` that the row says in its first cell, or that the HPA's own view has."""
 
 
-def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[str, Any]:
-    """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest."""
+SORTS: Final = ("HPA", "MINPODS", "MAXPODS", "REPLICAS", "WANTS", "MODE")
+"""Columns that the list can be sorted by; with `-` before it, the largest first."""
+
+
+def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: str = "") -> dict[str, Any]:
+    """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest.
+
+    `sort`: one of `SORTS`, with or without `-`; anything else: those with a problem first.
+    """
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = state.ordered
     # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
     found = [view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_whole(view, state))]
+    sort = sort if sort.removeprefix("-") in SORTS else ""
+    found = sorted_rows(found, sort, now_ms) if sort else found
     pages = max(1, -(-len(found) // SHOWN))
     number = min(max(1, number), pages)
     first = (number - 1) * SHOWN
@@ -170,6 +179,8 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
     return {
         "verdict": verdict(state),
         "query": query,
+        "sort": sort,
+        "sorts": SORTS,
         "mistake": mistake,
         "words": FLEET_WORDS,
         "flags": wanted.flags(FLEET_FLAGS),
@@ -185,6 +196,20 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "page": number,
         "pages": pages,
     }
+
+
+def sorted_rows(views: Sequence[HpaView], sort: str, now_ms: int) -> list[HpaView]:
+    """Sort rows by what a column of the list shows; a count that is not known comes last either way."""
+    key, is_reversed = sort.removeprefix("-"), sort.startswith("-")
+    if key == "HPA":
+        return sorted(views, key=lambda view: view.id, reverse=is_reversed)
+    columns = hpa_listing([], now_ms, namespaces=True, problems=_problems).columns
+    cell = next(column.cell for column in columns if column.header == key)
+    told = [(view, cell(view)) for view in views]
+    if key == "MODE":
+        return [view for view, _ in sorted(told, key=lambda each: each[1], reverse=is_reversed)]
+    known = sorted((each for each in told if each[1].isdigit()), key=lambda each: int(each[1]), reverse=is_reversed)
+    return [view for view, _ in (*known, *(each for each in told if not each[1].isdigit()))]
 
 
 def verdict(state: FleetState) -> str:

@@ -143,7 +143,8 @@ class PageServer:
         state = await self.reader.state_at(at_ms)
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
-        found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
+        sort = request.query.get("sort", "")
+        found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms), sort)
         rate = self.reader.rate if at_ms is None and not state.is_last_known else None
         found |= self._strip_of(state, rate, self._now_ms(None) if at_ms is None else state.clock_ms)
         command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import groupby
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from msgspec import Struct
 from fleethpa.fleet.capacity import GroupView, groups_of
 from fleethpa.fleet.lists import is_known_up
 from fleethpa.fleet.troubles import ClusterView
-from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause, cost_per_hour
+from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause, cost_per_hour, price_of
 from fleethpa.page.fleetview import cluster_rows
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
@@ -134,6 +134,10 @@ CAUSES: Final = 10
 ALIKE: Final = 3
 NAMED: Final = 3
 LATEST: Final = 6
+MOST_CLUSTERS: Final = 12
+"""Clusters of which the cells are shown at once; of more, those without a problem are folded away."""
+NEAREST: Final = 3
+"""HPAs that are shown where none has a problem."""
 TOP_LEVEL: Final = 4
 """The level of an HPA that has all that it may have; 0: it has its least."""
 COLUMNS: Final = 10
@@ -205,16 +209,42 @@ def strip_view(state: FleetState, rate: float | None, now_ms: int) -> dict[str, 
     density = next(each for each in DENSITIES if len(views) <= each.most)
     return {
         "tiles": list(_tiles(state, views, sum(each.problem.waits and each.hpas > 0 for each in causes), rate)),
-        "strip": _rows(state, density, now_ms),
+        "strip": (rows := unfolded(_rows(state, density, now_ms)))[0],
+        "folded": rows[1],
         "groups": [group_row(group) for group in groups_of(state).values()],
         "density": density,
         "causes": causes[:CAUSES],
         "more_causes": max(0, len(causes) - CAUSES),
+        "nearest": [] if causes or state.is_last_known else nearest(state),
         "latest": nlargest(LATEST, _moves(views), key=lambda each: (each[1].time_ms, each[0])),
         "moved": _histogram(views, state.clock_ms),
         "buckets": BUCKETS,
         "replayed_ms": REPLAYED_MS,
     }
+
+
+class NearMax(NamedTuple):
+    """An HPA by how much of maxReplicas it has. `cost`: of its replicas per hour; empty: its cluster has no price."""
+
+    hpa: HpaId
+    text: str
+    cost: str
+
+
+def nearest(state: FleetState) -> list[NearMax]:
+    """Return the HPAs that have the largest part of their maxReplicas: where the next problem is most likely."""
+    found = []
+    for view in state.hpas.values():
+        has, most = view.has, view.spec.get("maxReplicas")
+        if view.fleet is None and has and most:
+            found.append((-has / most, view.id, has, most))
+    rows = []
+    for _, hpa, has, most in nsmallest(NEAREST, found):
+        price = price_of(state.settings, hpa.cluster)
+        rows.append(
+            NearMax(hpa, f"{has:,} of at most {most:,}", "" if price is None else f"{price * has:,.2f} per hour")
+        )
+    return rows
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
@@ -297,6 +327,23 @@ def _rows(state: FleetState, density: Density, now_ms: int) -> list[dict[str, An
     """The clusters as `cluster_rows` gives them. `label`: what the cells of one say in words; `picture`: the cells."""
     by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
     return [row | _drawn(by_cluster.get(row["name"], []), density) for row in cluster_rows(state, now_ms)]
+
+
+def unfolded(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The clusters that are shown, and those that are folded away: of many, clusters without a problem."""
+    room = max(0, MOST_CLUSTERS - sum(_is_troubled(row) for row in rows))
+    shown, folded = [], []
+    for row in rows:
+        if _is_troubled(row) or room > 0 or len(rows) <= MOST_CLUSTERS:
+            shown.append(row)
+            room -= not _is_troubled(row)
+        else:
+            folded.append(row)
+    return shown, folded
+
+
+def _is_troubled(row: dict[str, Any]) -> bool:
+    return bool(row["style"] != "green" or row["has_watch_problem"] or row["cells"]["PROBLEMS"] != "-")
 
 
 def _drawn(views: Sequence[HpaView], density: Density) -> dict[str, Any]:

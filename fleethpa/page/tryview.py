@@ -68,7 +68,10 @@ class TryViews:
         if hpa is None:
             raise _no_hpa(state, request.query.get("hpa", ""))
         found = await self._tried(state, state.hpas[hpa], request.query)
-        return rendered(self._templates, "ghost.html", found | {"swapped": True})
+        response = rendered(self._templates, "ghost.html", found | {"swapped": True})
+        # So that a reload, and the way back to this view, have the sliders where they were.
+        response.headers["HX-Replace-Url"] = found["ghost_url"]
+        return response
 
     async def names(self, request: web.Request) -> web.Response:
         """Return the names that a text may mean, as a part of the view."""

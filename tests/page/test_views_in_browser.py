@@ -211,6 +211,33 @@ def test_the_search_filters_as_one_types_and_is_in_the_address(page: Page, archi
     assert "cluster%3Aeast" in page.url
 
 
+def test_a_head_sorts_the_list_and_the_filter_stays(page: Page, archived: str) -> None:
+    page.goto(f"{archived}/?q=!name:nobody")
+    rows = page.locator("table.fleet tbody tr")
+    page.get_by_role("link", name="Replicas", exact=True).click()
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Replicas ▼")
+    counts = [int(text) for text in rows.locator('[data-column="REPLICAS"]').all_inner_texts()]
+    assert counts == sorted(counts, reverse=True)
+    page.get_by_role("link", name="Replicas").click()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Replicas ▲")
+    counts = [int(text) for text in rows.locator('[data-column="REPLICAS"]').all_inner_texts()]
+    assert counts == sorted(counts)
+    expect(page.get_by_label("Filter")).to_have_value("!name:nobody")
+
+
+def test_what_a_reader_has_opened_stays_open(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    with served(fleet, monkeypatch) as address:
+        page.goto(f"{address}/hpa/east/shop/checkout")
+        page.get_by_text("In numbers").click()
+        expect(page.locator(".numbers .steps")).to_be_visible()
+        fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+        expect(page.locator("#head")).to_contain_text("INC-1", timeout=30_000)
+        expect(page.locator(".numbers .steps")).to_be_visible()
+        page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
+
+
 def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archived: str) -> None:
     page.goto(f"{archived}/try?hpa=east/shop/checkout")
     before = page.locator("svg.ghost .candidate").get_attribute("d")
@@ -222,6 +249,12 @@ def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archiv
     assert page.locator("svg.ghost .candidate").get_attribute("d") != before
     expect(page.get_by_label("The manifest")).to_contain_text("maxReplicas: 5")
     expect(page.locator("#commands")).to_contain_text("--set maxReplicas=5 --since 7d")
+    # What comes in leaves the sliders as they are, and a reload has them there.
+    expect(slider).to_be_focused()
+    expect(slider).to_have_value("5")
+    page.wait_for_url("**maxReplicas=5*")
+    page.reload()
+    expect(page.get_by_role("slider", name="maxReplicas")).to_have_value("5")
     page.get_by_role("link", name="Link to this result").click()
     expect(page.locator("#ghost .verdict")).to_contain_text("maxReplicas=5 would have cost")
     expect(page.get_by_label("The manifest")).to_contain_text("maxReplicas: 5")

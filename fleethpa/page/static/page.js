@@ -32,6 +32,10 @@
     if (paused || isRead(section)) event.preventDefault();
   });
 
+  // What a reader has opened stays open.
+  if (typeof Idiomorph !== "undefined")
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
+
   // A live update keeps the order of the rows; what has moved is shown, and a click sorts it.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { requestConfig, serverResponse } = event.detail;
