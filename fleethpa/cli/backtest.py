@@ -29,6 +29,8 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
+from fleethpa.questions.gate import GatedPair, GateFindings, changes, gate, markdown
+from fleethpa.questions.gate import report as gate_report
 from fleethpa.show.formats import to_yaml_documents
 from schemas.keys import FLEET
 from schemas.observed import FLEET_KIND
@@ -57,6 +59,7 @@ from streams.history.parallel import Faults
 @click.option(
     "--model", type=click.Choice(["closed", "open"]), default="closed", help="How the candidate is tried; see above."
 )
+@click.option("--base", metavar="REV|DIR", help="Try the HPAs of -f that differ from these manifests, pair by pair.")
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
 @html_option
 @price_option
@@ -64,7 +67,7 @@ from streams.history.parallel import Faults
 @click.option(
     "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
 )
-@output_option(formats=("table", "wide", "json", "yaml"))
+@output_option(formats=("table", "wide", "json", "yaml", "markdown"))
 @command_options(reads=True)
 def backtest(
     session: Session,
@@ -76,6 +79,7 @@ def backtest(
     time_zone: str,
     period: AskedPeriod,
     model: Model,
+    base: str | None,
     plot: bool,
     html: str | None,
     emit_yaml: bool,
@@ -89,11 +93,15 @@ def backtest(
     scale stay as recorded; the candidate's recommendations have no effect. --schedule changes settings over time;
     `fleethpa schedule` applies it. -o wide and --html add the scores of the literature. -f with a
     FleetHPA, or @fleet/NAMESPACE/NAME, which may have --set: one autoscaler over its clusters against what was recorded
-    in each, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
+    in each, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI. --base compares the manifests of
+    -f with those of a git revision or folder, and tries the HPAs that differ; -o markdown is then text for a comment.
     """
     policy = _policy(rules, time_zone, model)
     gates = [parse_fail_if(text) for text in conditions]
     window = period.window(session.now_ms())
+    if base is not None or output == "markdown":
+        _check_gate(base, files, given=bool(settings or policy.changes or emit_yaml or selection.refs or plot))
+        return _gate(session, str(base), files, validate, selection, window, gates, price, html, output)
     read = _manifests(session, files, validate)
     fleets = _of_fleets(read) if read is not None else []
     emitted: str | None = None
@@ -116,6 +124,59 @@ def backtest(
     if made is not None:
         session.publish(made, output, html=html, plot=plot, instead=emitted)
     return session.failed(faults) or (ANSWER_IS_NO if failed else OK)
+
+
+def _check_gate(base: str | None, files: tuple[str, ...], *, given: bool) -> None:
+    """See that manifests are compared with others. Raises CommandError: they are not, or something else is (exit 2)."""
+    if base is None:
+        raise usage("-o markdown is for a comparison of manifests", next_step="--base main -f DIR, or -o json")
+    if not files or given:
+        cause = "It compares manifests: names, --set, --schedule, --emit-yaml and --plot do not go with it."
+        raise usage("--base needs -f and no other candidate", cause=cause, next_step="-f DIR --base main -o markdown")
+    model = click.get_current_context().params["model"]
+    if model != "closed":
+        raise usage("--base needs --model closed", cause="In the open model no spec has an effect on replicas.")
+
+
+def _gate(
+    session: Session,
+    base: str,
+    files: tuple[str, ...],
+    validate: FieldValidation,
+    selection: Selection,
+    window: tuple[int, int],
+    gates: list[FailIf],
+    price: Decimal | None,
+    html: str | None,
+    output: str,
+) -> int:
+    """Compare manifests with those before a change, and try what differs."""
+    known, read = changes(files, base, validate, selection.namespace or "default")
+    warn_about_fields(session, read)
+    changed, faults = [each for each in known if each.differences], Faults()
+
+    async def work() -> tuple[list[GatedPair], dict[str, str], Decimal | None]:
+        async with session.past() as past:
+            state = await read_state(past)
+            tried, untried = await gate(past, state, changed, selection, window, gates, faults)
+            used = price_for(price, state.settings, {each.pair.hpa.cluster for each in tried}, session.note)
+            return tried, untried, used
+
+    tried, untried, used = session.run(work()) if changed else ([], {}, price)
+    found = GateFindings(
+        base,
+        tried,
+        untried,
+        [str(each) for each in known if each.base is None],
+        [str(each) for each in known if each.changed is None],
+        sum(not each.differences for each in known if each.base is not None and each.changed is not None),
+        used,
+    )
+    if output == "markdown":
+        session.out(markdown(found))
+    else:
+        session.publish(gate_report(found), output, html=html)
+    return session.failed(faults) or (ANSWER_IS_NO if found.failed else OK)
 
 
 class _Tried(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
-from streams.analysis.answer import answer
+from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import Tried
 from streams.analysis.load import metric_load, most_pods, needs, serving
 from streams.analysis.measures import Moment
@@ -125,12 +125,15 @@ class ClosedLoop:
         self.status: dict[str, Any] = {}
         self.template = _EMPTY
         self.newest: EvaluationInputs | None = None
+        self.answered: Answer | None = None
+        """What the newest evaluation gave."""
 
     def run(self, recorded: Sequence[EvaluationInputs]) -> list[Moment]:
         """Go through the recording; evaluations at which the scale was unknown are left out."""
-        return [self._step(inputs) for inputs in recorded if isinstance(inputs.observation.scale, Scale)]
+        return [self.step(inputs) for inputs in recorded if isinstance(inputs.observation.scale, Scale)]
 
-    def _step(self, recorded: EvaluationInputs) -> Moment:
+    def step(self, recorded: EvaluationInputs) -> Moment:
+        """Evaluate at one recorded evaluation, whose scale is known."""
         changed = recorded if self.tried is None else self.tried.on(recorded)
         if self.newest is None:
             self._take_over(recorded)
@@ -138,7 +141,7 @@ class ClosedLoop:
         if recorded.observation.pods.active:
             self.template = recorded.observation.pods.active[-1].template
         seen = self._observe(changed)
-        made = answer(
+        made = self.answered = answer(
             structs.replace(changed, observation=seen, history=self.history, status=self.status, limits=recorded.limits)
         )
         evaluation = made.evaluation

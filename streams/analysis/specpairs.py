@@ -1,0 +1,149 @@
+"""Two specs of one HPA on the load that was recorded, both in the closed loop: what changing one into the other does.
+
+Neither need be the one that ran. What ran, in the same model, is the model's own error.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from streams.analysis.answer import Answer
+from streams.analysis.backtest import recorded_moments
+from streams.analysis.candidate import CandidateError, Tried, check_metrics
+from streams.analysis.closedloop import ClosedLoop, StartUp, start_up
+from streams.analysis.measures import Measures, Moment, measure, spans_ms
+from streams.analysis.podbase import base_per_pod
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.observation import Scale
+from streams.state.inputs import EvaluationInputs
+
+_NO_LIMIT = "Tolerance"
+
+
+class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The first evaluation at which the two want other replicas. `…_asked`: what the metrics asked for (None: nothing);
+    `…_held`: constraints that acted.
+    """
+
+    time: int
+    current: int
+    base: int
+    changed: int
+    base_asked: int | None
+    changed_asked: int | None
+    base_held: list[str]
+    changed_held: list[str]
+
+
+class SpecPair(Struct, frozen=True, kw_only=True):
+    """What a change of a spec does to one HPA, on the recorded load.
+
+    `recorded`: what ran; `deployed`: the specs that ran, in the model. `base_limits`, `changed_limits`: constraint →
+    minutes for which it acted.
+    """
+
+    hpa: HpaId
+    evaluations: int
+    since_ms: int
+    until_ms: int
+    recorded: Measures
+    deployed: Measures
+    base: Measures
+    changed: Measures
+    base_limits: dict[str, float]
+    changed_limits: dict[str, float]
+    first: SpecDifference | None
+    start_up: StartUp
+
+    @property
+    def model_error(self) -> float:
+        """By which share the model misses the replica-hours that ran, when it is given the specs that ran."""
+        was = self.recorded.replica_hours
+        return self.deployed.replica_hours / was - 1 if was else 0.0
+
+
+class _Run:
+    """One spec in the closed loop: its moments, and what acted at each."""
+
+    def __init__(self, tried: Tried | None, start_up_ms: int) -> None:
+        self.loop = ClosedLoop(tried, start_up_ms)
+        self.moments: list[Moment] = []
+        self.held: list[list[str]] = []
+
+    def step(self, inputs: EvaluationInputs) -> Answer:
+        self.moments.append(self.loop.step(inputs))
+        made = self.loop.answered
+        assert made is not None
+        self.held.append([name for name in made.constraints if name != _NO_LIMIT])
+        return made
+
+    def limits(self, period_ms: int) -> dict[str, float]:
+        """Constraint → minutes."""
+        found: dict[str, float] = {}
+        spans = spans_ms([moment.time_ms for moment in self.moments], period_ms)
+        for names, span_ms in zip(self.held, spans, strict=True):
+            for name in names:
+                found[name] = found.get(name, 0.0) + span_ms / 60_000
+        return dict(sorted(found.items()))
+
+
+def spec_pair(hpa: HpaId, recorded: Sequence[EvaluationInputs], base: Tried, changed: Tried) -> SpecPair:
+    """Compare two specs on the evaluations of one HPA, oldest first.
+
+    Raises CandidateError: one cannot be tried on this recording, or what a pod uses does not fall with their number.
+    """
+    inputs = [each for each in recorded if isinstance(each.observation.scale, Scale)]
+    if not inputs:
+        raise CandidateError(f"{hpa}: no evaluation with a known scale in this period")
+    check_metrics(base, inputs)
+    check_metrics(changed, inputs)
+    if (grows := base_per_pod(inputs)) is not None:
+        raise CandidateError(f"{hpa}: {grows.text}")
+    begin, last = start_up(inputs), inputs[-1]
+    ran, one, other = (_Run(tried, begin.ms) for tried in (None, base, changed))
+    first = None
+    for each in inputs:
+        ran.step(each)
+        was, now = one.step(each), other.step(each)
+        if first is None and was.final != now.final:
+            first = _difference(each, was, now, (one.held[-1], other.held[-1]))
+    was_seen, tolerance, period_ms = (
+        recorded_moments(inputs),
+        tolerance_band(last.autoscaler, last.settings)[1] - 1.0,
+        last.period_ms,
+    )
+    return SpecPair(
+        hpa=hpa,
+        evaluations=len(inputs),
+        since_ms=inputs[0].now_ms,
+        until_ms=last.now_ms,
+        recorded=measure(was_seen, tolerance, period_ms),
+        deployed=measure(_under_load_of(was_seen, ran.moments), tolerance, period_ms),
+        base=measure(_under_load_of(was_seen, one.moments), tolerance, period_ms),
+        changed=measure(_under_load_of(was_seen, other.moments), tolerance, period_ms),
+        base_limits=one.limits(period_ms),
+        changed_limits=other.limits(period_ms),
+        first=first,
+        start_up=begin,
+    )
+
+
+def _under_load_of(recorded: Sequence[Moment], moments: Sequence[Moment]) -> list[Moment]:
+    """Replicas under the load as the targets that ran count it: one yardstick for all specs."""
+    return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]
+
+
+def _difference(
+    inputs: EvaluationInputs, was: Answer, now: Answer, held: tuple[list[str], list[str]]
+) -> SpecDifference:
+    return SpecDifference(
+        time=inputs.now_ms,
+        current=was.current,
+        base=was.final,
+        changed=now.final,
+        base_asked=was.evaluation.proposal,
+        changed_asked=now.evaluation.proposal,
+        base_held=held[0],
+        changed_held=held[1],
+    )
