@@ -14,7 +14,8 @@ setup: $(STAMP)  ## Create .venv with the locked dependencies; the command is .v
 $(STAMP): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fleethpa needs Python 3.11 or newer; try: make PYTHON=python3.13 setup")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@echo "Installing the locked dependencies into .venv, once; it takes a minute or a few, and pip says what it does:"
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -299,6 +299,10 @@ async def load_falls(fleet: Fleet, report: DemoReport) -> None:
     took = loop.time() - began
     report.promise(f"the window held the replicas, for {took:.0f}s in all", held and took >= WINDOW_S - 3)
     report.promise(f"then east went to 2 replicas (its API says {report.replicas.get(EAST)})", fell)
+    # The record ends settled: with the outcome of the write, and with an evaluation of what is there since.
+    mark = len(report.decisions)
+    settled = await until(lambda: all(_settled(report, hpa, mark) for hpa in HPAS), 15)
+    report.promise("at the end every HPA has what its metrics ask for", settled)
 
 
 ACTS = (load_rises, rolling_update, metric_missing, cluster_away, region_lost, load_falls)
