@@ -1,5 +1,6 @@
 """Whose log it is: ingest and deciders sign the records that they append with the name of their hub, and a process of
-another hub is refused at its start while the first one works.
+another hub is refused at its start while the first one works. Of two that start in the same seconds, before either has
+appended anything, the one whose name sorts later ends.
 
 No clock is compared: a hub works if a further record of it comes. Only who finds another name waits for that.
 """
@@ -18,6 +19,8 @@ from schemas.topics import LOG
 
 WATCHED_S: Final = 15.0
 """Ingest appends to each partition of the log within 5 s, a decider each second."""
+STARTED_S: Final = 2 * WATCHED_S
+"""How long a process that has started looks for another hub that started with it: longer than a start and an append."""
 _HEADER: Final = "hub"
 _READ_BACK: Final = 20
 """Records of each partition, of which all are signed but those of tools such as `topics log-time`."""
@@ -65,6 +68,28 @@ async def check_hub(kafka: KafkaSettings, hub: str, partitions: int, watched_s: 
             for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                 for other in map(hub_of, found):
                     if other not in (hub, ""):
+                        raise HubTakenError(_taken(kafka, hub, other))
+
+
+async def watch_hub(kafka: KafkaSettings, hub: str, watched_s: float = STARTED_S) -> None:
+    """Watch the log after the start, for a hub that began in the same seconds and found nothing either. Both see each
+    other; the one whose name sorts first goes on.
+
+    Args:
+        hub: this one; empty: nothing is watched.
+
+    Raises HubTakenError: another one works, and its name sorts before this one's. Raises KafkaError: as `check_hub`.
+    """
+    if not hub:
+        return
+    partition = TopicPartition(LOG, 0)
+    async with reader(kafka, [partition]) as consumer:
+        consumer.seek(partition, (await ends_of(consumer))[partition])
+        ends_s = time.monotonic() + watched_s
+        while time.monotonic() < ends_s:
+            for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for other in map(hub_of, found):
+                    if "" < other < hub:
                         raise HubTakenError(_taken(kafka, hub, other))
 
 

@@ -24,7 +24,7 @@ from faust.types import TP
 from faust.types.auth import CredentialsT
 
 from runtime import ending
-from runtime.hubs import signature
+from runtime.hubs import HubTakenError, signature, watch_hub
 from runtime.kafkaclients import compress_quickly, ssl_context
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.process import PortTakenError, health_server
@@ -294,6 +294,7 @@ class Decider:
         app.on_partitions_revoked.connect(self.leave, weak=False)
         app.on_before_shutdown.connect(self.leave_for_good, weak=False)
         app.from_start.append(self.watch)
+        app.from_start.append(self.watch_hub)
         if self.config.web_port is not None:
             app.from_start.append(self.serve)
         if self.config.ticks:
@@ -349,6 +350,10 @@ class Decider:
             watch_loop(self.fence, min(HUNG_LOOP_S, self.config.stall_s))
             await Watchdog(self.config, self.assignment, self.metrics, self.recovering).watch()
 
+    async def watch_hub(self) -> None:
+        with ending_on_error():
+            await watch_hub(self.config.kafka, self.config.hub)
+
     async def tick(self) -> None:
         with ending_on_error():
             await Ticker(self.assignment, self.fence, self.producer, self.config.hub).run()
@@ -390,7 +395,7 @@ def end(error: BaseException) -> None:
             end_of_chain(error)
         case CoreError():
             die(Exit.SOFTWARE, str(error))
-        case RecordTooLargeError() | PortTakenError():
+        case RecordTooLargeError() | PortTakenError() | HubTakenError():
             die(Exit.NEEDS_OPERATOR, str(error))
         case TopicAuthorizationFailedError():
             die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")

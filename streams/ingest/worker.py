@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from runtime.driver import NameTakenError
 from runtime.ending import first_of, task_group
 from runtime.groups import Partitions, group_consumer
-from runtime.hubs import HubTakenError, check_hub, signature
+from runtime.hubs import HubTakenError, check_hub, signature, watch_hub
 from runtime.kafkaclients import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
@@ -246,12 +246,14 @@ async def _run_together(
     known = asyncio.Event()
     async with task_group() as group:
         following = group.create_task(follow_topic(config.kafka, SETTINGS, take, known.set))
+        watching = group.create_task(watch_hub(config.kafka, config.hub))
         await first_of(known.wait(), stop.wait())
         work = [group.create_task(worker.run(stop))]
         # Playback takes its time from the sources: an agent, which could name any time, has no say in that.
         work += [] if config.is_playback else [group.create_task(agents.run(stop))]
         await asyncio.wait(work)
         following.cancel()
+        watching.cancel()
 
 
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:

@@ -57,3 +57,23 @@ async def test_of_two_ingests_one_ends_and_the_other_goes_on(settings: KafkaSett
                 await out.send_and_wait(topics.SAMPLES, sample(2))
                 await log.until(lambda log: log.values() == {1, 2})
                 assert second.popen.poll() is None
+
+
+async def test_of_two_hubs_that_start_in_the_same_seconds_one_ends(settings: KafkaSettings, tmp_path: Path) -> None:
+    """Neither finds the other before it begins; each sees the other's records then."""
+    await make_topics(settings, topicneeds.wanted(PARTITIONS, 1))
+    async with producer(settings) as out, reading(settings, topics.LOG) as log:
+        with (
+            Decider(settings.bootstrap_servers, tmp_path / "decider.txt", "--hub", "us") as decider,
+            Process(settings, "--hub", "us") as refused,
+            Process(settings, "--hub", "eu") as works,
+        ):
+            code, text = await refused.ended()
+            ended = await asyncio.to_thread(decider.process.wait, 120)
+            assert (code, ended) == (3, Exit.NEEDS_OPERATOR), (text, decider.tail())
+            for each in (text, decider.tail()):
+                assert "hub 'eu' works with fleethpa.log" in each
+                assert "this is hub 'us'" in each
+            await out.send_and_wait(topics.SAMPLES, sample(1))
+            await log.until(lambda log: log.values() == {1})
+            assert works.popen.poll() is None

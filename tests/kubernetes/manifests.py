@@ -103,14 +103,14 @@ def find_helm() -> str:
 def render(
     helm: str, *values: str, namespace: str = NAMESPACE, release: str = RELEASE, chart: Path = CHART
 ) -> list[Json]:
-    """The manifests of the chart, a folder or a package.
+    """The manifests of the chart, a folder or a package. The hub is named, which helm cannot ask the cluster for here.
 
     `values`: each as for `--set`, or the path of a file with values.
 
     Raises:
         AssertionError: helm refuses; has what it printed.
     """
-    command = [helm, "template", release, str(chart), "--namespace", namespace]
+    command = [helm, "template", release, str(chart), "--namespace", namespace, "--set", f"hub={namespace}/{release}"]
     done = subprocess.run([*command, *_sets(values)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)} {values}:\n{done.stderr}"
     return [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -124,7 +124,7 @@ def plain(helm: str, name: str) -> str:
     """One of the plain manifests."""
     values = PLAIN_VALUES[name]
     documents = [_without_helm(document) for document in render(helm, *values)]
-    head = _HEAD.format(values=",".join(values), namespace=NAMESPACE)
+    head = _HEAD.format(values=",".join([*values, f"hub={NAMESPACE}/{RELEASE}"]), namespace=NAMESPACE)
     return head + yaml.safe_dump_all(documents, sort_keys=False, width=150)
 
 

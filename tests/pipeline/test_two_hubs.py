@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleethpa.lab.simulator.broker import EmbeddedBroker
-from runtime.hubs import HubTakenError, check_hub, hub_of, signature
+from runtime.hubs import HubTakenError, check_hub, hub_of, signature, watch_hub
 from schemas import topics
 from schemas.connection import MOST_HUB_CHARACTERS, KafkaSettings
 from streams.decider.tail import Exit
@@ -83,6 +83,32 @@ async def test_who_may_start(broker: KafkaSettings, before: list[str], now: str,
         if writing is not None:
             await writing
     assert ("hub 'us' works" in refused) is is_refused, refused
+
+
+@pytest.mark.parametrize(
+    ("hub", "other", "is_refused"),
+    [
+        pytest.param("us", "eu", True, id="the other one's name sorts first"),
+        pytest.param("eu", "us", False, id="its own name sorts first"),
+        pytest.param("eu", "eu", False, id="its own other processes"),
+        pytest.param("eu", "", False, id="what a tool writes"),
+        pytest.param("", "eu", False, id="it has no name"),
+    ],
+)
+async def test_after_its_start_a_process_gives_way_to_a_name_that_sorts_first(
+    broker: KafkaSettings, hub: str, other: str, is_refused: bool
+) -> None:
+    stop = asyncio.Event()
+    writing = asyncio.create_task(_written(broker, other, stop))
+    try:
+        await watch_hub(broker, hub, watched_s=30 if is_refused else 1)
+        refused = ""
+    except HubTakenError as error:
+        refused = str(error)
+    finally:
+        stop.set()
+        await writing
+    assert (f"hub '{other}' works" in refused) is is_refused, refused
 
 
 def test_a_name_of_any_bytes_is_read_and_shortened() -> None:

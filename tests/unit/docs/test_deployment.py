@@ -150,7 +150,7 @@ def test_what_the_chart_does_unasked_is_safe() -> None:
 def notes(*values: str) -> str:
     """What `helm install` would print at the end; no cluster is asked."""
     sets = [word for value in values for word in ("--set", value)]
-    command = [find_helm(), "install", "fleethpa", str(CHART), "--dry-run=client", *sets]
+    command = [find_helm(), "install", "fleethpa", str(CHART), "--dry-run=client", "--set", "hub=eu", *sets]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"KUBECONFIG": ""})
     return done.stdout.partition("NOTES:")[2]
 
@@ -213,6 +213,17 @@ def test_the_chart_passes_on_how_to_sign_in_to_kafka(
     assert {f"{prefix}{name}": value for name, value in variables.items()}.items() <= settings.items()
     assert connection.environment_given(settings)  # every variable is one of ours
     assert (f"{prefix}USERNAME" in yaml.safe_dump(rendered)) == with_user
+
+
+@pytest.mark.skipif(not find_helm(), reason="HUB'S NAME IN THE CHART NOT TESTED: no helm (make test-kubernetes)")
+def test_the_chart_requires_the_hubs_name_where_helm_cannot_ask_the_cluster() -> None:
+    """Two hubs on one Kafka that are both rendered so would else have one name."""
+    with pytest.raises(AssertionError, match="hub is required where helm cannot ask the cluster"):
+        render(find_helm(), "clusters.inCluster=home", "hub=")
+    rendered = yaml.safe_dump(render(find_helm(), "clusters.inCluster=home", "hub=eu"))
+    assert rendered.count("--hub") == 2
+    assert "fleethpa-system/fleethpa" not in rendered
+    assert render(find_helm(), "mode=agent", "agent.incarnation=3", "clusters.inCluster=east", "hub=")
 
 
 def packages(name: str) -> dict[str, list[str]]:

@@ -10,6 +10,9 @@
 {{- if .Values.hub }}{{ .Values.hub }}
 {{- else }}
 {{- $account := lookup "v1" "ServiceAccount" .Release.Namespace "default" -}}
+{{- if not $account }}
+{{- fail "hub is required where helm cannot ask the cluster (helm template, Argo CD, a namespace that is not there yet): name this hub, as no other one on its Kafka is named, with --set hub=NAME" }}
+{{- end -}}
 {{- .Release.Namespace }}/{{ .Release.Name }}{{ with $account }}@{{ .metadata.uid | trunc 8 }}{{ end }}
 {{- end }}
 {{- end }}
