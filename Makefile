@@ -81,8 +81,12 @@ $(DEMO_ARCHIVE):
 test-page: setup $(DEMO_ARCHIVE)  ## The page in a real browser: nine questions, hostile names, accessibility (needs Chromium)
 	$(BIN)/pytest -q -m page tests/page
 
-screenshots: setup $(DEMO_ARCHIVE)  ## Pictures of every view of the demo's archive, light and dark, wide and narrow (needs Chromium)
-	$(BIN)/python -m tests.page.screenshots $(DEMO_ARCHIVE) build/screenshots --docs docs/images
+DAY_ARCHIVE := build/day/archive
+$(DAY_ARCHIVE):
+	$(BIN)/fleethpa demo day
+
+screenshots: setup $(DEMO_ARCHIVE) $(DAY_ARCHIVE)  ## Pictures of every view of the demo's archive, light and dark, wide and narrow; those of docs/ of the recorded day (needs Chromium)
+	$(BIN)/python -m tests.page.screenshots $(DEMO_ARCHIVE) build/screenshots --docs docs/images --day $(DAY_ARCHIVE)
 
 FAULTS ?= 20
 chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafka (FAULTS=200 for the full run)

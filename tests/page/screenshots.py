@@ -1,6 +1,6 @@
 """`make screenshots`: every view of the page, light and dark, in three widths, of an archive and of large fleets.
 
-Run: python -m tests.page.screenshots ARCHIVE FOLDER [--docs DIR] [--only VIEW,...]
+Run: python -m tests.page.screenshots ARCHIVE FOLDER [--docs DIR --day ARCHIVE] [--only VIEW,...]
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.page.browsing import launched, serving
 
 SIZES = {"wide": (1400, 900), "middle": (768, 1024), "narrow": (390, 844)}
-LARGE = (500, 5_000)
-DOCS = ("fleet", "hpa", "decision", "changes")
-"""Views of which the README and docs/page.md show the wide picture."""
+LARGE = (500, 2_000)
+MOMENT = "2026-01-05T14:20:00Z"
+"""Of the recorded day: the removal budget holds a namespace, and an HPA flaps."""
+DOCS = {
+    "fleet": ("/?", "light"),
+    "hpa": ("/hpa/east/batch/export?span=1h&", "light"),
+    "decision": ("", "light"),
+    "changes": ("/changes?since=15m&", "dark"),
+}
+"""What the README and docs/page.md show, of the recorded day, in full: the view's address, and the scheme."""
 
 
 def views(page: Page, address: str) -> dict[str, str]:
@@ -68,13 +75,27 @@ def pages(browser: Browser) -> Iterator[Iterator[tuple[str, Page]]]:
         context.close()
 
 
-def take(page: Page, address: str, to: Path) -> None:
-    """One picture of a whole view, with its charts where it has some."""
+def take(page: Page, address: str, to: Path, quality: int | None = None) -> None:
+    """One picture of a whole view, with its charts where it has some. `quality`: of a JPEG."""
     page.goto(address)
     if page.locator("#plots").count():
         page.wait_for_selector("#plots:not(:empty)")
         page.wait_for_selector("#late[hidden]", state="attached")
-    page.screenshot(path=str(to), full_page=True)
+    page.screenshot(path=str(to), full_page=True, quality=quality)
+
+
+def documented(browser: Browser, address: str, folder: Path) -> None:
+    """The pictures of the documents: wide, and uncropped."""
+    for name, (path, scheme) in DOCS.items():
+        size = {"width": SIZES["wide"][0], "height": SIZES["wide"][1]}
+        context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        context.set_default_timeout(120_000)
+        page = context.new_page()
+        if not path:  # the decision that the HPA's view explains
+            page.goto(f"{address}{DOCS['hpa'][0]}at={MOMENT}")
+            path = f"{_links(page, '.answer a')[0]}?"
+        take(page, f"{address}{path}at={MOMENT}", folder / f"page-{name}.jpg", quality=62)
+        context.close()
 
 
 def main() -> None:
@@ -85,21 +106,22 @@ def main() -> None:
     parser.add_argument("archive", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--docs", type=Path, help="where the pictures of the documents go")
+    parser.add_argument("--day", type=Path, help="the archive of the recorded day, which they show")
     parser.add_argument("--only", default="", help="names of views, separated by commas")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     only = [name for name in given.only.split(",") if name]
     with sync_playwright() as playwright:
         browser = launched(playwright)
+        if given.docs and given.day:
+            with serving("--from", str(given.day)) as address:
+                documented(browser, address, given.docs)
         with serving("--from", str(given.archive)) as address, pages(browser) as made:
             for look, page in made:
                 for name, path in views(page, address).items():
                     if only and name not in only:
                         continue
                     take(page, address + path, given.folder / f"{name}-{look}.png")
-                    scheme = "dark" if name == "changes" else "light"
-                    if given.docs and name in DOCS and look == f"wide-{scheme}":
-                        page.screenshot(path=str(given.docs / f"page-{name}.jpg"), type="jpeg", quality=62)
         for count in LARGE:
             found: dict[str, str] = {}
             with Served(count, varied=True) as large, pages(browser) as made:
