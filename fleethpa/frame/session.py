@@ -28,6 +28,7 @@ from runtime.log import THRESHOLDS, clean, wall_clock_ms
 from schemas.codec import whole_number
 
 if TYPE_CHECKING:
+    from fleethpa.frame.remote import RemoteAnswer
     from fleethpa.frame.writer import Writer
     from schemas.keys import HpaId
     from streams.history.parallel import Faults
@@ -220,6 +221,13 @@ class Session:
         known: Config | None = self.__dict__.get("config")  # it is not loaded for a hint: that may be what failed
         kubeconfig = known.kubeconfig if known is not None else ""
         return self.options | {KUBECTL: "" if kubeconfig == os.environ.get("KUBECONFIG") else kubeconfig}
+
+    def answered(self, answer: RemoteAnswer) -> int:
+        """Print what the hub has printed, and return its exit code."""
+        if answer.err:
+            say(clean(answer.err.rstrip("\n")))
+        self.out(answer.out.rstrip("\n"))
+        return answer.code
 
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
@@ -417,8 +425,8 @@ _COMMON = (
 _SOURCE = click.option(
     "--from",
     "source",
-    metavar="kafka|DIR|FILE",
-    help="Read the topics of the running fleet, the folder of an archive, or a bundle [default: kafka].",
+    metavar="kafka|DIR|FILE|URL",
+    help="Read the topics of the running fleet, the folder of an archive, a bundle, or ask a hub [default: kafka].",
 )
 
 
@@ -440,6 +448,10 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
             merged = outer | {name: value for name, value in given.items() if value is not None}
             session = Session(merged)
             try:
+                if reads and "://" in session.source:
+                    from fleethpa.frame.remote import asked_of_hub
+
+                    return session.answered(asked_of_hub(session.source, click.get_current_context(), session.config))
                 with session.readable():
                     found = function(session, *args, **kwargs)
                     return session.run(found) if isinstance(found, Coroutine) else found

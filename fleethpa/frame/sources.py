@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 import sys
@@ -14,9 +15,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import click
+import msgspec
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, timed_out, unreachable, usage
@@ -363,7 +365,7 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
     Raises CommandError: brokers cannot be reached (exit 3), or the folder is not an archive (exit 2).
     """
     if source != "kafka":
-        yield archive_past(source, at_ms)
+        yield as_seen(archive_past(source, at_ms))
         return
     from streams.history.kafkapast import KafkaPast
 
@@ -374,7 +376,20 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
                 past = await stack.enter_async_context(KafkaPast(settings, at_ms).opened())
             except MissingTopicError as error:
                 raise missing_topic(error.topic, settings.bootstrap_servers) from error
-        yield past
+        yield as_seen(past)
+
+
+SEEN: Final = "FLEETHPA_SEEN"
+"""The variable with what the person may see for whom the hub's API runs a command (JSON of `Seen`)."""
+
+
+def as_seen(past: Past) -> Past:
+    """A past without what may not be seen, where this process reads for somebody who may not see everything."""
+    if (text := os.environ.get(SEEN)) is None:
+        return past
+    from streams.history.seenpast import Seen, SeenPast
+
+    return cast("Past", SeenPast(past, msgspec.json.decode(text, type=Seen)))
 
 
 def jobs_for(past: Past, topic: str = LOG) -> int:

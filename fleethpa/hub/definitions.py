@@ -428,6 +428,21 @@ def process_role() -> Json:
     return role
 
 
+def page_role() -> Json:
+    """What the page needs in the hub's cluster to answer read verbs for its people (`--api`)."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "fleethpa-page", "labels": {"app.kubernetes.io/name": "fleethpa"}},
+        "rules": [
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+            {"apiGroups": [GROUP], "resources": ["fleetaccesses"], "verbs": ["list"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
+        ],
+    }
+
+
 def all_manifests(*, authors: bool = True) -> list[Any]:
     """Everything that the hub's cluster needs before `fleethpa run hub`, but for the binding of its account."""
-    return [*definitions(), *(policies() if authors else []), *roles(), process_role()]
+    return [*definitions(), *(policies() if authors else []), *roles(), process_role(), page_role()]

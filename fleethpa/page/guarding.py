@@ -15,8 +15,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 COOKIE: Final = "fleethpa-page"
-OPEN_PATHS: Final = ("/healthz", "/login", "/static/", "/vendor/")
-"""Paths without anything of the fleet, which need no token."""
+OPEN_PATHS: Final = ("/healthz", "/login", "/static/", "/vendor/", "/api/v1/")
+"""Paths without anything of the fleet, which need no token, and the API, which asks for tokens of the hub's cluster."""
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from asyncio import Event
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from fleethpa.fleet.members import hub_cluster
 from fleethpa.frame.errors import OK, read_text, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import archive_past
@@ -14,7 +17,10 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.processes.parts import run_parts
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from fleethpa.page.guarding import Guard
+    from reconciler.clusters.client import ClusterConfig
 
 _LEAST_TOKEN = 16
 
@@ -31,6 +37,12 @@ _LEAST_TOKEN = 16
 @click.option(
     "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated."
 )
+@click.option(
+    "--api",
+    metavar="CONTEXT",
+    help="Also answer read verbs below /api/v1/ to who signs in to this cluster of the kubeconfig; `in-cluster` for "
+    "that of this process.",
+)
 @command_options(reads=True)
 def page(
     session: Session,
@@ -39,6 +51,7 @@ def page(
     token_file: str | None,
     behind_proxy: str | None,
     allowed_hosts: tuple[str, ...],
+    api: str | None,
 ) -> int:
     """Serve a page that shows the fleet, every HPA, every decision and what changed, live or from an archive.
 
@@ -50,7 +63,8 @@ def page(
         session.config.kafka()
     else:
         archive_past(session.source)
-    run_parts(session, {"page": lambda stop: _serve(session, guard, host, port, stop)})
+    cluster = None if api is None else hub_cluster(session.config, None if api == "in-cluster" else api)
+    run_parts(session, {"page": lambda stop: _serve(session, guard, host, port, cluster, stop)})
     return OK
 
 
@@ -83,15 +97,37 @@ def _token(path: str) -> str:
     return token
 
 
-async def _serve(session: Session, guard: Guard, host: str, port: int, stop: Event) -> None:
-    from aiohttp import web
-
-    from fleethpa.page.guarding import request_log
+async def _serve(
+    session: Session, guard: Guard, host: str, port: int, cluster: ClusterConfig | None, stop: Event
+) -> None:
     from fleethpa.page.server import PageServer
 
     servers = session.config.servers
     server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)
-    runner = web.AppRunner(server.app(), access_log=None, logger=request_log(), shutdown_timeout=1.0)
+    async with AsyncExitStack() as opened:
+        routes = [] if cluster is None else await opened.enter_async_context(_api(session, cluster))
+        await _listen(session, server.app(routes), host, port, stop)
+
+
+@asynccontextmanager
+async def _api(session: Session, cluster: ClusterConfig) -> AsyncIterator[list[web.RouteDef]]:
+    """The addresses of the API, and the connection to the hub's cluster while it is served."""
+    from fleethpa.hub.reading import ReadingApi, Reviews, runner
+    from reconciler.clusters.client import ClusterClient
+
+    client = ClusterClient(cluster)
+    try:
+        yield ReadingApi(Reviews(client), runner(session.options, session.source)).routes()
+    finally:
+        await client.close()
+
+
+async def _listen(session: Session, app: web.Application, host: str, port: int, stop: Event) -> None:
+    from aiohttp import web
+
+    from fleethpa.page.guarding import request_log
+
+    runner = web.AppRunner(app, access_log=None, logger=request_log(), shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -91,8 +91,8 @@ class PageServer:
         """What was shown last of an HPA, for when the source cannot be read."""
         self._drawn: tuple[FleetState, tuple[float | None, int], dict[str, Any]] | None = None
 
-    def app(self) -> web.Application:
-        """The application, with the reader running while it does."""
+    def app(self, others: Sequence[web.RouteDef] = ()) -> web.Application:
+        """The application, with the reader running while it does. `others`: addresses that answer for themselves."""
         app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=LARGEST_FORM)
         app[READER] = self.reader
         app.add_routes(
@@ -114,6 +114,7 @@ class PageServer:
                 web.get("/rollouts", self.rollouts),
                 web.get("/rollout/{id}", self.rollout),
                 *self._try_views.routes(),
+                *others,
                 web.get("/live", self.live),
                 web.get("/healthz", self.healthz),
                 web.get("/login", self.login),

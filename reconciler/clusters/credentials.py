@@ -217,6 +217,14 @@ def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[Cluster
     return [ClusterConfig(name, kubeconfig, name) for name in chosen]
 
 
+def current_context(kubeconfig: str) -> str:
+    """The context that kubectl would use. Raises ConfigError: the file cannot be read, or names none."""
+    for path in filter(None, kubeconfig.split(os.pathsep)):
+        if name := _kubeconfig(path).get("current-context"):
+            return str(name)
+    raise ConfigError(f"{kubeconfig} has no current-context")
+
+
 _KIND, _VERSION = "Config", "v1"
 _NAMED: Final[Mapping[str, str]] = {"clusters": "cluster", "contexts": "context", "users": "user"}
 

@@ -1,7 +1,10 @@
 """The kinds of the hub's API on a real API server: who may do what, what reaches the log, and what is shown again."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -9,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.kafka.broker import free_ports
+from tests.kafka.fleet import Part
 from tests.kit.documented import ROOT
 from tests.kubernetes.controlplane import ControlPlane, kubeconfig
 from tests.kubernetes.hub import Hub
@@ -292,6 +297,53 @@ def test_the_commands_of_the_page_lead_a_team_from_nothing_to_a_pause_of_its_own
     assert "the database moves" in site.hub.run("describe", f"{CLUSTER}/shop/checkout")
     author = site.get("pause", "migration", "shop")["status"]["author"]
     assert author == {"name": "ben@example.com", "proven": True}
+
+
+def _token(site: HubSite, namespace: str, role: str = "") -> str:
+    """A token of an account of a team; `role`: what it may do in its namespace."""
+    site.plane.apply(
+        [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ci", "namespace": namespace}}]
+    )
+    if role:
+        bound = ("--clusterrole", role, f"--serviceaccount={namespace}:ci", "-n", namespace)
+        site.plane.kubectl("create", "rolebinding", "ci", *bound)
+    return site.plane.kubectl("create", "token", "ci", "-n", namespace).strip()
+
+
+def test_a_reader_of_one_namespace_sees_that_namespace_with_a_token_and_no_kafka_credential(
+    site: HubSite, tmp_path: Path
+) -> None:
+    for team in ("shop", "search"):
+        site.apply(f"{team}@example.com", central(f"{team}-read", team))
+        site.until(lambda team=team: site.hpa(team, f"{team}-read"), "the HPA is in the log")  # type: ignore[misc]
+    (port,) = free_ports(1)
+    site.hub.parts["page"] = Part(
+        "page", ["page", "--port", str(port), "--api", CLUSTER], site.hub.folder, site.hub.environ
+    )
+    site.hub.parts["page"].start()
+    reader = _token(site, "shop", "view")
+
+    def run(token: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        server = {"server": site.plane.url, "certificate-authority": str(site.plane.cafile)}
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig({"hub": (server, {"token": token})}) | {"current-context": "hub"}))
+        environ = {"KUBECONFIG": str(path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "fleethpa", *arguments, "--from", f"http://127.0.0.1:{port}"]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environ, check=False)
+
+    site.until(lambda: run(reader, "get", "hpa", "-A").returncode == 0, "the page answers")
+    own = run(reader, "get", "hpa", "-A")
+    other = run(reader, "explain", f"{CLUSTER}/search/search-read")
+    nobody = run(_token(site, "pay"), "get", "hpa", "-A")
+    wrong = run("nonsense", "get", "hpa", "-A")
+
+    assert "shop-read" in own.stdout
+    assert "search" not in own.stdout + own.stderr
+    assert other.returncode == 4, other.stderr
+    assert nobody.returncode == 2
+    assert "may see no namespace" in nobody.stderr
+    assert wrong.returncode == 2
+    assert "does not know this token" in wrong.stderr
 
 
 def test_decisions_go_on_while_the_api_is_away_and_nothing_is_written_before_it_is_seen_again(site: HubSite) -> None:

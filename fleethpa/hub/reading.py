@@ -1,0 +1,411 @@
+"""`/api/v1/` of the page's process: the read verbs for people of the hub's cluster, each with what they may see.
+
+A bearer token is reviewed by the hub's API server (TokenReview), and so is what its owner may see: whoever may `get`
+CentralHPAs in a namespace of the hub sees what FleetAccess lets that namespace act on (SubjectAccessReview). The verb
+runs in a process of its own, which reads the past through `SeenPast`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import click
+import msgspec
+from aiohttp import web
+
+from fleethpa.frame.errors import NOT_FOUND, TIMED_OUT, UNREACHABLE, USAGE
+from fleethpa.frame.remote import COMMAND_TYPE
+from fleethpa.frame.sources import SEEN
+from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
+from reconciler.clusters.answers import ClusterError
+from reconciler.clusters.client import ClusterClient
+from schemas.kubernetes.shape import Json
+from streams.history.seenpast import Seen, SeenScope
+
+K = TypeVar("K")
+V = TypeVar("V")
+KEPT_S: Final = 10.0
+"""How long an answer of a review counts."""
+MOST_KEPT: Final = 10_000
+AT_ONCE: Final = 2
+MOST_WAITING: Final = 16
+LONGEST_S: Final = 60.0
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of an answer."""
+LONGEST_QUERY: Final = 4_096
+MOST_TOKEN: Final = 16_384
+_STATUS: Final = {0: 200, 1: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
+_SHARED: Final = ("output", "no_headers", "time", "quiet")
+_NAMED: Final = ("names", "namespace", "all_namespaces", "clusters")
+
+
+class ReadVerb(NamedTuple):
+    """A verb that may be asked for: its words, and the names of its parameters that may be given."""
+
+    words: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Its address below `/api/v1/`."""
+        return "/".join(self.words)
+
+
+READS: Final = {
+    each.path: each
+    for each in (
+        ReadVerb(("get", "hpa"), (*_NAMED, "labels", "problem", "ignore_not_found", "world_at")),
+        ReadVerb(("get", "clusters"), ("names", "world_at")),
+        ReadVerb(("decisions",), (*_NAMED, "changes", "reason", "limit", "direction", "since", "until", "last")),
+        ReadVerb(("explain",), ("what", "namespace", "at", "change", "counterfactuals")),
+        ReadVerb(("history",), (*_NAMED, "since", "revision")),
+        ReadVerb(("describe",), (*_NAMED, "labels", "world_at")),
+        ReadVerb(("status",), (*_NAMED, "labels")),
+    )
+}
+"""Address → verb. None of their parameters names a file, a host or a credential of this process."""
+
+
+class RefusedRequestError(Exception):
+    """Why a request is not answered."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
+class HubReader(NamedTuple):
+    """Who asks, as the hub's API server has authenticated them."""
+
+    name: str
+    groups: tuple[str, ...]
+
+
+class _Kept(Generic[K, V]):
+    """Answers that count for ten seconds."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    async def of(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        known = self._known.get(key)
+        now_s = time.monotonic()
+        if known is not None and now_s < known[0]:
+            return known[1]
+        found = await ask()
+        self._known[key] = now_s + KEPT_S, found
+        self._known.move_to_end(key)
+        while len(self._known) > MOST_KEPT:
+            self._known.popitem(last=False)
+        return found
+
+
+class Reviews:
+    """Asks the hub's API server who somebody is and what they may see."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._readers = _Kept[str, HubReader | None]()
+        self._rights = _Kept[tuple[HubReader, str, str], bool]()
+        self._grants = _Kept[str, list[FleetAccessSpec]]()
+        self._namespaces = _Kept[str, list[str]]()
+
+    async def reader(self, token: str) -> HubReader | None:
+        """Whose token it is; None: nobody's."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        return await self._readers.of(digest, lambda: self._review(token))
+
+    async def _review(self, token: str) -> HubReader | None:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        answer = await self._client.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body)
+        status = answer.get("status") or {}
+        if not status.get("authenticated"):
+            return None
+        user = status.get("user") or {}
+        return HubReader(str(user.get("username") or ""), tuple(map(str, user.get("groups") or ())))
+
+    async def seen(self, reader: HubReader) -> Seen | None:
+        """What somebody may see; None: everything."""
+        if await self._may(reader, "fleetaccesses", "") and await self._may(reader, "centralhpas", ""):
+            return None
+        grants = await self._grants.of("", self._granted)
+        names = {name for grant in grants for name in grant.namespaces}
+        if any(set(name) & set("*?[") for name in names):
+            known = await self._namespaces.of("", self._listed)
+            names = {each for each in known if any(fnmatchcase(each, name) for name in names)}
+        own = [name for name in sorted(names) if await self._may(reader, "centralhpas", name)]
+        return Seen(
+            [
+                SeenScope(grant.clusters, [name] if grant.member_namespaces is None else grant.member_namespaces)
+                for grant in grants
+                for name in own
+                if any(fnmatchcase(name, each) for each in grant.namespaces)
+            ]
+        )
+
+    async def _granted(self) -> list[FleetAccessSpec]:
+        kind = BY_NAME["FleetAccess"]
+        page = await self._client.get_object(kind.path)
+        found = [hub_object(kind, item) for item in page.get("items") or ()]
+        return [item.spec for item in found if isinstance(item.spec, FleetAccessSpec) and not item.is_ending]
+
+    async def _listed(self) -> list[str]:
+        page = await self._client.get_object("/api/v1/namespaces")
+        return [str(each["metadata"]["name"]) for each in page.get("items") or ()]
+
+    async def _may(self, reader: HubReader, resource: str, namespace: str) -> bool:
+        """Whether somebody may `get` a resource of the group in a namespace, or (empty) in all."""
+        return await self._rights.of((reader, resource, namespace), lambda: self._ask(reader, resource, namespace))
+
+    async def _ask(self, reader: HubReader, resource: str, namespace: str) -> bool:
+        place = {"namespace": namespace} if namespace else {}
+        asked = {"verb": "get", "group": GROUP, "resource": resource} | place
+        spec: Json = {"user": reader.name, "groups": list(reader.groups), "resourceAttributes": asked}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = await self._client.request("POST", path, body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+
+@dataclass(frozen=True)
+class VerbAnswer:
+    """What a verb printed, and its exit code."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+Runner = Callable[[Sequence[str], Seen | None], Awaitable[VerbAnswer]]
+
+
+class ReadingApi:
+    """Answers requests. `run`: runs a verb with arguments for somebody who sees so much."""
+
+    def __init__(self, reviews: Reviews, run: Runner) -> None:
+        self._reviews, self._run = reviews, run
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """The addresses."""
+        return [web.get("/api/v1/openapi.json", self.openapi), web.get("/api/v1/{verb:.+}", self.read)]
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        """What can be asked, in the form of OpenAPI; there is nothing of the fleet in it."""
+        return web.json_response(openapi())
+
+    async def read(self, request: web.Request) -> web.Response:
+        """Run one verb for who asks."""
+        try:
+            reader = await self._reader(request)
+            verb = READS.get(request.match_info["verb"])
+            if verb is None:
+                raise RefusedRequestError(404, f"there is no such address; there are {', '.join(READS)}, openapi.json")
+            arguments = arguments_of(verb, request)
+            seen = await self._reviews.seen(reader)
+            if seen is not None and not seen.scopes:
+                text = f"{reader.name} may see no namespace that a FleetAccess gives something to"
+                raise RefusedRequestError(403, text)
+            answer = await self._in_turn(arguments, seen)
+        except RefusedRequestError as refused:
+            challenge = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+            return web.json_response({"error": refused.text}, status=refused.status, headers=challenge)
+        except ClusterError as error:
+            text = f"the hub's API server does not say who asks: {error}"
+            return web.json_response({"error": text}, status=503)
+        return shown(answer, request)
+
+    async def _reader(self, request: web.Request) -> HubReader:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip() or len(token) > MOST_TOKEN:
+            raise RefusedRequestError(401, "give a bearer token of the hub's cluster")
+        reader = await self._reviews.reader(token.strip())
+        if reader is None:
+            raise RefusedRequestError(401, "the hub's API server does not know this token")
+        return reader
+
+    async def _in_turn(self, arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+        if self._waiting >= MOST_WAITING:
+            raise RefusedRequestError(503, f"{MOST_WAITING} requests wait already: ask again later")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await self._run(arguments, seen)
+        finally:
+            self._waiting -= 1
+
+
+def shown(answer: VerbAnswer, request: web.Request) -> web.Response:
+    """The answer of a verb over HTTP."""
+    if COMMAND_TYPE in request.headers.get("Accept", ""):
+        document = {"out": answer.out.decode("utf-8", "replace"), "err": answer.err, "code": answer.code}
+        return web.Response(body=msgspec.json.encode(document), content_type=COMMAND_TYPE)
+    status = _STATUS.get(answer.code, 500)
+    if answer.code > 1:
+        return web.json_response({"error": answer.err.strip()}, status=status)
+    is_json = answer.out.lstrip()[:1] in (b"{", b"[")
+    headers = {"Fleethpa-Exit-Code": str(answer.code)}
+    kind = "application/json" if is_json else "text/plain"
+    return web.Response(body=answer.out, content_type=kind, charset="utf-8", status=status, headers=headers)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def command_of(verb: ReadVerb) -> click.Command:
+    """The command of a verb."""
+    from fleethpa.cli.main import cli
+
+    command: click.Command = cli
+    for word in verb.words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+def parameters_of(verb: ReadVerb) -> dict[str, click.Parameter]:
+    """The parameters that may be given, by name."""
+    allowed = {*verb.allowed, *_SHARED}
+    return {str(each.name): each for each in command_of(verb).params if each.name in allowed}
+
+
+def arguments_of(verb: ReadVerb, request: web.Request) -> list[str]:
+    """The arguments of the command line that a query means. Raises RefusedRequestError: a parameter is not known."""
+    if len(request.query_string) > LONGEST_QUERY:
+        raise RefusedRequestError(414, f"a query has at most {LONGEST_QUERY} characters")
+    known = parameters_of(verb)
+    options: list[str] = []
+    names: list[str] = []
+    query = request.query
+    if "output" in known and "output" not in query and COMMAND_TYPE not in request.headers.get("Accept", ""):
+        options.append("--output=json")
+    for name, value in query.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise RefusedRequestError(400, f"{verb.path} takes no {name}; it takes {', '.join(sorted(known))}")
+        if isinstance(parameter, click.Argument):
+            names.append(value)
+        else:
+            options += _option(parameter, name, value)
+    return [*verb.words, *options, "--", *names]
+
+
+def _option(parameter: click.Parameter, name: str, value: str) -> list[str]:
+    assert isinstance(parameter, click.Option)
+    if not parameter.is_flag:
+        return [f"{_long(parameter.opts)}={value}"]
+    if value not in ("true", "false"):
+        raise RefusedRequestError(400, f"{name} takes true or false")
+    if value == "true":
+        return [_long(parameter.opts)]
+    return [_long(parameter.secondary_opts)] if parameter.secondary_opts else []
+
+
+def _long(names: Sequence[str]) -> str:
+    return next(each for each in names if each.startswith("--"))
+
+
+def openapi() -> Json:
+    """The description of the addresses, made of the verbs' own help."""
+    paths: Json = {}
+    for verb in READS.values():
+        command = command_of(verb)
+        parameters = [_described(name, each) for name, each in parameters_of(verb).items()]
+        answers = {
+            "200": {"description": "What the command prints.", "content": {"application/json": {"schema": {}}}},
+            "400": {"description": "A parameter is wrong."},
+            "401": {"description": "No token, or one that the hub's API server does not know."},
+            "403": {"description": "Nothing may be seen."},
+            "404": {"description": "There is no such object among those that may be seen."},
+            "503": {"description": "Kafka or the hub's API server does not answer, or too many requests wait."},
+        }
+        summary = command.get_short_help_str(120)
+        operation = {"summary": summary, "parameters": parameters, "responses": answers, "operationId": verb.path}
+        paths[f"/api/v1/{verb.path}"] = {"get": operation}
+    bearer = {"token": {"type": "http", "scheme": "bearer", "description": "A token of the hub's cluster."}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "fleethpa", "version": "v1", "description": "The read verbs, for what the reader may see."},
+        "paths": paths,
+        "components": {"securitySchemes": bearer},
+        "security": [{"token": []}],
+    }
+
+
+def _described(name: str, parameter: click.Parameter) -> Json:
+    made: Json = {"name": name, "in": "query", "required": parameter.required}
+    if isinstance(parameter, click.Argument):
+        is_list = parameter.nargs == -1
+        schema: Json = {"type": "array", "items": {"type": "string"}} if is_list else {"type": "string"}
+        return made | {"schema": schema, "description": parameter.make_metavar(click.Context(click.Command("x")))}
+    assert isinstance(parameter, click.Option)
+    kind = "boolean" if parameter.is_flag else "integer" if isinstance(parameter.type, click.IntRange) else "string"
+    schema = {"type": kind}
+    if isinstance(parameter.type, click.Choice):
+        schema["enum"] = list(parameter.type.choices)
+    return made | {"schema": schema, "description": parameter.help or ""}
+
+
+# --- running a verb ---------------------------------------------------------------------------------------------------
+
+
+def runner(options: Mapping[str, Any], source: str) -> Runner:
+    """What runs a verb in a process of its own, which reads the same source with the same connection."""
+    given = {"--brokers": options.get("brokers"), "--kafka-config": options.get("kafka_config")}
+    given |= {"--config": options.get("config"), "--from": None if source == "kafka" else source}
+    own = [f"{name}={value}" for name, value in given.items() if value]
+
+    async def run(arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+        at = arguments.index("--")
+        command = [sys.executable, "-m", "fleethpa", *arguments[:at], *own, *arguments[at:]]
+        environ = {name: value for name, value in os.environ.items() if name != SEEN}
+        environ |= {"NO_COLOR": "1"} | ({} if seen is None else {SEEN: msgspec.json.encode(seen).decode()})
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environ
+        )
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                out, err = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+                code = await process.wait()
+        except TimeoutError:
+            return VerbAnswer(TIMED_OUT, b"", f"no answer within {LONGEST_S:g} s")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if len(out) > LARGEST:
+            return VerbAnswer(USAGE, b"", f"the answer has more than {LARGEST} bytes: ask for less")
+        return VerbAnswer(code, out, err.decode("utf-8", "replace"))
+
+    return run
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    """What a process prints, as far as it is not too much."""
+    assert stream is not None
+    parts: list[bytes] = []
+    size = 0
+    while part := await stream.read(65_536):
+        size += len(part)
+        if size <= LARGEST + 65_536:
+            parts.append(part)
+    return b"".join(parts)
+
+
+def described() -> str:
+    """The published description."""
+    return json.dumps(openapi(), indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,166 @@
+"""The past of a fleet as somebody sees it who may see some clusters and namespaces only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
+from streams.history.past import Enough, Folded, Past
+from streams.history.recorded import DecisionWindow, Recorded
+from streams.state.partition import Partition
+
+
+class SeenScope(Struct, frozen=True):
+    """Namespaces of clusters, both as names or globs."""
+
+    clusters: list[str]
+    namespaces: list[str]
+
+
+class Seen(Struct, frozen=True):
+    """What somebody may see; without a scope nothing."""
+
+    scopes: list[SeenScope] = []
+
+    def cluster(self, name: str) -> bool:
+        """Whether anything of a cluster may be seen."""
+        return any(_fits(name, each.clusters) for each in self.scopes)
+
+    def namespace(self, cluster: str, namespace: str) -> bool:
+        """Whether a namespace of a cluster may be seen."""
+        return any(_fits(cluster, each.clusters) and _fits(namespace, each.namespaces) for each in self.scopes)
+
+
+def _fits(name: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+class SeenPast:
+    """A past without what may not be seen: no state, no decision and no count of it. It stands in for `Past` where read
+    verbs read one; what is not named here is asked of the past itself, and is about what was found here before.
+    """
+
+    def __init__(self, past: Past, seen: Seen) -> None:
+        self._past, self._seen = past, seen
+        self._wholes: set[HpaId] = set()
+        """FleetHPAs all of whose clusters may be seen, as of the last state that was read."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._past, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_past", "_seen", "_wholes"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._past, name, value)
+
+    async def fleet(self, partitions: Iterable[int] | None = None) -> list[Folded]:
+        """As of `Past`, without what may not be seen."""
+        found = await self._past.fleet(partitions)
+        for each in found:
+            self._wholes |= {hpa for hpa in each.partition.state.hpas if self._is_whole_seen(each.partition, hpa)}
+        for each in found:
+            self._prune(each.partition)
+        return [replace(each, stored={}) for each in found]
+
+    async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
+        """None: who reads them would have to leave out what may not be seen, and folds the log instead."""
+        return {}
+
+    def _is_whole_seen(self, partition: Partition, hpa: HpaId) -> bool:
+        row = partition.state.hpas[hpa].row
+        if hpa.cluster != FLEET or row.fleet is None:
+            return False
+        return all(self._seen.namespace(each.name, hpa.namespace) for each in row.fleet.spec.clusters)
+
+    def _sees(self, hpa: HpaId) -> bool:
+        return hpa in self._wholes if hpa.cluster == FLEET else self._seen.namespace(hpa.cluster, hpa.namespace)
+
+    def _prune(self, partition: Partition) -> None:
+        state, row = partition.state, partition.state.row
+        for hpa in [each for each in state.hpas if not self._sees(each)]:
+            del state.hpas[hpa]
+        whole = {hpa.namespace_key for hpa in self._wholes}
+        for key, held in list(state.namespaces.items()):
+            if key not in whole and not self._seen.namespace(held.cluster, held.name):
+                del state.namespaces[key]
+        for known in (row.settings, row.pauses, row.served, row.agents, row.transfers, row.refused, row.kubernetes):
+            for name in [each for each in known if each != EVERY_CLUSTER and not self._seen.cluster(each)]:
+                del known[name]
+        by_observer: tuple[dict[str, Any], ...] = (row.reports, row.sessions)
+        for found in by_observer:
+            for key in [each for each in found if not self._seen.cluster(each.partition("/")[0])]:
+                del found[key]
+        # A group and its sums are of HPAs that may not be seen, too.
+        row.groups, row.ceilings = {}, {}
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
+        """As of `Past`, of what may be seen."""
+        await self._know_wholes()
+        found = await self._past.tail(lambda number, all_: enough(number, self._of(all_)), partitions, upto_ms)
+        return {number: self._of(decisions) for number, decisions in found.items()}
+
+    def _of(self, decisions: Iterable[Recorded]) -> list[Recorded]:
+        return [each for each in decisions if self._sees(each.hpa)]
+
+    async def _know_wholes(self) -> None:
+        """FleetHPAs are seen by the clusters that their specs name."""
+        if not self._wholes:
+            await self.fleet()
+
+    async def newest_evaluations(self, uids: Mapping[int, Collection[str]], since_ms: int) -> dict[str, Recorded]:
+        """As of `Past`, of what may be seen."""
+        found = await self._past.newest_evaluations(uids, since_ms)
+        return {uid: each for uid, each in found.items() if self._sees(each.hpa)}
+
+    async def windows(
+        self,
+        number: int,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        wanted: Callable[[HpaId], bool] | None = None,
+    ) -> list[DecisionWindow]:
+        """As of `Past`, of what may be seen."""
+        await self._know_wholes()
+
+        def both(hpa: HpaId) -> bool:
+            return self._sees(hpa) and (wanted is None or wanted(hpa))
+
+        return await self._past.windows(number, since_ms, until_ms, both)
+
+    async def decisions(
+        self,
+        number: int,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        wanted: Callable[[HpaId], bool] | None = None,
+    ) -> AsyncGenerator[Recorded, None]:
+        """As of `Past`, of what may be seen."""
+        await self._know_wholes()
+
+        def both(hpa: HpaId) -> bool:
+            return self._sees(hpa) and (wanted is None or wanted(hpa))
+
+        async with aclosing(self._past.decisions(number, since_ms, until_ms, both)) as found:
+            async for recorded in found:
+                yield recorded
+
+    async def follow(self) -> AsyncGenerator[Recorded, None]:
+        """As of `Past`, of what may be seen."""
+        await self._know_wholes()
+        async with aclosing(self._past.follow()) as found:
+            async for recorded in found:
+                if self._sees(recorded.hpa):
+                    yield recorded
+                await asyncio.sleep(0)

@@ -1,0 +1,282 @@
+"""The hub's reading API: who may ask what, and what somebody sees who may see a part."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from fleethpa.frame.errors import CommandError
+from fleethpa.frame.remote import COMMAND_TYPE, hub_address
+from fleethpa.frame.sources import SEEN
+from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswer, openapi, parameters_of
+from reconciler.clusters.answers import UnreachableError
+from schemas.kubernetes.shape import Json
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.history.seenpast import Seen, SeenScope
+from tests.kit.cli import Cli
+from tests.kit.hubapi import HubApi, template
+
+SHOP = Seen([SeenScope(["east"], ["shop"])])
+
+
+@pytest.mark.parametrize("verb", READS.values(), ids=lambda verb: verb.path)
+def test_no_parameter_of_the_api_names_a_file_a_host_or_a_credential(verb: ReadVerb) -> None:
+    known = parameters_of(verb)
+    assert {*verb.allowed} <= known.keys(), "a name that the verb does not have"
+    assert not {"source", "brokers", "kafka_config", "config", "kubeconfig", "debug", "watch", "follow"} & known.keys()
+    assert not [each for each in known.values() if isinstance(each.type, click.Path | click.File)]
+
+
+class Cluster:
+    """Stands for the client of the hub's API server."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.rights: set[tuple[str, str, str]] = {("anna", "centralhpas", "shop")}
+        self.is_away = False
+
+    async def request(self, method: str, path: str, *, body: Json) -> Json:
+        self.asked.append(path.rpartition("/")[2])
+        if self.is_away:
+            raise UnreachableError("no answer")
+        if path.endswith("tokenreviews"):
+            name = body["spec"]["token"]
+            is_known = name in ("anna", "ben", "root")
+            user = {"username": name, "groups": ["team"]}
+            return {"status": {"authenticated": is_known, "user": user if is_known else {}}}
+        spec = body["spec"]
+        place = spec["resourceAttributes"].get("namespace", "")
+        allowed = spec["user"] == "root" or (spec["user"], spec["resourceAttributes"]["resource"], place) in self.rights
+        return {"status": {"allowed": allowed}}
+
+    async def get_object(self, path: str) -> Json:
+        if path.endswith("/namespaces"):
+            return {"items": [{"metadata": {"name": name}} for name in ("shop", "pay", "kube-system")]}
+        grants = [
+            {"namespaces": ["shop"], "clusters": ["east"]},
+            {"namespaces": ["p*"], "clusters": ["*"], "memberNamespaces": ["pay-*"]},
+        ]
+        return {"items": [{"metadata": {"name": str(n)}, "spec": spec} for n, spec in enumerate(grants)]}
+
+
+class Ran:
+    """Stands for what runs a verb."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], Seen | None]] = []
+        self.answer = VerbAnswer(0, b'{"items": []}', "")
+
+    async def __call__(self, arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+        self.calls.append((list(arguments), seen))
+        return self.answer
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def ran() -> Ran:
+    return Ran()
+
+
+@pytest.fixture
+async def client(cluster: Cluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
+    app = web.Application()
+    app.add_routes(ReadingApi(Reviews(cluster), ran).routes())  # type: ignore[arg-type]  # stands for a client
+    async with TestClient(TestServer(app)) as found:
+        yield found
+
+
+def by(name: str, **headers: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}"} | headers
+
+
+async def test_a_reader_gets_a_verb_run_for_what_the_hub_lets_them_see(client: TestClient[Any, Any], ran: Ran) -> None:
+    answer = await client.get("/api/v1/get/hpa?namespace=shop&problem=true", headers=by("anna"))
+
+    assert (answer.status, await answer.json()) == (200, {"items": []})
+    expected = ["get", "hpa", "--output=json", "--namespace=shop", "--problem", "--"]
+    assert ran.calls == [(expected, SHOP)]
+
+
+async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_that_are_there(
+    client: TestClient[Any, Any], cluster: Cluster, ran: Ran
+) -> None:
+    cluster.rights.add(("ben", "centralhpas", "pay"))
+    await client.get("/api/v1/get/clusters", headers=by("root"))
+    await client.get("/api/v1/get/clusters", headers=by("ben"))
+
+    assert [seen for _, seen in ran.calls] == [None, Seen([SeenScope(["*"], ["pay-*"])])]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "text"),
+    [
+        ("get/hpa", {}, 401, "give a bearer token"),
+        ("get/hpa", {"Authorization": "Basic YTpi"}, 401, "give a bearer token"),
+        ("get/hpa", by("mallory"), 401, "does not know this token"),
+        ("get/hpa", by("ben"), 403, "may see no namespace"),
+        ("settings", by("anna"), 404, "there is no such address"),
+        ("get/hpa?source=/etc", by("anna"), 400, "takes no source"),
+        ("get/hpa?kafka_config=/etc/passwd", by("anna"), 400, "takes no kafka_config"),
+        ("get/hpa?problem=maybe", by("anna"), 400, "true or false"),
+        ("get/hpa?names=" + "x" * 5_000, by("anna"), 414, "at most"),
+    ],
+)
+async def test_what_is_refused_has_a_reason_and_runs_nothing(
+    client: TestClient[Any, Any], ran: Ran, path: str, headers: dict[str, str], status: int, text: str
+) -> None:
+    answer = await client.get(f"/api/v1/{path}", headers=headers)
+
+    assert answer.status == status
+    assert text in (await answer.json())["error"]
+    assert ran.calls == []
+
+
+async def test_a_value_is_never_taken_for_an_option(client: TestClient[Any, Any], ran: Ran) -> None:
+    path = "/api/v1/decisions?names=--from=/etc&reason=--help&since=-o"
+    await client.get(path, headers=by("anna"))
+
+    ((arguments, _),) = ran.calls
+    assert arguments == ["decisions", "--output=json", "--reason=--help", "--since=-o", "--", "--from=/etc"]
+
+
+async def test_reviews_count_for_ten_seconds_and_none_is_guessed_while_the_api_is_away(
+    client: TestClient[Any, Any], cluster: Cluster
+) -> None:
+    await client.get("/api/v1/get/hpa", headers=by("anna"))
+    count = len(cluster.asked)
+    await client.get("/api/v1/status", headers=by("anna"))
+    assert len(cluster.asked) == count
+
+    cluster.is_away = True
+    answer = await client.get("/api/v1/get/hpa", headers=by("root"))
+    assert answer.status == 503
+
+
+async def test_a_command_gets_all_that_was_printed_and_the_exit_code(client: TestClient[Any, Any], ran: Ran) -> None:
+    ran.answer = VerbAnswer(1, b"NAME\n", "warning: x\n")
+    answer = await client.get("/api/v1/status", headers=by("anna", Accept=COMMAND_TYPE))
+    assert msgspec.json.decode(await answer.read()) == {"out": "NAME\n", "err": "warning: x\n", "code": 1}
+
+    ran.answer = VerbAnswer(4, b"", "Error: no hpa shop/web\n")
+    answer = await client.get("/api/v1/explain?what=web", headers=by("anna"))
+    assert (answer.status, await answer.json()) == (404, {"error": "Error: no hpa shop/web"})
+
+
+async def test_the_description_needs_no_token_and_names_every_parameter(client: TestClient[Any, Any]) -> None:
+    found = await (await client.get("/api/v1/openapi.json")).json()
+    assert found == json.loads(json.dumps(openapi()))
+    names = [each["name"] for each in found["paths"]["/api/v1/decisions"]["get"]["parameters"]]
+    assert "since" in names
+    assert all(path["get"]["summary"] for path in found["paths"].values())
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet() -> HubApi:
+    """Two teams in two clusters."""
+    made = HubApi(("east", "west"))
+    for team in ("shop", "pay"):
+        made.grant(team, "*")
+        made.apply("CentralHPA", f"{team}-web", {"clusters": ["*"], "template": template()}, team)
+    made.fleet.append(SettingsSet(cluster="west", settings=ClusterSettings(price="0.4")), key="*")
+    asyncio.run(made.settle())
+    return made
+
+
+def ran_as(fleet: HubApi, monkeypatch: pytest.MonkeyPatch, seen: Seen | None, *arguments: str) -> Any:
+    """A command, as the API runs it for somebody."""
+    from fleethpa.frame import sources
+
+    cli = Cli(monkeypatch, fleet.fleet)
+    opened = sources.open_past
+
+    def restricted(*given: Any) -> Any:
+        return _Opened(opened(*given))
+
+    monkeypatch.setattr("fleethpa.frame.sources.open_past", restricted)
+    if seen is None:
+        monkeypatch.delenv(SEEN, raising=False)
+    else:
+        monkeypatch.setenv(SEEN, msgspec.json.encode(seen).decode())
+    return cli(*arguments)
+
+
+class _Opened:
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> Any:
+        from fleethpa.frame.sources import as_seen
+
+        return as_seen(await self._opened.__aenter__())
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._opened.__aexit__(*error)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "hpa", "-A", "-o", "json"),
+        ("get", "hpa", "-A", "-o", "wide"),
+        ("get", "clusters", "-o", "json"),
+        ("get", "capacitygroups"),
+        ("status",),
+        ("decisions", "-A", "-o", "json"),
+        ("explain", "west/pay/pay-web"),
+        ("explain", "shop/pay-web"),
+        ("describe", "east/pay/pay-web"),
+        ("history", "east/pay/pay-web"),
+        ("explain", "east/shop/nosuch"),
+        ("history", "pay-wbe"),
+    ],
+    ids=" ".join,
+)
+def test_who_sees_one_namespace_of_one_cluster_is_told_of_nothing_else(
+    fleet: HubApi, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    found = ran_as(fleet, monkeypatch, SHOP, *arguments)
+
+    text, typed = found.stdout + found.stderr, " ".join(arguments)
+    assert [hidden for hidden in ("west", "pay-web", "/pay") if hidden not in typed and hidden in text] == [], text
+
+
+def test_who_sees_a_part_has_that_part_whole(fleet: HubApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = json.loads(ran_as(fleet, monkeypatch, None, "get", "hpa", "-A", "-o", "json").stdout)["items"]
+    part = json.loads(ran_as(fleet, monkeypatch, SHOP, "get", "hpa", "-A", "-o", "json").stdout)["items"]
+
+    assert len(everything) == 4
+    own = [each for each in everything if (each["cluster"], each["metadata"]["namespace"]) == ("east", "shop")]
+    assert part == own
+
+
+def test_who_sees_nothing_gets_nothing(fleet: HubApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ran_as(fleet, monkeypatch, Seen(), "get", "hpa", "-A", "-o", "json")
+    assert json.loads(found.stdout)["items"] == []
+
+
+@pytest.mark.parametrize(
+    "source", ["http://hub.example.com", "ftp://hub", "https://a:b@hub", "https://hub?x=y", "https://"]
+)
+def test_an_address_to_which_no_token_should_be_sent_is_refused(source: str) -> None:
+    with pytest.raises(CommandError) as error:
+        hub_address(source)
+    assert error.value.code == 2
+
+
+def test_an_address_of_this_machine_needs_no_encryption() -> None:
+    assert hub_address("http://127.0.0.1:7080/") == "http://127.0.0.1:7080"
