@@ -380,16 +380,16 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
 
 
 SEEN: Final = "FLEETHPA_SEEN"
-"""The variable with what the person may see for whom the hub's API runs a command (JSON of `Seen`)."""
+"""The variable with what the person may see for whom the hub's API runs a command (JSON of `SeenParts`)."""
 
 
 def as_seen(past: Past) -> Past:
     """A past without what may not be seen, where this process reads for somebody who may not see everything."""
     if (text := os.environ.get(SEEN)) is None:
         return past
-    from streams.history.seenpast import Seen, SeenPast
+    from streams.history.seenpast import SeenParts, SeenPast
 
-    return cast("Past", SeenPast(past, msgspec.json.decode(text, type=Seen)))
+    return cast("Past", SeenPast(past, msgspec.json.decode(text, type=SeenParts)))
 
 
 def jobs_for(past: Past, topic: str = LOG) -> int:

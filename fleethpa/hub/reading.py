@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import sys
 import time
@@ -30,7 +29,7 @@ from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient
 from schemas.kubernetes.shape import Json
-from streams.history.seenpast import Seen, SeenScope
+from streams.history.seenpast import SeenParts, SeenScope
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -134,7 +133,7 @@ class Reviews:
         user = status.get("user") or {}
         return HubReader(str(user.get("username") or ""), tuple(map(str, user.get("groups") or ())))
 
-    async def seen(self, reader: HubReader) -> Seen | None:
+    async def seen(self, reader: HubReader) -> SeenParts | None:
         """What somebody may see; None: everything."""
         if await self._may(reader, "fleetaccesses", "") and await self._may(reader, "centralhpas", ""):
             return None
@@ -144,7 +143,7 @@ class Reviews:
             known = await self._namespaces.of("", self._listed)
             names = {each for each in known if any(fnmatchcase(each, name) for name in names)}
         own = [name for name in sorted(names) if await self._may(reader, "centralhpas", name)]
-        return Seen(
+        return SeenParts(
             [
                 SeenScope(grant.clusters, [name] if grant.member_namespaces is None else grant.member_namespaces)
                 for grant in grants
@@ -186,14 +185,14 @@ class VerbAnswer:
     err: str
 
 
-Runner = Callable[[Sequence[str], Seen | None], Awaitable[VerbAnswer]]
+Runner = Callable[[Sequence[str], SeenParts | None], Awaitable[VerbAnswer]]
 
 
 class ReadingApi:
-    """Answers requests. `run`: runs a verb with arguments for somebody who sees so much."""
+    """Answers requests. `root`: the program. `run`: runs a verb with arguments for somebody who sees so much."""
 
-    def __init__(self, reviews: Reviews, run: Runner) -> None:
-        self._reviews, self._run = reviews, run
+    def __init__(self, root: click.Command, reviews: Reviews, run: Runner) -> None:
+        self._root, self._reviews, self._run = root, reviews, run
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
@@ -203,7 +202,7 @@ class ReadingApi:
 
     async def openapi(self, request: web.Request) -> web.Response:
         """What can be asked, in the form of OpenAPI; there is nothing of the fleet in it."""
-        return web.json_response(openapi())
+        return web.json_response(openapi(self._root))
 
     async def read(self, request: web.Request) -> web.Response:
         """Run one verb for who asks."""
@@ -212,7 +211,7 @@ class ReadingApi:
             verb = READS.get(request.match_info["verb"])
             if verb is None:
                 raise RefusedRequestError(404, f"there is no such address; there are {', '.join(READS)}, openapi.json")
-            arguments = arguments_of(verb, request)
+            arguments = arguments_of(self._root, verb, request)
             seen = await self._reviews.seen(reader)
             if seen is not None and not seen.scopes:
                 text = f"{reader.name} may see no namespace that a FleetAccess gives something to"
@@ -235,7 +234,7 @@ class ReadingApi:
             raise RefusedRequestError(401, "the hub's API server does not know this token")
         return reader
 
-    async def _in_turn(self, arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+    async def _in_turn(self, arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         if self._waiting >= MOST_WAITING:
             raise RefusedRequestError(503, f"{MOST_WAITING} requests wait already: ask again later")
         self._waiting += 1
@@ -263,11 +262,9 @@ def shown(answer: VerbAnswer, request: web.Request) -> web.Response:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def command_of(verb: ReadVerb) -> click.Command:
-    """The command of a verb."""
-    from fleethpa.cli.main import cli
-
-    command: click.Command = cli
+def command_of(root: click.Command, verb: ReadVerb) -> click.Command:
+    """The command of a verb. `root`: the program."""
+    command = root
     for word in verb.words:
         assert isinstance(command, click.Group)
         found = command.get_command(click.Context(command), word)
@@ -276,17 +273,17 @@ def command_of(verb: ReadVerb) -> click.Command:
     return command
 
 
-def parameters_of(verb: ReadVerb) -> dict[str, click.Parameter]:
+def parameters_of(root: click.Command, verb: ReadVerb) -> dict[str, click.Parameter]:
     """The parameters that may be given, by name."""
     allowed = {*verb.allowed, *_SHARED}
-    return {str(each.name): each for each in command_of(verb).params if each.name in allowed}
+    return {str(each.name): each for each in command_of(root, verb).params if each.name in allowed}
 
 
-def arguments_of(verb: ReadVerb, request: web.Request) -> list[str]:
+def arguments_of(root: click.Command, verb: ReadVerb, request: web.Request) -> list[str]:
     """The arguments of the command line that a query means. Raises RefusedRequestError: a parameter is not known."""
     if len(request.query_string) > LONGEST_QUERY:
         raise RefusedRequestError(414, f"a query has at most {LONGEST_QUERY} characters")
-    known = parameters_of(verb)
+    known = parameters_of(root, verb)
     options: list[str] = []
     names: list[str] = []
     query = request.query
@@ -318,12 +315,12 @@ def _long(names: Sequence[str]) -> str:
     return next(each for each in names if each.startswith("--"))
 
 
-def openapi() -> Json:
+def openapi(root: click.Command) -> Json:
     """The description of the addresses, made of the verbs' own help."""
     paths: Json = {}
     for verb in READS.values():
-        command = command_of(verb)
-        parameters = [_described(name, each) for name, each in parameters_of(verb).items()]
+        command = command_of(root, verb)
+        parameters = [_described(name, each) for name, each in parameters_of(root, verb).items()]
         answers = {
             "200": {"description": "What the command prints.", "content": {"application/json": {"schema": {}}}},
             "400": {"description": "A parameter is wrong."},
@@ -368,7 +365,7 @@ def runner(options: Mapping[str, Any], source: str) -> Runner:
     given |= {"--config": options.get("config"), "--from": None if source == "kafka" else source}
     own = [f"{name}={value}" for name, value in given.items() if value]
 
-    async def run(arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+    async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         at = arguments.index("--")
         command = [sys.executable, "-m", "fleethpa", *arguments[:at], *own, *arguments[at:]]
         environ = {name: value for name, value in os.environ.items() if name != SEEN}
@@ -404,8 +401,3 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
         if size <= LARGEST + 65_536:
             parts.append(part)
     return b"".join(parts)
-
-
-def described() -> str:
-    """The published description."""
-    return json.dumps(openapi(), indent=2, sort_keys=True) + "\n"

@@ -24,7 +24,7 @@ class SeenScope(Struct, frozen=True):
     namespaces: list[str]
 
 
-class Seen(Struct, frozen=True):
+class SeenParts(Struct, frozen=True):
     """What somebody may see; without a scope nothing."""
 
     scopes: list[SeenScope] = []
@@ -47,10 +47,10 @@ class SeenPast:
     verbs read one; what is not named here is asked of the past itself, and is about what was found here before.
     """
 
-    def __init__(self, past: Past, seen: Seen) -> None:
+    def __init__(self, past: Past, seen: SeenParts) -> None:
         self._past, self._seen = past, seen
         self._wholes: set[HpaId] = set()
-        """FleetHPAs all of whose clusters may be seen, as of the last state that was read."""
+        """Those over several clusters all of which may be seen, as of the last state that was read."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._past, name)
@@ -115,7 +115,7 @@ class SeenPast:
         return [each for each in decisions if self._sees(each.hpa)]
 
     async def _know_wholes(self) -> None:
-        """FleetHPAs are seen by the clusters that their specs name."""
+        """What is over several clusters is seen by who sees all that its spec names."""
         if not self._wholes:
             await self.fleet()
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
@@ -20,16 +21,16 @@ from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswe
 from reconciler.clusters.answers import UnreachableError
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.history.seenpast import Seen, SeenScope
+from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.cli import Cli
 from tests.kit.hubapi import HubApi, template
 
-SHOP = Seen([SeenScope(["east"], ["shop"])])
+SHOP = SeenParts([SeenScope(["east"], ["shop"])])
 
 
 @pytest.mark.parametrize("verb", READS.values(), ids=lambda verb: verb.path)
 def test_no_parameter_of_the_api_names_a_file_a_host_or_a_credential(verb: ReadVerb) -> None:
-    known = parameters_of(verb)
+    known = parameters_of(cli, verb)
     assert {*verb.allowed} <= known.keys(), "a name that the verb does not have"
     assert not {"source", "brokers", "kafka_config", "config", "kubeconfig", "debug", "watch", "follow"} & known.keys()
     assert not [each for each in known.values() if isinstance(each.type, click.Path | click.File)]
@@ -71,10 +72,10 @@ class Ran:
     """Stands for what runs a verb."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[list[str], Seen | None]] = []
+        self.calls: list[tuple[list[str], SeenParts | None]] = []
         self.answer = VerbAnswer(0, b'{"items": []}', "")
 
-    async def __call__(self, arguments: Sequence[str], seen: Seen | None) -> VerbAnswer:
+    async def __call__(self, arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         self.calls.append((list(arguments), seen))
         return self.answer
 
@@ -92,7 +93,7 @@ def ran() -> Ran:
 @pytest.fixture
 async def client(cluster: Cluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
     app = web.Application()
-    app.add_routes(ReadingApi(Reviews(cluster), ran).routes())  # type: ignore[arg-type]  # stands for a client
+    app.add_routes(ReadingApi(cli, Reviews(cluster), ran).routes())  # type: ignore[arg-type]  # stands for a client
     async with TestClient(TestServer(app)) as found:
         yield found
 
@@ -116,7 +117,7 @@ async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_t
     await client.get("/api/v1/get/clusters", headers=by("root"))
     await client.get("/api/v1/get/clusters", headers=by("ben"))
 
-    assert [seen for _, seen in ran.calls] == [None, Seen([SeenScope(["*"], ["pay-*"])])]
+    assert [seen for _, seen in ran.calls] == [None, SeenParts([SeenScope(["*"], ["pay-*"])])]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ async def test_a_command_gets_all_that_was_printed_and_the_exit_code(client: Tes
 
 async def test_the_description_needs_no_token_and_names_every_parameter(client: TestClient[Any, Any]) -> None:
     found = await (await client.get("/api/v1/openapi.json")).json()
-    assert found == json.loads(json.dumps(openapi()))
+    assert found == json.loads(json.dumps(openapi(cli)))
     names = [each["name"] for each in found["paths"]["/api/v1/decisions"]["get"]["parameters"]]
     assert "since" in names
     assert all(path["get"]["summary"] for path in found["paths"].values())
@@ -197,11 +198,11 @@ def fleet() -> HubApi:
     return made
 
 
-def ran_as(fleet: HubApi, monkeypatch: pytest.MonkeyPatch, seen: Seen | None, *arguments: str) -> Any:
+def ran_as(fleet: HubApi, monkeypatch: pytest.MonkeyPatch, seen: SeenParts | None, *arguments: str) -> Any:
     """A command, as the API runs it for somebody."""
     from fleethpa.frame import sources
 
-    cli = Cli(monkeypatch, fleet.fleet)
+    run = Cli(monkeypatch, fleet.fleet)
     opened = sources.open_past
 
     def restricted(*given: Any) -> Any:
@@ -212,7 +213,7 @@ def ran_as(fleet: HubApi, monkeypatch: pytest.MonkeyPatch, seen: Seen | None, *a
         monkeypatch.delenv(SEEN, raising=False)
     else:
         monkeypatch.setenv(SEEN, msgspec.json.encode(seen).decode())
-    return cli(*arguments)
+    return run(*arguments)
 
 
 class _Opened:
@@ -265,7 +266,7 @@ def test_who_sees_a_part_has_that_part_whole(fleet: HubApi, monkeypatch: pytest.
 
 
 def test_who_sees_nothing_gets_nothing(fleet: HubApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ran_as(fleet, monkeypatch, Seen(), "get", "hpa", "-A", "-o", "json")
+    found = ran_as(fleet, monkeypatch, SeenParts(), "get", "hpa", "-A", "-o", "json")
     assert json.loads(found.stdout)["items"] == []
 
 
