@@ -120,8 +120,6 @@ async def _api(session: Session, cluster: ClusterConfig) -> AsyncIterator[list[w
         root = click.get_current_context().find_root().command
         run = runner(session.options, session.source)
         yield ReadingApi(root, Reviews(client), run).routes()
-            click.get_current_context().find_root().command, Reviews(client), runner(session.options, session.source)
-        ).routes()
     finally:
         await client.close()
 

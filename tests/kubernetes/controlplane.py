@@ -8,6 +8,7 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -197,6 +198,23 @@ class ControlPlane:
         """Switch the native HPA controller on or off, as the flag `--controllers` does."""
         self.native = on
         self.start_controllers()
+
+    def keep_data(self, folder: Path) -> None:
+        """Copy what the API server has stored, as a backup does. It is away meanwhile."""
+        self._kill("kube-apiserver")
+        self._kill("etcd")
+        shutil.copytree(self.folder / "etcd", folder)
+        self._start_etcd()
+        self.start_api_server()
+
+    def restore_data(self, folder: Path) -> None:
+        """Put back what was stored at an earlier moment."""
+        self._kill("kube-apiserver")
+        self._kill("etcd")
+        shutil.rmtree(self.folder / "etcd")
+        shutil.copytree(folder, self.folder / "etcd")
+        self._start_etcd()
+        self.start_api_server()
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, self._peer_port))

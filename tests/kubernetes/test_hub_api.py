@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
@@ -42,6 +43,11 @@ class HubSite:
         """Server-side apply."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         return self.kubectl(user, "apply", "--server-side", "--field-manager", manager, "-f", "-", stdin=text)
+
+    def taken(self, user: str, item: Json) -> bool:
+        """Whether the API server takes an object: for a moment after its start it does not know its kind."""
+        command = ("apply", "--server-side", "--field-manager", "kubectl", "-f", "-")
+        return "applied" in self.kubectl(user, *command, stdin=json.dumps(item), check=False)
 
     def refused(self, user: str, *arguments: str, stdin: str = "") -> str:
         """What the API server says to a command that it refuses."""
@@ -355,12 +361,35 @@ def test_decisions_go_on_while_the_api_is_away_and_nothing_is_written_before_it_
 
     site.until(lambda: len(site.hub.items("decisions", f"{CLUSTER}/shop/steady")) > count, "decisions go on")
     site.plane.start_api_server()
-    again = json.dumps(central("steady", "shop", most=9))
-    command = ("apply", "--server-side", "--field-manager", "kubectl", "-f", "-")
-    site.until(
-        lambda: "applied" in site.kubectl("shop@example.com", *command, stdin=again, check=False),
-        "the kinds are served again",
-    )
+    again = central("steady", "shop", most=9)
+    site.until(partial(site.taken, "shop@example.com", again), "the kinds are served again")
 
     site.until(lambda: site.hpa("shop", "steady")["spec"]["maxReplicas"] == 9, "objects count again")
     assert before["maxReplicas"] == 8
+
+
+def test_an_etcd_of_an_earlier_day_changes_nothing_until_somebody_says_which_day_is_meant(
+    site: HubSite, tmp_path: Path
+) -> None:
+    site.apply("shop@example.com", central("old", "shop"))
+    site.until(lambda: site.hpa("shop", "old"), "the HPA is in the log")
+    site.plane.keep_data(tmp_path / "backup")
+    site.until(lambda: "old" in site.plane.kubectl("get", "centralhpas", "-A", check=False), "the kinds are served")
+    for each in (central("old", "shop", most=30), central("new", "shop")):
+        site.until(partial(site.taken, "shop@example.com", each), "an object is taken")
+    site.until(lambda: site.hpa("shop", "old")["spec"]["maxReplicas"] == 30, "the change is in the log")
+    site.until(lambda: site.hpa("shop", "new"), "the new HPA is in the log")
+
+    site.plane.restore_data(tmp_path / "backup")
+    site.until(lambda: "old" in site.plane.kubectl("get", "centralhpas", "-A", check=False), "the kinds are served")
+    site.until_accepted("Restored", "centralhpa", "old", "shop")
+
+    assert site.hpa("shop", "old")["spec"]["maxReplicas"] == 30
+    assert site.hpa("shop", "new")["spec"]["maxReplicas"] == 8
+    site.kubectl("shop@example.com", "annotate", "centralhpa/old", "-n", "shop", "fleethpa.io/restored=accept")
+    site.until(lambda: site.hpa("shop", "old")["spec"]["maxReplicas"] == 8, "the older one is in force")
+    restored = site.get("centralhpa", "old", "shop")
+    site.until(
+        lambda: "fleethpa.io/restored" not in site.get("centralhpa", "old", "shop")["metadata"]["annotations"],
+        f"the annotation is taken away from {restored}",
+    )
