@@ -15,7 +15,7 @@ import msgspec
 from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.finding import Selection, check_known, places_read
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import HpaView
+from fleethpa.fleet.views import HpaView, is_content
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import Decorator, gathered, moment
 from fleethpa.frame.session import Session
@@ -27,6 +27,7 @@ from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
 from schemas.partitioning import partition_for
 from streams.history.recorded import Recorded
+from streams.state.flapping import is_saturated
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -46,6 +47,7 @@ class Filter:
     reason: str | None = None
     limit: str | None = None
     direction: str | None = None
+    state: str | None = None
 
     def matches(self, recorded: Recorded) -> bool:
         """Whether a decision is asked for."""
@@ -60,11 +62,28 @@ class Filter:
             return False
         if self.direction and recorded.decision.direction != DIRECTIONS[self.direction]:
             return False
+        if self.state and not _is_in(self.state, recorded.decision):
+            return False
         return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
 
     def reached(self, decisions: list[Recorded]) -> bool:
         """Whether decisions, oldest first, go back to the start of the time that is asked for."""
         return self.since_ms is not None and (not decisions or decisions[0].time_ms < self.since_ms)
+
+
+STATES: Final[Mapping[str, Callable[[int | None, int | None, int], bool]]] = {
+    "saturated": is_saturated,
+    "content": is_content,
+}
+"""The states of `get hpa` that one decision shows, by what its metrics ask for, what there is, and maxReplicas."""
+
+
+def _is_in(state: str, decision: Decision) -> bool:
+    """Whether the HPA of an evaluation was in a state. In the place of the metrics of an override nobody asks."""
+    is_measured = decision.kind == "evaluation" and words.scale_is_known(decision)
+    if not is_measured or words.OVERRIDE in decision.constraints_applied:
+        return False
+    return STATES[state](decision.raw_desired_replicas, decision.current_replicas, decision.max_replicas)
 
 
 def reasons(recorded: Recorded) -> list[str]:
@@ -150,8 +169,13 @@ filter_options: Final = gathered(
     click.option(
         "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."
     ),
+    click.option(
+        "--state",
+        type=click.Choice(list(STATES)),
+        help="Only decisions at maxReplicas whose metrics ask for more (saturated), or do not (content).",
+    ),
 )
-"""`--changes`, `--reason`, `--limited-by`, `--direction`; the function gets one dict `only`, for `Filter`."""
+"""`--changes`, `--reason`, `--limited-by`, `--direction`, `--state`: one dict `only`, for `Filter`."""
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

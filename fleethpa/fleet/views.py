@@ -79,6 +79,11 @@ class MemberView(NamedTuple):
     problem: str = ""
 
 
+def is_content(wants: int | None, has: int | None, most: int) -> bool:
+    """Whether an HPA has all that maxReplicas allows, and its metrics do not ask for more."""
+    return wants is not None and has is not None and has >= most >= wants
+
+
 @dataclass(frozen=True)
 class HpaView:
     """The present state of one HPA.
@@ -165,8 +170,7 @@ class HpaView:
     @property
     def is_content_at_max(self) -> bool:
         """Whether it has all that maxReplicas allows, and its metrics do not ask for more."""
-        most = self.spec.get("maxReplicas") or 0
-        return self.wants is not None and self.has is not None and self.has >= most >= self.wants
+        return is_content(self.wants, self.has, self.spec.get("maxReplicas") or 0)
 
     @property
     def need(self) -> float:

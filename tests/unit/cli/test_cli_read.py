@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ from msgspec import structs
 
 from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
+from fleethpa.fleet.decisions import STATES, Filter
+from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
@@ -484,6 +487,36 @@ def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -
     lines = run("decisions", "-A", "-o", "jsonl", *arguments).stdout.splitlines()
     assert [orjson.loads(line)["record"] for line in lines][-len(expected) :] == expected
     assert expected or not lines
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "limits", "states"),
+    [
+        pytest.param(10, 32, ["MaxReplicas"], {"saturated"}, id="asks for more than it may have"),
+        pytest.param(10, 10, [], {"content"}, id="has what it asks for, and no more is allowed"),
+        pytest.param(10, 2, ["StabilizationWindow"], {"content"}, id="asks for fewer"),
+        pytest.param(9, 32, ["MaxReplicas"], set(), id="has not all that it may have"),
+        pytest.param(10, None, [], set(), id="what the metrics ask for is not known"),
+        pytest.param(10, 32, ["Override"], set(), id="an override stands in the place of the metrics"),
+    ],
+)
+def test_a_state_is_that_of_the_evaluation(
+    fleet: Fleet, current: int, wanted: int | None, limits: list[str], states: set[str]
+) -> None:
+    evaluated = next(each for each in fleet.decisions() if each.decision.kind == "evaluation")
+    numbers = {"current_replicas": current, "raw_desired_replicas": wanted, "max_replicas": 10}
+    decision = structs.replace(evaluated.decision, constraints_applied=limits, **numbers)
+    recorded = replace(evaluated, decision=decision)
+    assert {state for state in STATES if Filter(Selection(), state=state).matches(recorded)} == states
+    completion = replace(recorded, decision=structs.replace(decision, kind="completion"))
+    assert not any(Filter(Selection(), state=state).matches(completion) for state in STATES)
+
+
+def test_a_state_of_get_that_no_single_decision_shows_is_none_of_this_filter(run: Cli) -> None:
+    assert run("decisions", "-A", "--state", "content", "-o", "jsonl").stdout == ""
+    refused = run("decisions", "-A", "--state", "flapping")
+    assert refused.exit_code == 2
+    assert "is not one of 'saturated', 'content'" in refused.stderr
 
 
 def test_a_change_has_one_row_with_the_outcome_of_its_write(run: Cli) -> None:
