@@ -75,6 +75,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         ),
         "backtest": Verb("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
         "cost": Verb("cli.cost:cost", "Show what HPAs cost and waste, from their decisions, at the size of a fleet."),
+        "savings": Verb("tuning.savings:savings", "Show what changes of specs saved on the load that really came."),
         "tune": Verb("tuning.tune:tune", "Show what HPAs cost against an ideal autoscaler, and propose better specs."),
         "upgrade-preview": Verb(
             "cli.upgrade_preview:upgrade_preview",

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import Tried
-from streams.analysis.load import metric_load, most_pods, needs, serving
+from streams.analysis.load import MetricLoad, metric_load, most_pods, needed, needs, serving
 from streams.analysis.measures import Moment
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import MetricSpec
@@ -113,10 +113,14 @@ class _Pod(Struct):
 
 
 class ClosedLoop:
-    """One run of a candidate over the recorded evaluations of one HPA."""
+    """One run of a candidate over the recorded evaluations of one HPA.
 
-    def __init__(self, tried: Tried | None, start_up_ms: int) -> None:
+    `base`: what each pod uses whether it carries load or not, over the target; of metrics that are averages of pods.
+    """
+
+    def __init__(self, tried: Tried | None, start_up_ms: int, base: float = 0.0) -> None:
         self.tried = tried
+        self.base = base
         self.start_up_ms = start_up_ms
         self.pods: list[_Pod] = []
         self.replicas = 0
@@ -210,7 +214,7 @@ class ClosedLoop:
             return given
         names = self._serving(load.time_ms, now_ms)
         if isinstance(given, PodSamples):
-            share = load.total_milli / max(1, len(names))
+            share = self._share(spec, load, len(names))
             busy = set(names)
             at_ms = load.time_ms or now_ms
             return pod_samples(
@@ -221,6 +225,13 @@ class ClosedLoop:
                 }
             )
         return self._shared(spec, given, load.pods, len(names))
+
+    def _share(self, spec: MetricSpec, load: MetricLoad, count: int) -> float:
+        """What each of `count` pods uses."""
+        if not self.base or (wanted := needed(spec, load)) is None or not wanted:
+            return load.total_milli / max(1, count)
+        own = self.base * load.total_milli / wanted  # what a pod uses at the target is the total over the pods needed
+        return own + max(0.0, load.total_milli - own * load.pods) / max(1, count)
 
     def _shared(self, spec: MetricSpec, given: MetricReading | None, recorded: int, own: int) -> MetricReading | None:
         """A value that the formula takes to be shared by the pods, as it would be with this many."""

@@ -6,6 +6,7 @@ them. A load that changes meanwhile is told apart by how it moved just before an
 removed: that happens long after the load has fallen.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import median
@@ -31,6 +32,9 @@ _LEADS: Final = 0.2
 _NEAR: Final = 4
 """Samples before and after a change of the count that are compared."""
 _PER_POD: Final = kinds.OF_PODS
+_FEWEST_REMOVALS: Final = 4
+_SPREAD: Final = 4.6
+"""Two and a half standard errors of a median, from the median deviation: 2.5 times 1.25 times 1.48."""
 
 
 class PodBase(NamedTuple):
@@ -124,6 +128,43 @@ def base_of(asked: Sequence[Sequence[MetricNeed]], high: float) -> PodBase | Non
         if base is not None:
             return base
     return None
+
+
+class BaseRange(NamedTuple):
+    """What a pod may use whether it carries load or not, over the target.
+
+    `high`: by the removals of pods, of which there are `changes`; with none it is `least`, which is what a pod used
+    when it used least.
+    """
+
+    high: float
+    least: float
+    changes: int
+
+
+def base_range(asked: Sequence[Sequence[MetricNeed]]) -> BaseRange:
+    """Return what the metric that leads most often says about it.
+
+    No pod used less at any time than it uses without load. Where pods were removed, the total fell by what each used
+    without load: the median over many removals, which chance and a falling load move by its error.
+    """
+    nothing = BaseRange(0.0, 0.0, 0)
+    leads = Counter(_key(max(row, key=lambda need: need.pods)) for row in asked if row)
+    if not leads:
+        return nothing
+    key = leads.most_common(1)[0][0]
+    found = [need for row in asked for need in row if _key(need) == key and need.ratio and need.time_ms is not None]
+    if not found or found[0].spec.calculation not in _PER_POD:
+        return nothing
+    samples = [next(group) for _, group in groupby(map(_sample, found), key=lambda each: each.time_ms)]
+    least = sorted(each.each for each in samples)[len(samples) // 200]
+    removals = [each for each in _changes(samples) if not each.is_up]
+    if len(removals) < _FEWEST_REMOVALS:
+        return BaseRange(least, least, 0)
+    values = [each.base for each in removals for _ in range(each.by)]
+    likely = median(values)
+    error = _SPREAD * median(abs(each - likely) for each in values) / len(removals) ** 0.5
+    return BaseRange(min(least, max(0.0, likely + error)), least, len(removals))
 
 
 def _key(need: MetricNeed) -> tuple[str, str, int]:

@@ -168,6 +168,7 @@ NOT_READ: Final = {
     *(
         "backtest",
         "cost",
+        "savings",
         "tune",
         "capacity",
         "limits",

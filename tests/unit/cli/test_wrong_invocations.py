@@ -135,6 +135,7 @@ WRONG = (
     ("tune east/shop/checkout --objective fast", 2, "is not one of"),
     ("tune -A --price cheap", 2, "a number from 0 on"),
     ("cost -A --shard 8/8 --parts folder", 2, "the last 7/8"),
+    ("savings -A --against main", 2, "is no revision"),
     ("cost --parts folder", 2, "has no parts"),
     ("upgrade-preview -A --to 1.26", 2, "the oldest known version is 1.27"),
     ("page --host 0.0.0.0", 2, "is reached from other machines"),
