@@ -99,6 +99,9 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         "diff": Verb("cli.diff:diff", "Show what apply would change."),
         "apply": Verb("cli.apply:apply", "Create or change central HPAs from manifests."),
         "autoscale": Verb("cli.autoscale:autoscale", "Create a central HPA for a workload, as kubectl autoscale does."),
+        "import": Verb(
+            "cli.import_:import_", "Make HPAs of KEDA's ScaledObjects; name every field that is not carried over."
+        ),
         "rollout": Verb(
             "rollouts.rollout:rollout",
             "Change central HPAs in waves of clusters; revert all of them when a wave fails.",

@@ -178,6 +178,7 @@ NOT_READ: Final = {
         "doctor",
         "lint",
         "diff",
+        "import",
         "apply",
         "autoscale",
         "delete",

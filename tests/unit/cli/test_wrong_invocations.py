@@ -163,6 +163,8 @@ WRONG = (
     ("rollback nosuch", 4, "no HPA nosuch"),
     ("rollback east/shop/checkout --to-revision 0", 2, "not in the range"),
     # Manifests.
+    ("import keda -f hpa.yaml", 2, "no ScaledObject found"),
+    ("import heda", 2, "Did you mean `keda`?"),
     ("lint", 2, "lint -f FILE"),
     ("apply hpa.yaml -C east", 2, "apply -f hpa.yaml -C east"),
     ("diff hpa.yaml", 2, "diff -f hpa.yaml"),

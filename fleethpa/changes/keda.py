@@ -1,0 +1,417 @@
+"""KEDA's ScaledObjects as HPAs: what is carried over, and by name every field that is not.
+
+A ScaledObject makes an HPA in its cluster; the HPA here has the name of that one. What a trigger asks is no part of an
+HPA: a query of a Prometheus becomes a rule of the observer's source, everything else has to be served or pushed by
+somebody else, and is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from fleethpa.changes.manifests import FileManifest
+from fleethpa.changes.schedules import ANNOTATION as SCHEDULE
+from fleethpa.changes.schedules import ReplicaSchedule
+from schemas.kubernetes.shape import HPA_HEAD, Json
+from schemas.weekly import DAYS
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION
+
+KIND: Final = "ScaledObject"
+_MOST: Final = 100
+"""KEDA's default of maxReplicaCount."""
+
+
+class Trigger(NamedTuple):
+    """A kind of trigger whose number per replica is known. `target`: the field that has it, and `default` its value
+    there (empty: it has to be given). `source`: where the number can come from here.
+    """
+
+    target: str
+    default: str
+    source: str
+
+
+_EXPORTER: Final = "an exporter that a Prometheus reads (docs/prometheus.md)"
+TRIGGERS: Final[Mapping[str, Trigger]] = {
+    "activemq": Trigger("targetQueueSize", "10", _EXPORTER),
+    "apache-kafka": Trigger("lagThreshold", "10", "kafka-exporter or kminion, which a Prometheus reads"),
+    "artemis-queue": Trigger("queueLength", "10", _EXPORTER),
+    "aws-cloudwatch": Trigger("targetMetricValue", "", "cloudwatch-exporter, which a Prometheus reads"),
+    "aws-kinesis-stream": Trigger("shardCount", "2", "cloudwatch-exporter, which a Prometheus reads"),
+    "aws-sqs-queue": Trigger("queueLength", "5", "cloudwatch-exporter, which a Prometheus reads"),
+    "azure-eventhub": Trigger("unprocessedEventThreshold", "64", "azure-metrics-exporter, which a Prometheus reads"),
+    "azure-log-analytics": Trigger("threshold", "", "azure-metrics-exporter, which a Prometheus reads"),
+    "azure-monitor": Trigger("targetValue", "", "azure-metrics-exporter, which a Prometheus reads"),
+    "azure-queue": Trigger("queueLength", "5", "azure-metrics-exporter, which a Prometheus reads"),
+    "azure-servicebus": Trigger("messageCount", "5", "azure-metrics-exporter, which a Prometheus reads"),
+    "datadog": Trigger("queryValue", "", "Datadog's cluster agent as the external metrics API"),
+    "elasticsearch": Trigger("targetValue", "", "elasticsearch-exporter, which a Prometheus reads"),
+    "gcp-pubsub": Trigger("value", "10", "stackdriver-exporter, which a Prometheus reads"),
+    "gcp-stackdriver": Trigger("targetValue", "5", "stackdriver-exporter, which a Prometheus reads"),
+    "graphite": Trigger("threshold", "", _EXPORTER),
+    "influxdb": Trigger("thresholdValue", "", _EXPORTER),
+    "kafka": Trigger("lagThreshold", "10", "kafka-exporter or kminion, which a Prometheus reads"),
+    "kubernetes-workload": Trigger("value", "", "kube-state-metrics, which a Prometheus reads"),
+    "loki": Trigger("threshold", "", "a recording rule of Loki, which a Prometheus has"),
+    "metrics-api": Trigger("targetValue", "", "samples that the application pushes (docs/connect-your-metrics.md)"),
+    "mongodb": Trigger("queryValue", "", "mongodb-exporter, which a Prometheus reads"),
+    "mssql": Trigger("targetValue", "", "sql-exporter, which a Prometheus reads"),
+    "mysql": Trigger("queryValue", "", "sql-exporter, which a Prometheus reads"),
+    "nats-jetstream": Trigger("lagThreshold", "10", "prometheus-nats-exporter, which a Prometheus reads"),
+    "new-relic": Trigger("threshold", "", "New Relic's metrics adapter as the external metrics API"),
+    "postgresql": Trigger("targetQueryValue", "", "sql-exporter, which a Prometheus reads"),
+    "prometheus": Trigger("threshold", "", "the query itself, as a rule of the observer (--rules FILE)"),
+    "pulsar": Trigger("msgBacklogThreshold", "10", "Pulsar's own metrics, which a Prometheus reads"),
+    "rabbitmq": Trigger("value", "20", "RabbitMQ's own metrics, which a Prometheus reads"),
+    "redis": Trigger("listLength", "5", "redis_exporter, which a Prometheus reads"),
+    "redis-streams": Trigger("pendingEntriesCount", "5", "redis_exporter, which a Prometheus reads"),
+    "selenium-grid": Trigger("nodeMaxSessions", "1", "Selenium's own metrics, which a Prometheus reads"),
+    "solace-event-queue": Trigger("messageCountTarget", "", "solace-prometheus-exporter, which a Prometheus reads"),
+    "temporal": Trigger("targetQueueSize", "5", "Temporal's own metrics, which a Prometheus reads"),
+}
+"""Beside cpu, memory and cron. Source: https://keda.sh/docs/latest/scalers/ ; docs/keda.md has the same table."""
+
+
+class KedaImport(NamedTuple):
+    """What became of a ScaledObject.
+
+    `hpa`: the manifest; None: nothing that an HPA could scale by. `rules`: rules of the observer's Prometheus, each
+    with its server. `left`: path of a field → why it is not carried over, and what to do. `is_whole`: whether every
+    trigger is in the HPA, so that it never scales by less than KEDA did.
+    """
+
+    source: str
+    name: str
+    hpa: Json | None
+    rules: list[tuple[str, Json]]
+    left: dict[str, str]
+    is_whole: bool
+
+
+def imported(manifest: FileManifest) -> KedaImport:
+    """Read a ScaledObject of keda.sh/v1alpha1."""
+    return _Reader(manifest).read()
+
+
+class _Reader:
+    def __init__(self, manifest: FileManifest) -> None:
+        self.manifest = manifest
+        self.body = manifest.body
+        self.left: dict[str, str] = {}
+        self.rules: list[tuple[str, Json]] = []
+        self.metrics: list[Json] = []
+        self.crons: list[tuple[str, str, int]] = []
+        """Time zone, days and times, and replicas."""
+        self.lost = False
+
+    def read(self) -> KedaImport:
+        name = self.manifest.name
+        spec = self._part(self.body, "spec")
+        self._leave(self.body, "", ("apiVersion", "kind", "metadata", "spec"), "what KEDA reported")
+        self._metadata()
+        target = self._target(spec)
+        most = self._count(spec, "maxReplicaCount", _MOST)
+        least = self._count(spec, "minReplicaCount", 0)
+        for at, trigger in enumerate(spec.get("triggers") or ()):
+            self._trigger(at, trigger if isinstance(trigger, dict) else {})
+        advanced = self._advanced(spec)
+        self._times(spec)
+        annotations = self._fallback(spec) | self._schedule(least)
+        if not self.metrics or not target:
+            why = "no trigger is a metric, and an HPA has to have one: `fleethpa schedule` needs an HPA to change"
+            self.left["spec" if target else "spec.scaleTargetRef"] = why if target else "it names nothing"
+            return KedaImport(self.manifest.source, name, None, self.rules, self.left, False)
+        external = any(each["type"] == "External" for each in self.metrics)
+        if least == 0 and not external:
+            self.left["spec.minReplicaCount"] = "0 needs a metric that is not of the pods: minReplicas is 1"
+            least = 1
+        hpa = {
+            **HPA_HEAD,
+            "metadata": self._named(advanced.get("name") or f"keda-hpa-{name}", annotations),
+            "spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, "metrics": self.metrics}
+            | ({"behavior": advanced["behavior"]} if advanced.get("behavior") else {}),
+        }
+        return KedaImport(self.manifest.source, name, hpa, self.rules, self.left, not self.lost)
+
+    # --- parts of the object ----------------------------------------------------------------------------------------
+
+    def _part(self, whole: Mapping[str, Any], name: str, path: str = "") -> Json:
+        found = whole.get(name)
+        if found is not None and not isinstance(found, dict):
+            self.left[f"{path}{name}"] = "it is no object"
+        return found if isinstance(found, dict) else {}
+
+    def _leave(self, whole: Mapping[str, Any], path: str, known: Sequence[str], why: str) -> None:
+        for name in whole:
+            if name not in known:
+                self.left[f"{path}{name}"] = why
+
+    def _metadata(self) -> None:
+        metadata = self._part(self.body, "metadata")
+        self._leave(
+            metadata, "metadata.", ("name", "namespace", "labels", "annotations"), "of the object in its cluster"
+        )
+        for name in self._part(metadata, "annotations", "metadata."):
+            why = _ANNOTATIONS.get(
+                name, "KEDA's own" if name.startswith("autoscaling.keda.sh/") else "of the object there"
+            )
+            self.left[f"metadata.annotations[{name}]"] = why
+
+    def _named(self, name: str, annotations: Mapping[str, str]) -> Json:
+        metadata = self._part(self.body, "metadata")
+        kept = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
+        labels = {"labels": metadata["labels"]} if metadata.get("labels") else {}
+        return {"name": name, **kept, **labels} | ({"annotations": dict(annotations)} if annotations else {})
+
+    def _target(self, spec: Json) -> Json:
+        ref = self._part(spec, "scaleTargetRef", "spec.")
+        self._leave(
+            ref, "spec.scaleTargetRef.", ("apiVersion", "kind", "name"), "where KEDA finds variables of triggers"
+        )
+        if not ref.get("name"):
+            return {}
+        return {
+            "apiVersion": ref.get("apiVersion") or "apps/v1",
+            "kind": ref.get("kind") or "Deployment",
+            "name": ref["name"],
+        }
+
+    def _count(self, spec: Json, name: str, default: int) -> int:
+        value = spec.get(name, default)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        self.left[f"spec.{name}"] = f"{value!r} is no number: {default}, KEDA's default, is taken"
+        return default
+
+    def _advanced(self, spec: Json) -> Json:
+        advanced = self._part(spec, "advanced", "spec.")
+        config = self._part(advanced, "horizontalPodAutoscalerConfig", "spec.advanced.")
+        for name in advanced:
+            if name == "scalingModifiers":
+                self.lost = True
+                why = (
+                    "a formula over several triggers: each is a metric by itself here, and the highest proposal counts"
+                )
+                self.left[f"spec.advanced.{name}"] = why
+            elif name != "horizontalPodAutoscalerConfig":
+                why = "a deleted HPA leaves the replicas as they are"
+                self.left[f"spec.advanced.{name}"] = (
+                    why if name == "restoreToOriginalReplicaCount" else "not known here"
+                )
+        path = "spec.advanced.horizontalPodAutoscalerConfig."
+        self._leave(config, path, ("name", "behavior"), "not known here")
+        return config
+
+    def _times(self, spec: Json) -> None:
+        for name, why in _OF_THE_SPEC.items():
+            if name in spec:
+                self.left[f"spec.{name}"] = why
+        known = ("scaleTargetRef", "minReplicaCount", "maxReplicaCount", "triggers", "advanced", "fallback")
+        for name in spec:
+            if name not in known and name not in _OF_THE_SPEC:
+                self.left[f"spec.{name}"] = "not known here"
+
+    def _fallback(self, spec: Json) -> dict[str, str]:
+        fallback = self._part(spec, "fallback", "spec.")
+        if not fallback:
+            return {}
+        behavior = fallback.get("behavior", "static")
+        self._leave(fallback, "spec.fallback.", ("failureThreshold", "replicas", "behavior"), "not known here")
+        if behavior != "static":
+            self.left["spec.fallback.behavior"] = (
+                f"{behavior!r}: the replicas that are named are taken, whatever there are"
+            )
+        numbers = fallback.get("failureThreshold"), fallback.get("replicas")
+        if not all(isinstance(each, int) and each >= 0 for each in numbers):
+            self.left["spec.fallback"] = "failureThreshold and replicas have to be numbers"
+            return {}
+        return {FALLBACK_ANNOTATION: f"failureThreshold={numbers[0]},replicas={numbers[1]}"}
+
+    # --- triggers -----------------------------------------------------------------------------------------------------
+
+    def _trigger(self, at: int, trigger: Json) -> None:
+        path, kind = f"spec.triggers[{at}]", str(trigger.get("type", ""))
+        metadata = self._part(trigger, "metadata", f"{path}.")
+        known = ("type", "metadata", "metricType")
+        for name in trigger:
+            if name not in known:
+                self.left[f"{path}.{name}"] = _OF_A_TRIGGER.get(name, "not known here")
+        if kind in ("cpu", "memory"):
+            self._resource(path, kind, trigger, metadata)
+        elif kind == "cron":
+            self._cron(path, metadata)
+        elif kind in TRIGGERS:
+            self._external(path, at, kind, trigger, metadata)
+        else:
+            self._lose(
+                path, f"a trigger {kind!r} is not known here: add a metric for it, or the HPA scales by less than KEDA"
+            )
+
+    def _lose(self, path: str, why: str) -> None:
+        self.left[path], self.lost = why, True
+
+    def _resource(self, path: str, kind: str, trigger: Json, metadata: Json) -> None:
+        aim = str(trigger.get("metricType") or metadata.get("type") or "Utilization")
+        value = str(metadata.get("value", ""))
+        self._leave(metadata, f"{path}.metadata.", ("type", "value", "containerName"), "not known here")
+        if aim == "Utilization" and value.isascii() and value.isdecimal():
+            target: Json = {"type": "Utilization", "averageUtilization": int(value)}
+        elif aim == "AverageValue" and value:
+            target = {"type": "AverageValue", "averageValue": value}
+        else:
+            self._lose(path, f"{aim} {value!r} is no target of {kind}")
+            return
+        container = metadata.get("containerName")
+        if container:
+            found = {"name": kind, "container": container, "target": target}
+            self.metrics.append({"type": "ContainerResource", "containerResource": found})
+        else:
+            self.metrics.append({"type": "Resource", "resource": {"name": kind, "target": target}})
+
+    def _external(self, path: str, at: int, kind: str, trigger: Json, metadata: Json) -> None:
+        known = TRIGGERS[kind]
+        value = str(metadata.get(known.target, known.default))
+        aim = str(trigger.get("metricType") or "AverageValue")
+        if not value or aim not in ("AverageValue", "Value"):
+            self._lose(path, f"its {known.target} is missing" if not value else f"a metric has no target {aim}")
+            return
+        name = f"{self.manifest.name}-s{at}-{kind}"
+        field = "averageValue" if aim == "AverageValue" else "value"
+        target = {"type": aim, field: value}
+        self.metrics.append({"type": "External", "external": {"metric": {"name": name}, "target": target}})
+        query = str(metadata.get("query", "")) if kind == "prometheus" else ""
+        if query:
+            rule = {
+                "seriesQuery": '{__name__="up"}',
+                "resources": {"namespaced": False},
+                "name": {"as": name},
+                "metricsQuery": query,
+            }
+            self.rules.append((str(metadata.get("serverAddress", "")), rule))
+        elif kind == "prometheus":
+            self._lose(f"{path}.metadata.query", "it is missing")
+        for each in metadata:
+            if each != known.target and not (query and each == "query"):
+                self.left[f"{path}.metadata.{each}"] = self._of_the_source(kind, each, name)
+        if kind != "prometheus":
+            self.left[path] = f"nothing serves the metric {name} yet: {known.source}"
+
+    def _of_the_source(self, kind: str, field: str, name: str) -> str:
+        if field.startswith("activation"):
+            return "from 0 replicas an HPA begins as soon as its metric is above 0"
+        if kind != "prometheus":
+            return f"of the source of {name}"
+        return _OF_PROMETHEUS.get(field, "not known here")
+
+    # --- cron ---------------------------------------------------------------------------------------------------------
+
+    def _cron(self, path: str, metadata: Json) -> None:
+        self._leave(metadata, f"{path}.metadata.", ("timezone", "start", "end", "desiredReplicas"), "not known here")
+        times = weekly_times(str(metadata.get("start", "")), str(metadata.get("end", "")))
+        wanted, zone = str(metadata.get("desiredReplicas", "")), str(metadata.get("timezone", ""))
+        if times is None or not (wanted.isascii() and wanted.isdecimal()) or not zone:
+            self._lose(
+                path, "its times are no days of the week with one begin and one end: `fleethpa schedule` has rules"
+            )
+            return
+        if self.crons and self.crons[0][0] != zone:
+            self._lose(path, f"a schedule has one time zone, and the first cron trigger has {self.crons[0][0]}")
+            return
+        self.crons.append((zone, times, int(wanted)))
+
+    def _schedule(self, least: int) -> dict[str, str]:
+        """The rules of the cron triggers: the least replicas at their times; of several that hold, KEDA takes the most,
+        and a schedule the last.
+        """
+        if not self.crons:
+            return {}
+        rules = [
+            f"{times} minReplicas={count}"
+            for _, times, count in sorted(self.crons, key=lambda each: each[2])
+            if count > least
+        ]
+        if not rules:
+            return {}
+        otherwise = [f"minReplicas={least}"]
+        schedule = ReplicaSchedule(time_zone=self.crons[0][0], rules=rules, otherwise=otherwise)
+        return {SCHEDULE: msgspec.json.encode(schedule).decode()}
+
+
+_ANNOTATIONS: Final = {
+    "autoscaling.keda.sh/paused": "fleethpa pause CLUSTER/NAMESPACE/NAME",
+    "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N",
+    "autoscaling.keda.sh/paused-scale-in": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-down",
+}
+_OF_THE_SPEC: Final = {
+    "pollingInterval": "metrics are asked for once per sync period: fleethpa settings CLUSTER sync-period=…",
+    "cooldownPeriod": "to 0 an HPA goes by its scale-down window: behavior.scaleDown.stabilizationWindowSeconds",
+    "initialCooldownPeriod": "to 0 an HPA goes by its scale-down window",
+    "idleReplicaCount": "an HPA has no replicas for when nothing is to be done: minReplicas 0, or a schedule",
+}
+_OF_A_TRIGGER: Final = {
+    "name": "triggers are named by their number here",
+    "authenticationRef": "credentials are of the observer's source, not of an HPA",
+    "useCachedMetrics": "every metric is read once per sync period, and logged",
+}
+_OF_PROMETHEUS: Final = {
+    "serverAddress": "of the observer: `url` in the file of --prometheus (docs/prometheus.md)",
+    "metricName": "KEDA no longer reads it",
+    "namespace": "of the observer: a matcher in the file of --prometheus",
+    "customHeaders": "of the observer: `headers` in the file of --prometheus",
+    "unsafeSsl": "of the observer: `tls.insecureSkipVerify` in the file of --prometheus",
+    "authModes": "of the observer: tokens and certificates in the file of --prometheus",
+    "timeout": "of the observer: `timeout` in the file of --prometheus",
+    "ignoreNullValues": "a query without a series is an error of the metric here, and no 0",
+}
+_CRON: Final = re.compile(r"([0-9]{1,2}) ([0-9]{1,2}) \* \* (\S+)", re.ASCII)
+
+
+def weekly_times(start: str, end: str) -> str | None:
+    """Days and times as a schedule writes them, of two cron expressions; None: they are not that of each day of a week.
+
+    An end on other days than the start has to be on the day after each.
+    """
+    begin, until = (_CRON.fullmatch(" ".join(text.split())) for text in (start, end))
+    if begin is None or until is None:
+        return None
+    days, last = _days(begin[3]), _days(until[3])
+    first_min, last_min = (int(each[2]) * 60 + int(each[1]) for each in (begin, until))
+    if days is None or last is None or max(int(begin[1]), int(until[1])) > 59 or max(int(begin[2]), int(until[2])) > 23:
+        return None
+    over_night = last_min < first_min
+    expected = {(day + 1) % 7 for day in days} if over_night and len(days) < 7 else days
+    if last_min == first_min or last != expected:
+        return None
+    names = "daily" if len(days) == 7 else ",".join(DAYS[day] for day in sorted(days))
+    return f"{names} {first_min // 60:02}:{first_min % 60:02}-{last_min // 60:02}:{last_min % 60:02}"
+
+
+def _days(text: str) -> set[int] | None:
+    """The days of a cron expression, 0 is Monday; None: they cannot be read."""
+    if text in ("*", "?"):
+        return set(range(7))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = [_day(first), _day(last if dash else first)]
+        if None in ends:
+            return None
+        begin, end = (each or 0 for each in ends)
+        found.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+    return found
+
+
+def _day(text: str) -> int | None:
+    names = {name.upper(): at for at, name in enumerate(DAYS)}
+    if text.upper() in names:
+        return names[text.upper()]
+    return (int(text) - 1) % 7 if text.isascii() and text.isdecimal() and int(text) <= 7 else None
+
+
+def found_in(manifests: Sequence[FileManifest]) -> Iterator[FileManifest]:
+    """The ScaledObjects among some objects."""
+    return (each for each in manifests if each.body.get("kind") == KIND)

@@ -1,0 +1,195 @@
+"""`fleethpa import keda`: thirty ScaledObjects, none of which is changed silently."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleethpa.changes.keda import TRIGGERS, imported, weekly_times
+from fleethpa.changes.manifests import FileManifest, check_hpa
+from fleethpa.changes.schedules import schedule_of
+from reconciler.prometheus.promrules import parse_rules
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
+from tests.kit.cli import Cli
+from tests.kit.documented import ROOT
+from tests.kit.published import fits
+
+FILE = ROOT / "tests" / "data" / "keda" / "scaledobjects.yaml"
+OBJECTS: dict[str, dict[str, Any]] = {each["metadata"]["name"]: each for each in yaml.safe_load_all(FILE.read_text())}
+Path_ = tuple[str | int, ...]
+
+
+def read(body: dict[str, Any]) -> Any:
+    return imported(FileManifest("a.yaml", body))
+
+
+def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """Every value of an object with its path."""
+    if isinstance(value, dict | list) and value:
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(each, (*path, key))
+    else:
+        yield path, value
+
+
+def named(path: Path_) -> set[str]:
+    """How a field, and what it is in, may be named."""
+    text, found = "", set()
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            found.add(f"{text}[{key}]")
+            text += f".{key}" if text else key
+        found.add(text)
+    return found
+
+
+def changed(body: dict[str, Any], path: Path_) -> dict[str, Any]:
+    """The same object with another value in one place."""
+    made: Any = copy.deepcopy(body)
+    part = made
+    for key in path[:-1]:
+        part = part[key]
+    value = part[path[-1]]
+    if isinstance(value, bool):
+        part[path[-1]] = not value
+    elif isinstance(value, int):
+        part[path[-1]] = value + 1
+    else:
+        part[path[-1]] = str(int(value) + 1) if value.isdecimal() else f"{value}x"
+    found: dict[str, Any] = made
+    return found
+
+
+def test_there_are_thirty_and_of_most_kinds() -> None:
+    kinds = {trigger["type"] for body in OBJECTS.values() for trigger in body["spec"]["triggers"]}
+    assert len(OBJECTS) == 30
+    assert len(kinds) >= 20
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_field_makes_a_difference_or_is_named(name: str) -> None:
+    """The law of the import: what can be changed without a change of the result is in the list of what is left."""
+    body = OBJECTS[name]
+    was = read(body)
+    for path, _ in leaves(body):
+        if path in (("apiVersion",), ("kind",)):
+            continue
+        now = read(changed(body, path))
+        is_used = (now.name, now.hpa, now.rules, now.is_whole) != (was.name, was.hpa, was.rules, was.is_whole)
+        assert is_used or named(path) & was.left.keys(), path
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_what_comes_out_is_a_valid_hpa_with_what_the_object_says(name: str) -> None:
+    body, found = OBJECTS[name], read(OBJECTS[name])
+    if found.hpa is None:
+        assert not found.is_whole
+        assert "spec" in found.left
+        return
+    _, errors = check_hpa(FileManifest("a.yaml", found.hpa), "default")
+    assert errors == []
+    assert found.hpa["spec"]["maxReplicas"] == body["spec"].get("maxReplicaCount", 100)
+    assert found.hpa["spec"]["scaleTargetRef"]["name"] == body["spec"]["scaleTargetRef"]["name"]
+    assert schedule_of(found.hpa) is None or all(schedule_of(found.hpa).parsed())  # type: ignore[union-attr]
+    fallback = found.hpa["metadata"].get("annotations", {}).get(FALLBACK_ANNOTATION)
+    assert (fallback is not None) == ("fallback" in body["spec"])
+    assert fallback is None or parse_fallback(fallback) is not None
+    metrics = [each for each in body["spec"]["triggers"] if each["type"] != "cron"]
+    assert found.is_whole == (len(found.hpa["spec"]["metrics"]) == len(metrics) and not found_lost(found))
+
+
+def found_lost(found: Any) -> bool:
+    """Whether a trigger, or a formula over them, is named as lost."""
+    return any(
+        re.fullmatch(r"spec\.triggers\[\d+\]|spec\.advanced\.scalingModifiers", path)
+        and not why.startswith("nothing serves the metric")
+        for path, why in found.left.items()
+    )
+
+
+def test_a_query_becomes_a_rule_that_the_observer_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tmp_path / "one.yaml"
+    one.write_text(yaml.safe_dump(OBJECTS["checkout"]))
+    run = Cli(monkeypatch)
+    done = run("import", "keda", "-f", str(one), "--rules", str(tmp_path / "rules.yaml"))
+    assert done.exit_code == 0, done.output
+    (hpa,) = yaml.safe_load_all(done.stdout)
+    (metric,) = hpa["spec"]["metrics"]
+    assert metric["external"] == {
+        "metric": {"name": "checkout-s0-prometheus"},
+        "target": {"type": "AverageValue", "averageValue": "100"},
+    }
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())["externalRules"]
+    assert rules[0]["metricsQuery"] == 'sum(rate(http_requests_total{app="checkout"}[2m]))'
+    assert rules[0]["name"]["as"] == "checkout-s0-prometheus"
+    assert parse_rules((tmp_path / "rules.yaml").read_text(), "rules.yaml")
+    assert "not carried over: spec.triggers[0].metadata.serverAddress: of the observer" in done.stderr
+
+
+def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> None:
+    body = copy.deepcopy(OBJECTS["office"])
+    more = {"timezone": "Europe/Berlin", "start": "0 9 * * 2", "end": "0 10 * * 2", "desiredReplicas": "9"}
+    body["spec"]["triggers"].insert(0, {"type": "cron", "metadata": more})
+    schedule = schedule_of(read(body).hpa)
+    assert schedule is not None
+    assert schedule.time_zone == "Europe/Berlin"
+    assert schedule.rules == ["Mon,Tue,Wed,Thu,Fri 08:00-18:00 minReplicas=6", "Tue 09:00-10:00 minReplicas=9"]
+    assert schedule.otherwise == ["minReplicas=2"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "times"),
+    [
+        pytest.param("0 8 * * 1-5", "30 18 * * 1-5", "Mon,Tue,Wed,Thu,Fri 08:00-18:30", id="days of the week"),
+        pytest.param("0 22 * * *", "0 6 * * *", "daily 22:00-06:00", id="over every night"),
+        pytest.param("0 22 * * 5", "0 6 * * 6", "Fri 22:00-06:00", id="over one night"),
+        pytest.param("0 9 * * SAT,SUN", "0 17 * * 6,7", "Sat,Sun 09:00-17:00", id="names and both Sundays"),
+        pytest.param("0 6 * * 1", "0 20 * * 5", None, id="one span of several days"),
+        pytest.param("0 6 1 * *", "0 20 3 * *", None, id="days of the month"),
+        pytest.param("*/5 * * * *", "0 20 * * *", None, id="again and again"),
+        pytest.param("0 8 * * 1-5", "0 8 * * 1-5", None, id="no time at all"),
+        pytest.param("0 22 * * 5", "0 6 * * 5", None, id="an end that comes six days later"),
+        pytest.param("0 25 * * *", "0 6 * * *", None, id="no hour"),
+    ],
+)
+def test_cron_expressions_are_read_as_days_and_times_or_not_at_all(start: str, end: str, times: str | None) -> None:
+    assert weekly_times(start, end) == times
+
+
+def test_a_trigger_that_is_in_no_hpa_fails_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump(OBJECTS["pushy"]))
+    done = Cli(monkeypatch)("import", "keda", "-f", str(file))
+    assert done.exit_code == 1
+    assert "pushy: HPA keda-hpa-pushy, which scales by less than KEDA does" in done.stderr
+    assert "spec.triggers[0]: a trigger 'external-push' is not known here" in done.stderr
+    document = fits("KedaImportList", Cli(monkeypatch)("import", "keda", "-f", str(file), "-o", "json").stdout)
+    assert document["items"][0]["everyTrigger"] is False
+
+
+def test_queries_of_two_servers_are_not_one_file_of_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = copy.deepcopy(OBJECTS["held"])
+    other["spec"]["triggers"][0]["metadata"]["serverAddress"] = "http://other:9090"
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump_all([OBJECTS["checkout"], other]))
+    done = Cli(monkeypatch)("import", "keda", "-f", str(file), "--rules", str(tmp_path / "rules.yaml"))
+    assert done.exit_code == 2
+    assert "A file of rules is of one Prometheus" in done.stderr
+    assert not (tmp_path / "rules.yaml").exists()
+
+
+def test_the_table_of_the_documentation_is_that_of_the_code() -> None:
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| `(\w+)`(?: \((\d+)\))? \| (.*) \|$", (ROOT / "docs/keda.md").read_text(), re.M
+    )
+    assert {kind: (target, default, source) for kind, target, default, source in rows} == {
+        kind: tuple(each) for kind, each in TRIGGERS.items()
+    }
