@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
-from fleethpa.changes.records import PlannedRecord, deleted_record
+from fleethpa.changes.records import PlannedRecord, deleted_record, version_read
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.state import has_own
@@ -179,7 +179,14 @@ def fleet_records(
     fleet = manifest.fleet
     words = "configured" if whole in state.hpas else "created"
     body = AutoscalerSet(
-        hpa=manifest.body, origin="central", mode=mode, author=author, reason=reason, fleet=fleet, revision=revision
+        hpa=manifest.body,
+        origin="central",
+        mode=mode,
+        author=author,
+        reason=reason,
+        fleet=fleet,
+        revision=revision,
+        changes=version_read(state.hpas.get(whole)),
     )
     made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
     for each in fleet.clusters:
@@ -208,7 +215,8 @@ def _member_record(
     is; None: there is none.
     """
     bounds = {"minReplicas": max(1, member.min_replicas), "maxReplicas": max(1, member.max_replicas)}
-    body = structs.replace(whole, hpa=whole.hpa | {"spec": whole.hpa["spec"] | bounds}, fleet=None)
+    spec = whole.hpa["spec"] | bounds
+    body = structs.replace(whole, hpa=whole.hpa | {"spec": spec}, fleet=None, changes=version_read(known))
     subject = f"hpa {hpa} {words}"
     if body.mode is None and known is not None and known.mode != "enforce" and not known.refused:
         subject += f" (mode {known.mode}: it takes no share)"

@@ -86,9 +86,11 @@ def _is_overtaken(write: PlannedRecord, state: FleetState) -> bool:
         return view is not None
     if view is None:
         return body.changes != ABSENT
-    return body.changes != view.version and _kept(view.hpa) != _kept(
-        hpa_from_manifest(body.hpa, namespace_default=write.namespace)
-    )
+    if body.changes == view.version:
+        return False
+    if body.revision or view.revision:
+        return body.revision != view.revision
+    return _kept(view.hpa) != _kept(hpa_from_manifest(body.hpa, namespace_default=write.namespace))
 
 
 def _kept(hpa: Json) -> tuple[Json, Json, Json]:
@@ -105,7 +107,15 @@ def _in_force(write: PlannedRecord, state: FleetState) -> PlannedRecord:
         gone = AutoscalerDeleted(name=_id(write).name, uid=_REFUSED_UID, origin="central")
         return replace(write, body=gone, also=())
     manifest = manifest_of(view.hpa["metadata"], view.spec)
-    same = AutoscalerSet(hpa=manifest, origin="central", author=view.author, reason=view.reason, changes=view.version)
+    same = AutoscalerSet(
+        hpa=manifest,
+        origin="central",
+        author=view.author,
+        reason=view.reason,
+        fleet=view.fleet,
+        revision=view.revision,
+        changes=view.version,
+    )
     return replace(write, body=same, also=())
 
 

@@ -42,9 +42,15 @@ def central_record(
         words: what the user is shown after the HPA's name.
         over: the HPA as it was read; where it is another one by now, the record is refused. None: there is none.
     """
-    version = ABSENT if over is None else over.version
-    entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason, changes=version)
+    entry = AutoscalerSet(
+        hpa=body, origin="central", mode=mode, author=author, reason=reason, changes=version_read(over)
+    )
     return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
+
+
+def version_read(view: HpaView | None) -> str:
+    """The version that a record names which changes an HPA as it was read; None: there was none."""
+    return ABSENT if view is None else view.version
 
 
 def deleted_record(hpa: HpaId, author: str, reason: str) -> PlannedRecord:

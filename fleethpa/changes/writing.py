@@ -148,6 +148,9 @@ async def write_all(
     limit_s = parse_duration_ms(wait, "--wait") / 1000
     if must_arrive and not limit_s:
         raise usage("--wait 0s: the next step depends on the record", next_step="leave --wait out")
+    if not limit_s and any(getattr(body, "changes", "") for each in writes for body in each.bodies):
+        cause = "Whether somebody else has changed the HPA meanwhile shows only when the record is in the log."
+        raise usage("--wait 0s: a change of an HPA is waited for", cause=cause, next_step="leave --wait out")
     check_writes(writes)
     pendings = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
     if not limit_s:

@@ -36,7 +36,7 @@ from reconciler.core.objects import target_of
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet, Mode
+from schemas.observed import ABSENT, AutoscalerSet, Mode
 from streams.analysis.fleetwords import differences_in_words
 from streams.analysis.revisions import differences
 from streams.state.clustersettings import fleet_settings
@@ -297,7 +297,12 @@ class _Adoption(HandOver[Json]):
         if self._starts is not None:
             return self._starts[hpa]
         body = AutoscalerSet(
-            hpa=exported(native), origin="central", mode=self._mode, author=self.author, reason=self.reason
+            hpa=exported(native),
+            origin="central",
+            mode=self._mode,
+            author=self.author,
+            reason=self.reason,
+            changes=ABSENT,
         )
         return about(hpa, f"hpa {hpa} adopted", body)
 

@@ -57,7 +57,7 @@ class LastReport(Struct, frozen=True, gc=False):
 def version_of(row: HpaRow) -> str:
     """Return the name of what is stored of an object: another one after each change that is stored."""
     own = orjson.dumps(dict(row.annotations), option=orjson.OPT_SORT_KEYS)
-    return sha256(row.hpa + own).hexdigest()[:16]
+    return sha256(row.hpa + own + (b"%d" % row.revision if row.revision else b"")).hexdigest()[:16]
 
 
 class Hpa:

@@ -19,9 +19,10 @@ from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.answers import ApiError
 from reconciler.core.objects import STAND_IN_LABEL
 from schemas.agents import AgentSet
-from schemas.entries import WHOLE_PARTITION_KEY, Body
+from schemas.codec import decode
+from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerList, AutoscalerSet, Command, Heartbeat
+from schemas.observed import ABSENT, AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import RULES
 from streams.state.guards import pause_in_force
@@ -244,6 +245,15 @@ def test_every_step_was_tried(cluster: Cluster) -> None:
     adopting = cluster.effects
     assert cluster.run("release", "-C", "east", "-A").exit_code == 0
     assert (adopting, cluster.effects - adopting) == (9, 15)
+
+
+def test_adopt_names_that_no_central_hpa_was_there(cluster: Cluster) -> None:
+    """One that somebody else applies meanwhile is not replaced."""
+    cluster.add_native("web")
+    assert cluster.run("adopt", "-C", "east", "-A").exit_code == 0
+    entries = [entry for _, _, value in cluster.fleet.log for entry in decode(value, LogRecord).entries]
+    begun = [each.body for each in entries if isinstance(each.body, AutoscalerSet) and each.body.origin == "central"]
+    assert [each.changes for each in begun] == [ABSENT]
 
 
 def test_an_interrupted_run_is_continued_at_once(cluster: Cluster) -> None:

@@ -17,10 +17,11 @@ from fleethpa.frame.configuration import load
 from fleethpa.frame.writer import Fate, SentRecord
 from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 from reconciler.observer.observertopics import central_hpa
-from schemas.entries import Body
+from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import hpa_from_manifest, manifest_of
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, ClusterReport
 from tests.kit.cli import Broker, Cli, Fleet
 from tests.unit.changes.test_schedules import MANIFEST, MONDAY_NOON, NAME, RULES, body
 
@@ -39,16 +40,17 @@ class Racing(Broker):
         self.specs: Json | None = None
         """As who reads fleethpa.specs has it."""
 
-    def put(self, *bodies: Body) -> None:
-        self._fleet.append(*bodies)
+    def put(self, *bodies: Body, key: str = "east/shop") -> None:
+        self._fleet.append(*bodies, key=key)
         for each in bodies:
             if (found := central_hpa(each, "shop")) is not None:
                 self.specs = found[1]
 
     async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        key = f"{cluster}/{namespace}"
         if self.before:
-            self.put(self.before.pop(0))
-        self.put(*bodies)
+            self.put(self.before.pop(0), key=key)
+        self.put(*bodies, key=key)
         return await super().send(subject, cluster, namespace, bodies)
 
     async def fates(self, waiting: Any, timeout_s: float) -> list[Fate]:
@@ -186,6 +188,67 @@ def test_of_two_who_create_the_same_hpa_at_once_the_first_stays(
     found = asyncio.run(now(fleet))
     assert found is not None
     assert found.spec["maxReplicas"] == 50
+
+
+WHOLE = """
+apiVersion: fleethpa.io/v1alpha1
+kind: FleetHPA
+metadata: {name: front, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: front}
+  minReplicas: 2
+  maxReplicas: 12
+  clusters: [{name: east}, {name: west}]
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(("maxReplicas: 12", "maxReplicas: 13"), id="its spec"),
+        pytest.param(("{name: west}", "{name: west, weight: 2}"), id="its clusters alone"),
+    ],
+)
+def test_of_two_who_change_a_fleet_hpa_at_once_the_first_stays(
+    run: Cli, fleet: Fleet, broker: Racing, change: tuple[str, str]
+) -> None:
+    fleet.append(ClusterReport(cluster="west", session="s", instance="o"), key=WHOLE_PARTITION_KEY)
+    places = [HpaId(cluster, "shop", "front") for cluster in ("@fleet", "east", "west")]
+    assert run("apply", "-f", "-", "--yes", stdin=WHOLE).exit_code == 0
+    states = asyncio.run(read_state(fleet.past())).hpas
+    by_ben = [_again(states[place], 40) for place in places]
+    broker.before = list(by_ben)
+
+    refused = run("apply", "-f", "-", "--yes", stdin=WHOLE.replace(*change))
+
+    assert refused.exit_code == 1, refused.output
+    assert "hpa @fleet/shop/front: refused, as it was changed since it was read" in refused.stderr
+    found = asyncio.run(read_state(fleet.past())).hpas
+    assert {found[place].revision for place in places} == {by_ben[0].revision}
+    assert [found[place].spec["maxReplicas"] for place in places] == [40, 40, 40]
+    assert found[places[0]].fleet == by_ben[0].fleet
+    again = run("apply", "-f", "-", "--yes", stdin=WHOLE.replace(*change))
+    assert again.exit_code == 0, again.output
+
+
+def _again(view: HpaView, most: int) -> AutoscalerSet:
+    """Another apply of an HPA of the FleetHPA, from the same version."""
+    body = manifest_of({"name": view.id.name, "namespace": view.id.namespace}, view.spec | {"maxReplicas": most})
+    return AutoscalerSet(
+        hpa=hpa_from_manifest(body, namespace_default="shop"),
+        origin="central",
+        author="ben",
+        fleet=view.fleet,
+        revision=view.revision + 1,
+        changes=view.version,
+    )
+
+
+def test_a_change_of_an_hpa_is_waited_for(run: Cli, broker: Racing) -> None:
+    result = run("apply", "-f", "-", "--wait", "0s", stdin=MANIFEST)
+    assert result.exit_code == 2, result.output
+    assert "--wait 0s: a change of an HPA is waited for" in result.stderr
+    assert broker.written == []
 
 
 def test_the_same_change_by_two_is_no_conflict(run: Cli, fleet: Fleet, broker: Racing, tmp_path: Path) -> None:
