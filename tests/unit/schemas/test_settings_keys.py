@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any, cast
 
 import pytest
 
@@ -12,29 +11,10 @@ from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.settingskeys import settings_records
+from tests.kit.settingschanges import NOW_MS, random_change
 
-NOW_MS = 1_000_000
 Record = tuple[str, str, str, Sequence[Body]]
 """Key, cluster, namespace, entries."""
-SCOPES = [("", "", "east"), ("", "", "*"), ("east", "shop", ""), ("east", "shop", "web"), ("east", "shop", "api")]
-
-
-def _random(numbers: random.Random) -> tuple[str, str, Body]:
-    cluster, namespace, name = numbers.choice(SCOPES)
-    named: dict[str, Any] = {"name": name} if namespace else {"cluster": name}
-    kind = cast(Any, numbers.choice(["all", "scaleUp", "scaleDown"]))
-    match numbers.randrange(5):
-        case 0 if name and namespace:
-            replicas = numbers.choice([None, 3, 4])
-            return cluster, namespace, Command(command="override", replicas=replicas, **named)
-        case 1:
-            settings = numbers.choice([ClusterSettings(max_step=numbers.randrange(1, 9)), ClusterSettings(frozen=True)])
-            return "", "", SettingsSet(cluster="east", settings=settings, unset=numbers.choice([[], ["frozen"]]))
-        case 2:
-            return cluster, namespace, Command(command="resume", pause_kind=kind, **named)
-        case _:
-            until = numbers.choice([0, NOW_MS + 5, NOW_MS - 5])
-            return cluster, namespace, Command(command="pause", pause_kind=kind, until=until, **named)
 
 
 def _interleaved(numbers: random.Random, writers: list[list[Record]]) -> list[Record]:
@@ -65,7 +45,7 @@ def test_what_is_left_says_the_same(seed: int) -> None:
     numbers = random.Random(seed)
     writers: list[list[Record]] = [[], [], []]
     for _ in range(40):
-        cluster, namespace, body = _random(numbers)
+        cluster, namespace, body = random_change(numbers)
         records = settings_records(cluster, namespace, [body])
         numbers.choice(writers).extend((key, cluster, namespace, entries) for key, entries in records)
     whole = _interleaved(numbers, writers)
