@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from prometheus_client import Counter, Gauge
 
-from fleethpa.changes.foresight import read_present
+from fleethpa.changes.foresight import Present, read_present
 from fleethpa.changes.overtaken import overtaken
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.writing import check_writes
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import UNREADABLE, open_past
@@ -55,6 +56,8 @@ MOST_WRITES: Final = 500
 WORDS_MS: Final = 60_000
 """How often a status is written of which only the words of messages differ."""
 POLICIES_MS: Final = 60_000
+STATE_MS: Final = 15_000
+"""How long a state of the log counts while nothing was written since: less than the time between two looks at rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,8 @@ class Hub:
         """Object → what it was compared with when nothing was left to write, and its verdict."""
         self._worded_ms: dict[str, int] = {}
         self._stamped: tuple[int, int | None] | None = None
+        self._read: tuple[int, FleetState, Present] | None = None
+        """What the log had when it was read last, and when that was; None: something was written since."""
         self._requests = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -192,8 +197,7 @@ class Hub:
         except ClusterError as error:
             self.health.unready("looked", f"the hub's API does not answer: {error}")
             return False
-        async with asyncio.timeout(READING_S):
-            state, present = await read_present(past)
+        state, present = await self._present(past)
         objects = {key: item for known in self.objects.values() for key, item in known.items()}
         scene = Scene(state, present, objects, self._config.clock(), lambda item: author_of(item, stamped))
         self._note_missing(scene)
@@ -202,6 +206,18 @@ class Hub:
         await self._show(scene, verdicts)
         self.health.ready("looked")
         return is_settled
+
+    async def _present(self, past: Past) -> tuple[FleetState, Present]:
+        """What the log has. While nothing was written since it was read last, an object that changes does not wait for
+        a large fleet to be read again: a record names the version of the HPA that it changes.
+        """
+        now_ms = self._config.clock()
+        if self._read is not None and now_ms - self._read[0] < STATE_MS:
+            return self._read[1], self._read[2]
+        async with asyncio.timeout(READING_S):
+            state, present = await read_present(past)
+        self._read = now_ms, state, present
+        return state, present
 
     def _verdict(self, scene: Scene, item: HubObject) -> ObjectVerdict:
         if item.is_ending:
@@ -226,6 +242,7 @@ class Hub:
         """Write records and finalizers; whether nothing was left to write."""
         records: list[PlannedRecord] = []
         patches: list[Awaitable[None]] = []
+        new: list[str] = []
         for key, verdict in verdicts.items():
             item = scene.objects[key]
             if item.is_ending:
@@ -235,18 +252,29 @@ class Hub:
             elif item.has_finalizer or item.kind.name == "FleetAccess":
                 records += verdict.writes
             elif verdict.is_accepted or verdict.writes:
-                # Only what cannot go unseen gets into the log.
+                new.append(key)
                 patches.append(self._finalize(item, True))
             if item.annotations.get(RESTORED_ANNOTATION) == "accept" and verdict.is_accepted and not verdict.writes:
                 patches.append(self._patch(item, {"metadata": {"annotations": {RESTORED_ANNOTATION: None}}}))
         await self._all(patches)
+        # Only what cannot go unseen gets into the log.
+        records += [each for key in new if self._is_held(scene.objects[key]) for each in verdicts[key].writes]
         await self._write(records[:MOST_WRITES], past, writer)
         waiting = [key for key, verdict in verdicts.items() if _waits(scene, verdict)]
+        if waiting:
+            self._read = None
         return not (records or patches or waiting)
+
+    def _is_held(self, item: HubObject) -> bool:
+        """Whether an object, as it was looked at, has its finalizer by now."""
+        now = self.objects[item.kind.name].get(item.key)
+        same = now is not None and (now.uid, now.generation) == (item.uid, item.generation)
+        return same and now is not None and now.has_finalizer and not now.is_ending
 
     async def _write(self, records: list[PlannedRecord], past: Past, writer: Writer) -> None:
         if not records:
             return
+        self._read = None
         sent = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in records]
         for fate in await writer.fates(sent, LOGGED_S):
             if fate.state == "rejected":
