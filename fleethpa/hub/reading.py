@@ -42,6 +42,8 @@ LONGEST_S: Final = 60.0
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of an answer."""
 LONGEST_QUERY: Final = 4_096
+LARGEST_PARTS: Final = 100_000
+"""Characters of what somebody may see: a variable of a process has at most 128 KiB."""
 MOST_TOKEN: Final = 16_384
 _STATUS: Final = {0: 200, 1: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
 _SHARED: Final = ("output", "no_headers", "time", "quiet")
@@ -368,8 +370,11 @@ def runner(options: Mapping[str, Any], source: str) -> Runner:
     async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         at = arguments.index("--")
         command = [sys.executable, "-m", "fleethpa", *arguments[:at], *own, *arguments[at:]]
+        parts = None if seen is None else msgspec.json.encode(seen).decode()
+        if parts is not None and len(parts) > LARGEST_PARTS:
+            return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")
         environ = {name: value for name, value in os.environ.items() if name != SEEN}
-        environ |= {"NO_COLOR": "1"} | ({} if seen is None else {SEEN: msgspec.json.encode(seen).decode()})
+        environ |= {"NO_COLOR": "1"} | ({} if parts is None else {SEEN: parts})
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environ

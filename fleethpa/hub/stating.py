@@ -26,7 +26,7 @@ from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.hub.kinds import (
     API_VERSION,
-    AUTHOR_ANNOTATION,
+    GROUP,
     RESERVED,
     RESTORED_ANNOTATION,
     Author,
@@ -40,7 +40,7 @@ from fleethpa.hub.kinds import (
     until_ms,
 )
 from fleethpa.hub.scene import ObjectRefusedError, ObjectVerdict, Scene, StatedPause, plain_spec
-from schemas.capacity import CapacityGroupSet, CapacitySpec
+from schemas.capacity import UNITS_ANNOTATION, CapacityGroupSet, CapacitySpec
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.selectors import SelectorError, matches_label_selector
@@ -48,12 +48,15 @@ from schemas.observed import Command
 from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.state.hpastate import OBJECT_ANNOTATION
+from streams.state.limits.budgets import EXEMPT_ANNOTATION
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION
 from streams.state.rows import Pause
 
 _LEFT_ALONE: Final = ("native_controller", "native_evidence", "managed_by")
 """Settings that processes of fleethpa write themselves."""
-_OWN_KEYS: Final = frozenset({AUTHOR_ANNOTATION, OBJECT_ANNOTATION, RESTORED_ANNOTATION})
-_APPLIED_BY: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_TAKEN: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, UNITS_ANNOTATION)
+"""What an object may say to fleethpa by annotations. Marks of rollouts and schedules are written by those alone."""
+_TOOLS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _KINDS: Final = {"All": "all", "ScaleUp": "scaleUp", "ScaleDown": "scaleDown"}
 
 
@@ -156,8 +159,12 @@ def _selected(scene: Scene, item: HubObject, selector: Mapping[str, Any], namesp
 
 
 def _annotations(item: HubObject, owner: Owner) -> dict[str, str]:
-    """What an HPA carries: the annotations of the object but for those of tools and of the hub, and its owner."""
-    kept = {name: value for name, value in item.annotations.items() if name not in _OWN_KEYS and name != _APPLIED_BY}
+    """What an HPA carries: the annotations of the object that it may have, and its owner."""
+    kept = {
+        name: value
+        for name, value in item.annotations.items()
+        if name in _TAKEN or not (name.startswith(f"{GROUP}/") or name in _TOOLS)
+    }
     return kept | {OBJECT_ANNOTATION: msgspec.json.encode(owner).decode()}
 
 
@@ -267,6 +274,12 @@ def _fleet(scene: Scene, item: HubObject) -> ObjectVerdict:
     manifest = fleet_manifest(FileManifest(item.key, body), item.namespace)
     names = [each.name for each in manifest.fleet.clusters]
     _clusters(scene, item, names, item.namespace)
+    for hpa in members_of(scene.state, whole):
+        if not scene.access.allows(item.namespace, hpa.cluster, hpa.namespace):
+            text = (
+                f"FleetHPA {whole} has a cluster that no FleetAccess lets namespace {item.namespace} of the hub act on."
+            )
+            raise ObjectRefusedError("Forbidden", text)
     hpas = tuple(whole._replace(cluster=name) for name in names)
     for hpa in hpas:
         known = scene.state.hpas.get(hpa)

@@ -361,3 +361,37 @@ async def test_a_fleet_hpa_is_written_as_a_whole_and_deleted_as_a_whole(api: Hub
     api.delete(key)
     await api.settle()
     assert await api.hpas() == {}
+
+
+async def test_a_fleet_hpa_that_reaches_further_than_the_access_is_not_taken_over(api: HubApi) -> None:
+    api.grant("shop", "*")
+    key = api.apply("FleetHPA", "web", template() | {"clusters": [{"name": "east"}, {"name": "north"}]}, "shop")
+    await api.settle()
+    api.grant("shop", "east")
+    api.apply("FleetHPA", "web", template() | {"clusters": [{"name": "east"}]}, "shop")
+
+    verdict = (await api.settle())[key]
+
+    assert verdict.reason == "Forbidden"
+    assert "north" not in verdict.message
+    assert sorted(await api.hpas()) == ["@fleet/shop/web", "east/shop/web", "north/shop/web"]
+
+
+async def test_an_object_cannot_write_what_rollouts_schedules_and_the_hub_itself_write(api: HubApi) -> None:
+    annotations = {
+        "team": "shop",
+        "fleethpa.io/fallback": "lastKnown",
+        "fleethpa.io/rollout": "{}",
+        "fleethpa.io/schedule": "{}",
+        "fleethpa.io/object": "{}",
+        "fleethpa.io/author": "root",
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+    }
+    spec = {"clusters": ["east"], "template": template()}
+    api.apply("CentralHPA", "web", spec, "shop", annotations=annotations)
+
+    await api.settle()
+
+    view = await api.view(WEB)
+    assert {*view.annotations} == {"team", "fleethpa.io/fallback", "fleethpa.io/object"}
+    assert owner_of(view) is not None
