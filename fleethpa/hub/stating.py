@@ -276,9 +276,7 @@ def _fleet(scene: Scene, item: HubObject) -> ObjectVerdict:
     _clusters(scene, item, names, item.namespace)
     for hpa in members_of(scene.state, whole):
         if not scene.access.allows(item.namespace, hpa.cluster, hpa.namespace):
-            text = (
-                f"FleetHPA {whole} has a cluster that no FleetAccess lets namespace {item.namespace} of the hub act on."
-            )
+            text = f"No FleetAccess lets namespace {item.namespace} of the hub act on all clusters of FleetHPA {whole}."
             raise ObjectRefusedError("Forbidden", text)
     hpas = tuple(whole._replace(cluster=name) for name in names)
     for hpa in hpas:
