@@ -88,7 +88,7 @@ class HubSite:
 
     def hpa(self, namespace: str, name: str) -> Json:
         """A central HPA as the log has it; empty: there is none."""
-        found = self.hub.items("get", "hpa", "-n", namespace, codes=(0, 4))
+        found = self.hub.items("get", "hpa", "-n", namespace, codes=(0, 4, 5))  # 5: last known
         return next((each for each in found if each["metadata"]["name"] == name), {})
 
 
