@@ -16,6 +16,7 @@ import msgspec
 from fleethpa.changes.manifests import FileManifest
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE
 from fleethpa.changes.schedules import ReplicaSchedule
+from schemas.codec import whole_number
 from schemas.kubernetes.shape import HPA_HEAD, Json
 from schemas.weekly import DAYS
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION
@@ -77,7 +78,7 @@ TRIGGERS: Final[Mapping[str, Trigger]] = {
 
 
 class KedaImport(NamedTuple):
-    """What became of a ScaledObject.
+    """A ScaledObject as an HPA, as far as it is one.
 
     `hpa`: the manifest; None: nothing that an HPA could scale by. `rules`: rules of the observer's Prometheus, each
     with its server. `left`: path of a field → why it is not carried over, and what to do. `is_whole`: whether every
@@ -116,7 +117,7 @@ class _Reader:
         target = self._target(spec)
         most = self._count(spec, "maxReplicaCount", _MOST)
         least = self._count(spec, "minReplicaCount", 0)
-        for at, trigger in enumerate(spec.get("triggers") or ()):
+        for at, trigger in enumerate(self._triggers(spec)):
             self._trigger(at, trigger if isinstance(trigger, dict) else {})
         advanced = self._advanced(spec)
         self._times(spec)
@@ -233,6 +234,12 @@ class _Reader:
 
     # --- triggers -----------------------------------------------------------------------------------------------------
 
+    def _triggers(self, spec: Json) -> Sequence[Any]:
+        found = spec.get("triggers")
+        if not isinstance(found, list | None):
+            self._lose("spec.triggers", "it is no list")
+        return found if isinstance(found, list) else ()
+
     def _trigger(self, at: int, trigger: Json) -> None:
         path, kind = f"spec.triggers[{at}]", str(trigger.get("type", ""))
         metadata = self._part(trigger, "metadata", f"{path}.")
@@ -258,8 +265,8 @@ class _Reader:
         aim = str(trigger.get("metricType") or metadata.get("type") or "Utilization")
         value = str(metadata.get("value", ""))
         self._leave(metadata, f"{path}.metadata.", ("type", "value", "containerName"), "not known here")
-        if aim == "Utilization" and value.isascii() and value.isdecimal():
-            target: Json = {"type": "Utilization", "averageUtilization": int(value)}
+        if aim == "Utilization" and (percent := whole_number(value)) is not None:
+            target: Json = {"type": "Utilization", "averageUtilization": percent}
         elif aim == "AverageValue" and value:
             target = {"type": "AverageValue", "averageValue": value}
         else:
@@ -312,8 +319,8 @@ class _Reader:
     def _cron(self, path: str, metadata: Json) -> None:
         self._leave(metadata, f"{path}.metadata.", ("timezone", "start", "end", "desiredReplicas"), "not known here")
         times = weekly_times(str(metadata.get("start", "")), str(metadata.get("end", "")))
-        wanted, zone = str(metadata.get("desiredReplicas", "")), str(metadata.get("timezone", ""))
-        if times is None or not (wanted.isascii() and wanted.isdecimal()) or not zone:
+        wanted, zone = whole_number(str(metadata.get("desiredReplicas", ""))), str(metadata.get("timezone", ""))
+        if times is None or wanted is None or not zone:
             self._lose(
                 path, "its times are no days of the week with one begin and one end: `fleethpa schedule` has rules"
             )
@@ -321,7 +328,7 @@ class _Reader:
         if self.crons and self.crons[0][0] != zone:
             self._lose(path, f"a schedule has one time zone, and the first cron trigger has {self.crons[0][0]}")
             return
-        self.crons.append((zone, times, int(wanted)))
+        self.crons.append((zone, times, wanted))
 
     def _schedule(self, least: int) -> dict[str, str]:
         """The rules of the cron triggers: the least replicas at their times; of several that hold, KEDA takes the most,
@@ -344,7 +351,7 @@ class _Reader:
 _ANNOTATIONS: Final = {
     "autoscaling.keda.sh/paused": "fleethpa pause CLUSTER/NAMESPACE/NAME",
     "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N",
-    "autoscaling.keda.sh/paused-scale-in": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-down",
+    "autoscaling.keda.sh/paused-scale-in": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-in",
 }
 _OF_THE_SPEC: Final = {
     "pollingInterval": "metrics are asked for once per sync period: fleethpa settings CLUSTER sync-period=…",
@@ -409,7 +416,8 @@ def _day(text: str) -> int | None:
     names = {name.upper(): at for at, name in enumerate(DAYS)}
     if text.upper() in names:
         return names[text.upper()]
-    return (int(text) - 1) % 7 if text.isascii() and text.isdecimal() and int(text) <= 7 else None
+    number = whole_number(text)
+    return (number - 1) % 7 if number is not None and number <= 7 else None
 
 
 def found_in(manifests: Sequence[FileManifest]) -> Iterator[FileManifest]:

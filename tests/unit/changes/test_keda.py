@@ -193,3 +193,37 @@ def test_the_table_of_the_documentation_is_that_of_the_code() -> None:
     assert {kind: (target, default, source) for kind, target, default, source in rows} == {
         kind: tuple(each) for kind, each in TRIGGERS.items()
     }
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value in a document."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _places(each, (*path, key))
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 5, -1, True, "x", "9" * 5_000, [], [1], {}, {"a": 1}, 1.5], ids=lambda value: repr(value)[:9]
+)
+def test_a_value_of_any_type_in_any_place_is_read_or_named_and_never_an_error(odd: Any) -> None:
+    names = ("checkout", "office", "held")
+    for whole in (OBJECTS[name] for name in names):
+        for path in _places(whole):
+            if not path or path in (("kind",), ("apiVersion",)):
+                continue
+            body = copy.deepcopy(whole)
+            inner = body
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = odd
+            found = read(body)
+            assert found.hpa is not None or found.left, path
+
+
+def test_triggers_that_are_no_list_are_lost_by_name() -> None:
+    body = copy.deepcopy(OBJECTS["checkout"])
+    body["spec"]["triggers"] = {"type": "cpu"}
+    found = read(body)
+    assert (found.hpa, found.is_whole) == (None, False)
+    assert found.left["spec.triggers"] == "it is no list"
