@@ -13,7 +13,7 @@ from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
 from fleethpa.fleet.shards import AskedShard, asked_of, by_partitions, shard_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import price_for
+from fleethpa.fleet.views import price_for, priced
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import by_partition
@@ -84,7 +84,7 @@ async def _costs(
         tasks = [CostTask(DecisionsTask(past, at, *window), each) for at, each in zip(numbers, hpas, strict=True)]
         parts = await by_partition(session, past, costs, tasks, DECISIONS)
     found = {each.hpa: each for part, _ in parts for each in part}
-    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    faults = Faults.of_parts(parts)
     return [found[view.id] for view in views if view.id in found], used, faults
 
 
@@ -103,10 +103,6 @@ _HEAD: Final = (
 )
 
 
-def _money(hours: float, price: Decimal) -> str:
-    return f"{price * Decimal(str(round(hours, 3))):,.2f}"
-
-
 def _minutes(value: float) -> str:
     return span(round(value * 60) * 1000) or "0s"
 
@@ -120,9 +116,8 @@ def _error(parts: Sequence[Cost]) -> float:
 
 def _row(name: str, parts: Sequence[Cost], price: Decimal | None) -> tuple[str, ...]:
     measures, scores = total(each.measures for each in parts), by_hours([each.scores for each in parts])
-    money = (
-        () if price is None else (_money(measures.replica_hours, price), _money(scores.too_many_replica_hours, price))
-    )
+    hours = (measures.replica_hours, scores.too_many_replica_hours)
+    money = () if price is None else tuple(f"{priced(each, price):,.2f}" for each in hours)
     return (
         name,
         f"{measures.replica_hours:,.2f}",
@@ -165,7 +160,7 @@ def in_a_sentence(found: Sequence[Cost], price: Decimal | None = None) -> str:
     """What all of them cost, and how much of it an ideal autoscaler would not have run."""
     measures, scores = total(each.measures for each in found), by_hours([each.scores for each in found])
     hours, waste = measures.replica_hours, scores.too_many_replica_hours
-    money = "" if price is None else f" ({_money(hours, price)} and {_money(waste, price)} at {price}/h)"
+    money = "" if price is None else f" ({priced(hours, price):,.2f} and {priced(waste, price):,.2f} at {price}/h)"
     return (
         f"{hours:,.2f} replica-hours ran, of which an ideal autoscaler would not have run {waste:,.2f}{money}, "
         f"where the load is known to ±{_error(found):.2%}."

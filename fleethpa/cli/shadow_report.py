@@ -204,8 +204,7 @@ async def _reports(
         tasks = [_ShadowTask(past, hpas, window) for hpas in by_partitions(views)]
         parts = await by_partition(session, past, shadow_reports, tasks)
     made = {each.hpa: each for part, _ in parts for each in part}
-    for _, part in parts:
-        faults |= part
+    faults |= Faults.of_parts(parts)
     found = [made[view.id] for view in views if view.id in made]
     wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
     if wholes and found:

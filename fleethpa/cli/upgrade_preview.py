@@ -71,7 +71,7 @@ async def _previews(
             session, past, previews, [PreviewTask(past, hpas, window, rules) for hpas in by_partitions(views)]
         )
     made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
-    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    faults = Faults.of_parts(parts)
     found = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
     if not found and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")

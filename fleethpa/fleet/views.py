@@ -497,6 +497,11 @@ def price_for(
     return prices.pop() if len(prices) == 1 else None
 
 
+def priced(hours: float, price: Decimal) -> Decimal:
+    """What replica-hours cost. `price`: of one."""
+    return price * Decimal(str(round(hours, 3)))
+
+
 def cost_per_hour(state: FleetState) -> Decimal | None:
     """What the present replicas of all HPAs cost per hour, in the clusters that have a price; None: none has one."""
     prices = {cluster: price_of(state.settings, cluster) for cluster in {hpa.cluster for hpa in state.hpas}}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from fleethpa.fleet.views import priced
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted
@@ -294,7 +295,7 @@ def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> 
     if abs(hours) < _LEAST_HOURS:
         cost = "would have cost the same replica-hours"
     else:
-        money = "" if price is None else f"; {price * Decimal(str(abs(round(hours, 3)))):,.2f} at {price}/h"
+        money = "" if price is None else f"; {priced(abs(hours), price):,.2f} at {price}/h"
         share = _relative(was.replica_hours, own.replica_hours)
         cost = f"would have cost {abs(hours):,.2f} replica-hours {'more' if hours > 0 else 'less'} ({share}{money})"
     before, after = minutes(was.above_target_minutes), minutes(own.above_target_minutes)

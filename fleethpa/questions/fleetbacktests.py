@@ -11,7 +11,7 @@ import msgspec
 
 from fleethpa.changes.fleetmanifests import FleetManifest
 from fleethpa.fleet.finding import not_evaluated
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
@@ -202,7 +202,7 @@ def _money(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> str:
             return ""
         had = result.recorded.replica_hours * each.recorded_mean / before if before else 0.0
         has = result.candidate.replica_hours * each.share_mean / after if after else 0.0
-        cost += price * Decimal(str(round(has - had, 3)))
+        cost += priced(has - had, price)
     return f"{abs(cost):,.2f} {'more' if cost > 0 else 'less'}"
 
 

@@ -7,7 +7,8 @@ bound, and says what was left out for it.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 
 from fleethpa.changes.manifests import SUFFIXES, FieldValidation, Input, read_input, valid_hpa
 from fleethpa.fleet.finding import Selection
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.options import FailIf
 from fleethpa.questions.backtestreport import measured, minutes
@@ -236,7 +237,7 @@ def summary(found: GateFindings) -> str:
     was, now = total(each.pair.base for each in tried), total(each.pair.changed for each in tried)
     hours = now.replica_hours - was.replica_hours
     error = sum(abs(each.pair.model_error) * each.pair.recorded.replica_hours for each in tried)
-    money = "" if found.price is None else f", {found.price * Decimal(str(round(hours, 3))):+,.2f} at {found.price}/h"
+    money = "" if found.price is None else f", {priced(hours, found.price):+,.2f} at {found.price}/h"
     return (
         f"{what}: on the recorded load {hours:+,.2f} replica-hours (model error ±{error:,.2f}{money}); "
         f"time above target {minutes(was.above_target_minutes)} → {minutes(now.above_target_minutes)}."
@@ -328,17 +329,24 @@ def markdown(found: GateFindings, most: int = COMMENT) -> str:
     # The largest changes of cost first: they are what must not be left out.
     tried = sorted(found.tried, key=lambda each: (not each.failed, -abs(_hours(each)), each.pair.hpa))
     rows, details = [_row(each) for each in tried], [_details(each) for each in tried]
-    whole = [*head, *_table(rows, 0), *(line for each in details for line in each), *tail]
-    if _fits(whole, most):
-        return "\n".join(whole) + "\n"
     count = len(rows)
-    for kept, shown in [*((count, at) for at in range(count, -1, -1)), *((at, 0) for at in range(count, -1, -1))]:
+
+    def lines(kept: int, shown: int) -> list[str]:
         left = [*_table(rows[:kept], count - kept), *(line for each in details[:shown] for line in each)]
         hidden = f"The details of {counted(count - shown, 'HPA')} are left out: `-o json` has all."
-        lines = [*head, *left, "", hidden, *tail]
-        if _fits(lines, most):
-            return "\n".join(lines) + "\n"
-    return "\n".join([*head[:3], "", "Everything else is left out, as it is too long: `-o json` has all."])[:most]
+        return [*head, *left, *(["", hidden] if shown < count else []), *tail]
+
+    def most_that_fit(made: Callable[[int], list[str]]) -> int:
+        """The largest number with which the text is short enough; -1: it is too long with any."""
+        return bisect_left(range(count + 1), True, key=lambda number: not _fits(made(number), most)) - 1
+
+    if _fits(whole := lines(count, count), most):
+        return "\n".join(whole) + "\n"
+    shown = most_that_fit(lambda number: lines(count, number))
+    kept = count if shown >= 0 else most_that_fit(lambda number: lines(number, 0))
+    if kept < 0:
+        return "\n".join([*head[:3], "", "Everything else is left out, as it is too long: `-o json` has all."])[:most]
+    return "\n".join(lines(kept, max(0, shown))) + "\n"
 
 
 def _fits(lines: Sequence[str], most: int) -> bool:

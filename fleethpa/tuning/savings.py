@@ -16,7 +16,7 @@ from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_options
 from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import HpaView, price_for
+from fleethpa.fleet.views import HpaView, price_for, priced
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
@@ -184,7 +184,7 @@ async def _savings(
         tasks = [_SavingsTask(past, {hpa: former[hpa] for hpa in hpas}, window) for hpas in by_partitions(kept)]
         parts = await by_partition(session, past, saving_findings, tasks) if tasks else []
     made = {each.hpa: each for part, _ in parts for each in part} | untried
-    faults = Faults({hpa: fault for _, part in parts for hpa, fault in part.items()})
+    faults = Faults.of_parts(parts)
     used = price_for(price, state.settings, {view.id.cluster for view in views}, session.note)
     return [made[view.id] for view in views if view.id in made], used, faults
 
@@ -235,12 +235,10 @@ def _hours(value: float) -> str:
     return f"{value:,.2f}"
 
 
-def _money(hours: float, price: Decimal) -> str:
-    return f"{price * Decimal(str(round(hours, 3))):,.2f}"
-
-
 def _cells(found: Saving | _Total, price: Decimal | None) -> tuple[str, ...]:
-    money = () if price is None else tuple(_money(each, price) for each in (found.saved, found.low, found.high))
+    money = (
+        () if price is None else tuple(f"{priced(each, price):,.2f}" for each in (found.saved, found.low, found.high))
+    )
     return (*map(_hours, (found.ran, found.former, found.saved, found.low, found.high)), *money)
 
 
@@ -271,13 +269,10 @@ def in_a_sentence(found: Sequence[SavingFinding], price: Decimal | None = None) 
             else f"It is not known: {found[0].refused}."
         )
     total = _total(known)
-    money = (
-        ""
-        if price is None
-        else (
-            f", {_money(total.saved, price)} ({_money(total.low, price)} to {_money(total.high, price)}) at {price}/h"
-        )
-    )
+    money = ""
+    if price is not None:
+        saved, low, high = (f"{priced(each, price):,.2f}" for each in (total.saved, total.low, total.high))
+        money = f", {saved} ({low} to {high}) at {price}/h"
     return (
         f"{counted(len(known), 'changed HPA')} saved {_hours(total.saved)} replica-hours ({_hours(total.low)} to "
         f"{_hours(total.high)}{money}) of the {_hours(total.former)} that the former specs would have run{others}."

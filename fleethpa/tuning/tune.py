@@ -14,7 +14,7 @@ from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_options
 from fleethpa.fleet.shards import AskedShard, asked_of, shard_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import price_for
+from fleethpa.fleet.views import price_for, priced
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
@@ -163,7 +163,7 @@ def _row(name: str, scores: Scores, price: Decimal | None, *, wide: bool) -> tup
         _percent(scores.too_few_share),
     )
     if price is not None:
-        found += (f"{price * Decimal(str(round(scores.replica_hours, 3))):,.2f}",)
+        found += (f"{priced(scores.replica_hours, price):,.2f}",)
     if wide:
         ratio = "-" if scores.ideal_ratio is None else f"{scores.ideal_ratio:.2f}"
         found += (ratio, _percent(scores.slack), f"{scores.adaptations_per_hour:.2f}")

@@ -194,7 +194,8 @@ def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest
     return structs.replace(made, edits=len({each.generation for each in inputs}) - 1)
 
 
-def _tolerance(inputs: EvaluationInputs) -> float:
+def tolerance_above(inputs: EvaluationInputs) -> float:
+    """Return how far above its target a load may be without a change."""
     return tolerance_band(inputs.autoscaler, inputs.settings)[1] - 1.0
 
 
@@ -216,7 +217,7 @@ def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
     deployed = ClosedLoop(None, begin.ms).run(inputs)
     made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs))
     last = inputs[-1]
-    return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
+    return structs.replace(made, deployed=measure(deployed, tolerance_above(last), last.period_ms), start_up=begin)
 
 
 def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
@@ -240,20 +241,20 @@ def _compared(
     """What both models have in common: measures and scores of two series."""
     last = inputs[-1]
     ideal = recorded_ideal(inputs)
-    at_recorded = _at_recorded(last, tried, recorded, moments)
+    at_recorded, tolerance = _at_recorded(last, tried, recorded, moments), tolerance_above(last)
     return Backtest(
         hpa=tried.hpa,
         model=model,
         evaluations=len(recorded),
         since_ms=inputs[0].now_ms,
         until_ms=last.now_ms,
-        recorded=measure(recorded, _tolerance(last), last.period_ms),
-        candidate=measure(moments, _tolerance(tried.on(last)), last.period_ms),
+        recorded=measure(recorded, tolerance, last.period_ms),
+        candidate=measure(moments, tolerance_above(tried.on(last)), last.period_ms),
         recorded_scores=scores(recorded, last.period_ms, ideal),
         candidate_scores=scores(moments, last.period_ms, ideal),
         recorded_moments=recorded,
         candidate_moments=moments,
-        candidate_at_recorded_target=measure(at_recorded, _tolerance(last), last.period_ms) if at_recorded else None,
+        candidate_at_recorded_target=measure(at_recorded, tolerance, last.period_ms) if at_recorded else None,
         candidate_scores_at_recorded_target=(scores(at_recorded, last.period_ms, ideal) if at_recorded else None),
     )
 
@@ -264,4 +265,9 @@ def _at_recorded(
     """The candidate's replicas under the load as the deployed targets count it; None: the targets are the same."""
     if frozenset((m.name, m.target) for m in last.autoscaler.metrics) == tried.targets:
         return None
+    return under_load_of(recorded, moments)
+
+
+def under_load_of(recorded: Sequence[Moment], moments: Sequence[Moment]) -> list[Moment]:
+    """Return other replicas under the load as the targets that ran count it: one yardstick for several specs."""
     return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]

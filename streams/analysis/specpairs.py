@@ -5,16 +5,15 @@ Neither need be the one that ran. What ran, in the same model, is the model's ow
 
 from collections.abc import Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer
-from streams.analysis.backtest import recorded_moments
+from streams.analysis.backtest import recorded_moments, tolerance_above, under_load_of
 from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, start_up
 from streams.analysis.measures import Measures, Moment, measure, spans_ms
 from streams.analysis.podbase import base_per_pod
-from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
 from streams.state.inputs import EvaluationInputs
 
@@ -108,30 +107,21 @@ def spec_pair(hpa: HpaId, recorded: Sequence[EvaluationInputs], base: Tried, cha
         was, now = one.step(each), other.step(each)
         if first is None and was.final != now.final:
             first = _difference(each, was, now, (one.held[-1], other.held[-1]))
-    was_seen, tolerance, period_ms = (
-        recorded_moments(inputs),
-        tolerance_band(last.autoscaler, last.settings)[1] - 1.0,
-        last.period_ms,
-    )
+    was_seen, tolerance, period_ms = recorded_moments(inputs), tolerance_above(last), last.period_ms
     return SpecPair(
         hpa=hpa,
         evaluations=len(inputs),
         since_ms=inputs[0].now_ms,
         until_ms=last.now_ms,
         recorded=measure(was_seen, tolerance, period_ms),
-        deployed=measure(_under_load_of(was_seen, ran.moments), tolerance, period_ms),
-        base=measure(_under_load_of(was_seen, one.moments), tolerance, period_ms),
-        changed=measure(_under_load_of(was_seen, other.moments), tolerance, period_ms),
+        deployed=measure(under_load_of(was_seen, ran.moments), tolerance, period_ms),
+        base=measure(under_load_of(was_seen, one.moments), tolerance, period_ms),
+        changed=measure(under_load_of(was_seen, other.moments), tolerance, period_ms),
         base_limits=one.limits(period_ms),
         changed_limits=other.limits(period_ms),
         first=first,
         start_up=begin,
     )
-
-
-def _under_load_of(recorded: Sequence[Moment], moments: Sequence[Moment]) -> list[Moment]:
-    """Replicas under the load as the targets that ran count it: one yardstick for all specs."""
-    return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]
 
 
 def _difference(

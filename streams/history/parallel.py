@@ -9,10 +9,10 @@ import gc
 import os
 import signal
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -179,6 +179,11 @@ class Fault(NamedTuple):
 
 class Faults(dict[HpaId, Fault]):
     """The first fault of each HPA that an analysis has no result for."""
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[tuple[object, Self]]) -> Self:
+        """Put those of several partitions together, each of which comes with its result."""
+        return cls({hpa: fault for _, part in parts for hpa, fault in part.items()})
 
     @contextmanager
     def of(self, hpa: HpaId, *refusals: type[Exception]) -> Iterator[None]:
