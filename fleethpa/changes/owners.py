@@ -33,7 +33,7 @@ class Owner(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: Mode | None = None
 
 
-def owner_of(view: HpaView) -> Owner | None:
+def object_owning(view: HpaView) -> Owner | None:
     """The object that a central HPA is made by; None: it belongs to the log."""
     text = view.annotations.get(OBJECT_ANNOTATION)
     if view.origin != "central" or text is None:
@@ -70,7 +70,7 @@ def without_owned(state: FleetState, writes: Sequence[PlannedRecord]) -> tuple[l
 
 def owned_hpa(view: HpaView) -> CommandError | None:
     """The error for a change of an HPA that an object of the hub's API makes; None: it belongs to the log."""
-    owner = owner_of(view)
+    owner = object_owning(view)
     return None if owner is None else _refusal(f"hpa {view.id}", owner.object)
 
 
@@ -84,7 +84,7 @@ def owning(state: FleetState, write: PlannedRecord) -> str:
             return _of_hpa(state, HpaId(write.cluster, write.namespace, body.name))
         case Command(command="mode"):
             view = state.hpas.get(HpaId(write.cluster, write.namespace, body.name))
-            owner = None if view is None else owner_of(view)
+            owner = None if view is None else object_owning(view)
             return owner.object if owner is not None and owner.mode is not None else ""
         case Command():
             return _of_pauses(known_pauses(state, write.cluster, write.namespace, body.name), body)
@@ -99,7 +99,7 @@ def owning(state: FleetState, write: PlannedRecord) -> str:
 
 def _of_hpa(state: FleetState, hpa: HpaId) -> str:
     view = state.hpas.get(hpa)
-    owner = None if view is None else owner_of(view)
+    owner = None if view is None else object_owning(view)
     return owner.object if owner is not None else ""
 
 

@@ -21,7 +21,6 @@ from schemas.kubernetes.shape import Json
 _NAMED: Final = 3
 _MOST_TEXT: Final = 1_000
 _WORD: Final = re.compile(r"[A-Za-z0-9]+")
-SCALING: Final = ("CentralHPA", "FleetHPA")
 
 
 class Condition(NamedTuple):
@@ -44,7 +43,7 @@ def status_of(
     old: Json = item.body.get("status") or {}
     views = [state.hpas[hpa] for hpa in verdict.hpas if hpa in state.hpas]
     found = [_accepted(verdict), _ready(item, verdict, views, state, now_ms, is_written)]
-    if item.kind.name in SCALING:
+    if item.kind.scales:
         found.append(_degraded(views, state))
     if not verdict.is_accepted:
         found.append(Condition("Stalled", "True", verdict.reason, verdict.message))
@@ -53,7 +52,7 @@ def status_of(
         "conditions": _timed(found, old.get("conditions") or (), item.generation, now_ms),
         "author": {"name": author.name, "proven": author.proven},
     }
-    if item.kind.name in SCALING:
+    if item.kind.scales:
         known = {each["name"]: each for each in old.get("clusters") or ()}
         members = [view for view in views if view.id.cluster != FLEET]
         clusters = [_member(view, state, known.get(view.id.cluster) or {}) for view in members]
@@ -77,7 +76,7 @@ def _ready(
     ends_ms = until_ms(getattr(item.spec, "until", None))
     if ends_ms and ends_ms <= now_ms:
         return Condition("Ready", "False", "Ended", f"It ended at {rfc3339_seconds(ends_ms)}.")
-    if item.kind.name not in SCALING:
+    if not item.kind.scales:
         return Condition("Ready", "True", "InForce", "The log has it.")
     if (why := _unknown(views, state)) is not None:
         return Condition("Ready", "Unknown", *why)

@@ -305,7 +305,7 @@ def definition(kind: HubKind) -> Json:
         *_OWN_COLUMNS.get(kind.name, []),
         _condition_column("Accepted"),
         _condition_column("Ready"),
-        _condition_column("Degraded", "reason") if kind.name in ("CentralHPA", "FleetHPA") else None,
+        _condition_column("Degraded", "reason") if kind.scales else None,
         _column("Author", ".status.author.name", priority=1),
         _column("Age", ".metadata.creationTimestamp", "date"),
     ]

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from fleethpa.changes.owners import owner_of
+from fleethpa.changes.owners import object_owning
 from fleethpa.changes.schedules import schedule_of
 from fleethpa.changes.settings import written_settings
 from fleethpa.fleet.capacity import manifest_spec
@@ -59,7 +59,7 @@ def _object(kind: str, name: str, spec: Json, namespace: str = "", **metadata: J
 def _hpas(state: FleetState) -> Iterator[Json]:
     alike: dict[bytes, list[HpaView]] = {}
     for _, view in sorted(state.hpas.items()):
-        if view.origin == "central" and owner_of(view) is None and view.whole is None:
+        if view.origin == "central" and object_owning(view) is None and view.whole is None:
             alike.setdefault(_likeness(view), []).append(view)
     used: set[tuple[str, str]] = set()
     for views in alike.values():

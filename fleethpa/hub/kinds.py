@@ -117,12 +117,13 @@ class ManifestSpec(Struct, frozen=True):
 
 
 class HubKind(NamedTuple):
-    """One kind. `spec`: what its spec is read into."""
+    """One kind. `spec`: the type of its spec. `scales`: its objects make HPAs, whose state they show."""
 
     name: str
     plural: str
     spec: type[Struct]
     namespaced: bool = True
+    scales: bool = False
 
     @property
     def api_version(self) -> str:
@@ -144,8 +145,8 @@ KINDS: Final = (
     HubKind("FleetAccess", "fleetaccesses", FleetAccessSpec, namespaced=False),
     HubKind("ClusterConfig", "clusterconfigs", ClusterConfigSpec, namespaced=False),
     HubKind("ClusterPause", "clusterpauses", ClusterPauseSpec, namespaced=False),
-    HubKind("CentralHPA", "centralhpas", CentralHpaSpec),
-    HubKind("FleetHPA", "fleethpas", ManifestSpec),
+    HubKind("CentralHPA", "centralhpas", CentralHpaSpec, scales=True),
+    HubKind("FleetHPA", "fleethpas", ManifestSpec, scales=True),
     HubKind("CapacityGroup", "capacitygroups", ManifestSpec),
     HubKind("Pause", "pauses", PauseSpec),
     HubKind("Override", "overrides", OverrideSpec),

@@ -25,7 +25,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.frame.writer import Writer, open_writer
 from fleethpa.hub.admission import PATHS, stamped_since_ms
-from fleethpa.hub.conditions import SCALING, News, is_worth_writing, news, status_of
+from fleethpa.hub.conditions import News, is_worth_writing, news, status_of
 from fleethpa.hub.kinds import FINALIZER, KINDS, RESTORED_ANNOTATION, HubKind, HubObject, author_of, hub_object
 from fleethpa.hub.scene import ObjectVerdict, Scene
 from fleethpa.hub.stating import ended, stated
@@ -93,8 +93,9 @@ class Hub:
         self._metrics = HubMetrics(self.health.registry)
         self._client = ClusterClient(config.api)
         self.objects: dict[str, dict[str, HubObject]] = {kind.name: {} for kind in KINDS}
-        self._unseen = {kind.name: "not listed yet" for kind in KINDS}
-        """HubKind → why its objects cannot be seen now."""
+        self._unlisted = {kind.name for kind in KINDS}
+        self._unwatched: set[str] = set()
+        """Kinds whose watch is down."""
         self._changed = asyncio.Event()
         self._settled: dict[str, tuple[Any, ObjectVerdict]] = {}
         """Object → what it was compared with when nothing was left to write, and its verdict."""
@@ -139,7 +140,7 @@ class Hub:
     async def _take_all(self, kind: HubKind, items: list[Json]) -> None:
         found = [hub_object(kind, item) for item in items]
         self.objects[kind.name] = {item.key: item for item in found}
-        self._unseen.pop(kind.name, None)
+        self._unlisted.discard(kind.name)
         self._changed.set()
 
     async def _take(self, kind: HubKind, event: str, body: Json) -> None:
@@ -153,15 +154,12 @@ class Hub:
             self._changed.set()
 
     def _note(self, kind: HubKind, problem: ReadProblem | None) -> None:
+        self.health.note(f"kind {kind.name}", None if problem is None else problem.text)
         if problem is not None:
-            self._unseen[kind.name] = problem.text
-            self.health.note(f"kind {kind.name}", problem.text)
-        else:
-            # A watch that goes on again has missed nothing: else everything is listed anew.
-            if self._unseen.get(kind.name, "not listed yet") != "not listed yet":
-                del self._unseen[kind.name]
-                self._changed.set()
-            self.health.note(f"kind {kind.name}", None)
+            self._unwatched.add(kind.name)
+        elif kind.name in self._unwatched:  # what it missed was listed anew, or comes now
+            self._unwatched.discard(kind.name)
+            self._changed.set()
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -188,8 +186,8 @@ class Hub:
 
     async def look(self, past: Past, writer: Writer) -> bool:
         """Put into the log what is missing there, and show what became of it; whether nothing is left to be done."""
-        if self._unseen:
-            text = f"nothing is written while {listed(sorted(self._unseen))} cannot be seen in the hub's API"
+        if unseen := self._unlisted | self._unwatched:
+            text = f"nothing is written while {listed(sorted(unseen))} cannot be seen in the hub's API"
             self.health.unready("looked", text)
             return True
         try:
@@ -232,7 +230,7 @@ class Hub:
             check_writes(verdict.writes)
         except CommandError as error:
             verdict = ObjectVerdict("Invalid", error.sentence())
-        if verdict.writes or not verdict.is_accepted or item.kind.name not in SCALING:
+        if verdict.writes or not verdict.is_accepted or not item.kind.scales:
             self._settled.pop(item.key, None)
         else:
             self._settled[item.key] = (compared, verdict)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from fleethpa.changes.foresight import Present
-from fleethpa.changes.owners import owner_of
+from fleethpa.changes.owners import object_owning
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.schedules import schedule_of, spec_at
 from fleethpa.fleet.views import FleetState, HpaView
@@ -81,7 +81,7 @@ class Scene:
         )
         self.made = {}
         for view in self.state.hpas.values():
-            if (owner := owner_of(view)) is not None:
+            if (owner := object_owning(view)) is not None:
                 self.made.setdefault(owner.object, []).append(view)
         self.pauses = {}
         for each in all_pauses(self.state):

@@ -18,7 +18,7 @@ from fleethpa.changes.applying import ApplyPlan, look_ahead
 from fleethpa.changes.capacitygroups import applied_groups, capacity_group, deleted_groups, refused_groups
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of
 from fleethpa.changes.manifests import FileManifest, Input
-from fleethpa.changes.owners import Owner, known_pauses, owner_of
+from fleethpa.changes.owners import Owner, known_pauses, object_owning
 from fleethpa.changes.records import PlannedRecord, central_record, deleted_record
 from fleethpa.changes.schedules import kept_by, made, schedule_of, spec_at, with_schedule
 from fleethpa.changes.settings import parse_changes
@@ -44,6 +44,7 @@ from schemas.capacity import UNITS_ANNOTATION, CapacityGroupSet, CapacitySpec
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.selectors import SelectorError, matches_label_selector
+from schemas.kubernetes.shape import Json
 from schemas.observed import Command
 from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
@@ -158,14 +159,28 @@ def _selected(scene: Scene, item: HubObject, selector: Mapping[str, Any], namesp
 # --- HPAs -------------------------------------------------------------------------------------------------------------
 
 
-def _annotations(item: HubObject, owner: Owner) -> dict[str, str]:
-    """What an HPA carries: the annotations of the object that it may have, and its owner."""
+def _metadata(item: HubObject, owner: Owner, namespace: str, name: str) -> Json:
+    """That of an HPA: labels and annotations of the object, as far as it may have them, and its owner."""
     kept = {
-        name: value
-        for name, value in item.annotations.items()
-        if name in _TAKEN or not (name.startswith(f"{GROUP}/") or name in _TOOLS)
+        key: value
+        for key, value in item.annotations.items()
+        if key in _TAKEN or not (key.startswith(f"{GROUP}/") or key in _TOOLS)
     }
-    return kept | {OBJECT_ANNOTATION: msgspec.json.encode(owner).decode()}
+    annotations = kept | {OBJECT_ANNOTATION: msgspec.json.encode(owner).decode()}
+    labels = item.metadata.get("labels") or {}
+    return {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+
+
+def _conflict(scene: Scene, item: HubObject, hpa: HpaId) -> str:
+    """Why an object cannot have an HPA: another one makes it; empty: none does."""
+    view = scene.state.hpas.get(hpa)
+    other = None if view is None else object_owning(view)
+    return f"HPA {hpa} is made by {other.object}." if other is not None and other.object != item.key else ""
+
+
+def _manifest(item: HubObject, metadata: Json) -> Json:
+    """An object of a kind that `apply` reads, as its manifest."""
+    return {"apiVersion": API_VERSION, "kind": item.kind.name, "metadata": metadata, "spec": item.body["spec"]}
 
 
 def _check_restored(item: HubObject, views: Iterable[HpaView]) -> None:
@@ -173,7 +188,7 @@ def _check_restored(item: HubObject, views: Iterable[HpaView]) -> None:
     if item.annotations.get(RESTORED_ANNOTATION) == "accept":
         return
     for view in views:
-        owner = owner_of(view)
+        owner = object_owning(view)
         if owner is not None and owner.uid == item.uid and owner.generation > item.generation:
             raise ObjectRefusedError(
                 "Restored",
@@ -201,18 +216,11 @@ def _central(scene: Scene, item: HubObject) -> ObjectVerdict:
     problems: list[tuple[str, str]] = []
     free = []
     for name in sorted(names):
-        view = scene.state.hpas.get(HpaId(name, namespace, called))
-        other = None if view is None else owner_of(view)
-        if other is not None and other.object != item.key:
-            problems.append(("Conflict", f"HPA {view.id} is made by {other.object}."))  # type: ignore[union-attr]
+        if conflict := _conflict(scene, item, HpaId(name, namespace, called)):
+            problems.append(("Conflict", conflict))
         else:
             free.append(name)
-    metadata = {
-        "name": called,
-        "namespace": namespace,
-        "labels": item.metadata.get("labels") or {},
-        "annotations": _annotations(item, owner),
-    }
+    metadata = _metadata(item, owner, namespace, called)
     plan = ApplyPlan(scene.state, author.name, _because(item), scene.now_ms)
     plan.add(Input(hpas=[FileManifest(item.key, manifest_of(metadata, spec.template))]), free, None, spec.mode)
     for hpa in plan.unchanged:
@@ -236,7 +244,7 @@ def _central(scene: Scene, item: HubObject) -> ObjectVerdict:
 
 def _differs(view: HpaView, owner: Owner) -> bool:
     """Whether the log has another owner of an HPA, or another uid of it, or does not know what mode it states."""
-    known = owner_of(view)
+    known = object_owning(view)
     return known is None or (known.object, known.uid, known.mode) != (owner.object, owner.uid, owner.mode)
 
 
@@ -264,14 +272,8 @@ def _fleet(scene: Scene, item: HubObject) -> ObjectVerdict:
     _check_restored(item, () if view is None else (view,))
     author = scene.author(item)
     owner = Owner(object=item.key, uid=item.uid, generation=item.generation)
-    metadata = {
-        "name": item.name,
-        "namespace": item.namespace,
-        "labels": item.metadata.get("labels") or {},
-        "annotations": _annotations(item, owner),
-    }
-    body = {"apiVersion": API_VERSION, "kind": item.kind.name, "metadata": metadata, "spec": item.body["spec"]}
-    manifest = fleet_manifest(FileManifest(item.key, body), item.namespace)
+    metadata = _metadata(item, owner, item.namespace, item.name)
+    manifest = fleet_manifest(FileManifest(item.key, _manifest(item, metadata)), item.namespace)
     names = [each.name for each in manifest.fleet.clusters]
     _clusters(scene, item, names, item.namespace)
     for hpa in members_of(scene.state, whole):
@@ -279,12 +281,9 @@ def _fleet(scene: Scene, item: HubObject) -> ObjectVerdict:
             text = f"No FleetAccess lets namespace {item.namespace} of the hub act on all clusters of FleetHPA {whole}."
             raise ObjectRefusedError("Forbidden", text)
     hpas = tuple(whole._replace(cluster=name) for name in names)
-    for hpa in hpas:
-        known = scene.state.hpas.get(hpa)
-        other = None if known is None else owner_of(known)
-        if other is not None and other.object != item.key:
-            raise ObjectRefusedError("Conflict", f"HPA {hpa} is made by {other.object}.")
-    if view is not None and owner_of(view) == owner and not view.incomplete:
+    if conflict := next(filter(None, (_conflict(scene, item, hpa) for hpa in hpas)), ""):
+        raise ObjectRefusedError("Conflict", conflict)
+    if view is not None and object_owning(view) == owner and not view.incomplete:
         return ObjectVerdict(hpas=(whole, *hpas))
     records = fleet_records(manifest, scene.state, scene.now_ms, None, author.name, _because(item))
     plan = ApplyPlan(scene.state, author.name, _because(item), scene.now_ms, writes=records)
@@ -307,13 +306,7 @@ def _end_of_fleet(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
 
 
 def _group(scene: Scene, item: HubObject) -> ObjectVerdict:
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": item.kind.name,
-        "metadata": {"name": item.name},
-        "spec": item.body["spec"],
-    }
-    group = capacity_group(FileManifest(item.key, body | {"spec": item.body["spec"]}))
+    group = capacity_group(FileManifest(item.key, _manifest(item, {"name": item.name})))
     known = scene.state.capacity_groups.get(item.name)
     for spec in (group.spec, *((known.spec,) if known is not None and known.stated_by != item.key else ())):
         _check_reach(scene, item, spec)
@@ -387,13 +380,9 @@ def _end_of_settings(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
     held = scene.state.settings.get(item.name)
     if held is None or held.managed_by != item.key:
         return
-    stated_names = {*item.spec.settings} if item.spec is not None else set()
-    natives = {"native-controller"} & stated_names
-    unset = [
-        name
-        for name, field in SETTING_NAMES.items()
-        if getattr(held, field) is not None and (field not in ("native_controller", "native_evidence") or natives)
-    ]
+    stated_names = item.spec.settings if item.spec is not None else {}
+    proven = () if "native-controller" in stated_names else ("native_controller", "native_evidence")
+    unset = [name for name, field in SETTING_NAMES.items() if field not in proven and getattr(held, field) is not None]
     body = SettingsSet(
         cluster=item.name, settings=ClusterSettings(), unset=unset, author="", reason=f"{item.key} was deleted"
     )
@@ -534,19 +523,19 @@ def _targets(scene: Scene, item: HubObject) -> list[HpaView]:
     return scene.made.get(f"CentralHPA/{item.namespace}/{item.spec.target.name}", [])
 
 
+def _schedules_like(scene: Scene, item: HubObject) -> list[HubObject]:
+    """The Schedules that are there for the target of one, the oldest first."""
+    there = (each for each in scene.of_kind("Schedule") if each.spec is not None and not each.is_ending)
+    place = (item.namespace, item.spec.target.name)
+    return [each for each in there if (each.namespace, each.spec.target.name) == place]
+
+
 def _schedule(scene: Scene, item: HubObject) -> ObjectVerdict:
     spec: ScheduleSpec = item.spec
     target = f"CentralHPA/{item.namespace}/{spec.target.name}"
-    rivals = [
-        each
-        for each in scene.of_kind("Schedule")
-        if each.namespace == item.namespace
-        and each.spec is not None
-        and not each.is_ending
-        and each.spec.target.name == spec.target.name
-    ]
-    if rivals[0].key != item.key:
-        raise ObjectRefusedError("Conflict", f"{target} has the schedule of {rivals[0].key}, which is older.")
+    first = _schedules_like(scene, item)[0]
+    if first.key != item.key:
+        raise ObjectRefusedError("Conflict", f"{target} has the schedule of {first.key}, which is older.")
     if not scene.is_there(target):
         raise ObjectRefusedError("NotFound", f"There is no {target}.")
     author, writes, views = scene.author(item), [], _targets(scene, item)
@@ -567,15 +556,7 @@ def _schedule(scene: Scene, item: HubObject) -> ObjectVerdict:
 def _end_of_schedule(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
     if item.spec is None:
         return
-    others = [
-        each
-        for each in scene.of_kind("Schedule")
-        if each.namespace == item.namespace
-        and each.spec is not None
-        and not each.is_ending
-        and each.spec.target.name == item.spec.target.name
-    ]
-    for view in () if others else _targets(scene, item):
+    for view in () if _schedules_like(scene, item) else _targets(scene, item):
         if schedule_of(view.hpa) is None or not scene.access.allows(item.namespace, view.id.cluster, view.id.namespace):
             continue
         body = with_schedule(view.hpa, None, plain_spec(view))

@@ -119,6 +119,10 @@ class SeenPast:
         if not self._wholes:
             await self.fleet()
 
+    def _both(self, wanted: Callable[[HpaId], bool] | None) -> Callable[[HpaId], bool]:
+        """Of which HPAs decisions are read: those that may be seen, of those that are wanted (None: all)."""
+        return lambda hpa: self._sees(hpa) and (wanted is None or wanted(hpa))
+
     async def newest_evaluations(self, uids: Mapping[int, Collection[str]], since_ms: int) -> dict[str, Recorded]:
         """As of `Past`, of what may be seen."""
         found = await self._past.newest_evaluations(uids, since_ms)
@@ -133,11 +137,7 @@ class SeenPast:
     ) -> list[DecisionWindow]:
         """As of `Past`, of what may be seen."""
         await self._know_wholes()
-
-        def both(hpa: HpaId) -> bool:
-            return self._sees(hpa) and (wanted is None or wanted(hpa))
-
-        return await self._past.windows(number, since_ms, until_ms, both)
+        return await self._past.windows(number, since_ms, until_ms, self._both(wanted))
 
     async def decisions(
         self,
@@ -148,11 +148,7 @@ class SeenPast:
     ) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
         await self._know_wholes()
-
-        def both(hpa: HpaId) -> bool:
-            return self._sees(hpa) and (wanted is None or wanted(hpa))
-
-        async with aclosing(self._past.decisions(number, since_ms, until_ms, both)) as found:
+        async with aclosing(self._past.decisions(number, since_ms, until_ms, self._both(wanted))) as found:
             async for recorded in found:
                 yield recorded
 

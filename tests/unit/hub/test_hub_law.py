@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.changes.owners import owner_of
+from fleethpa.changes.owners import object_owning
 from fleethpa.hub.scene import all_pauses
 from schemas.observed import AutoscalerSet, Command
 from tests.kit.hubapi import HubApi, template
@@ -62,11 +62,11 @@ def test_looks_come_to_rest_and_a_team_changes_nothing_outside_its_access(plan: 
         state = await api.state()
         for cluster in CLUSTERS:
             pay = next(view for hpa, view in state.hpas.items() if hpa[:2] == (cluster, "pay") and hpa.name == "web")
-            assert owner_of(pay) is None
+            assert object_owning(pay) is None
             assert (pay.author, pay.spec["maxReplicas"]) == ("pay", 8)
         assert all(hpa.namespace in NAMESPACES and hpa.name in ("web", "api") for hpa in state.hpas)
         assert {each.pause.author for each in all_pauses(state) if each.namespace == "pay"} == {"pay"}
-        stated = {owner.object for view in state.hpas.values() if (owner := owner_of(view)) is not None}
+        stated = {owner.object for view in state.hpas.values() if (owner := object_owning(view)) is not None}
         assert stated <= api.objects.keys()
         assert {each.pause.stated_by for each in all_pauses(state)} - {""} <= api.objects.keys()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleethpa.changes.manifests import FileManifest, check_hpa
-from fleethpa.changes.owners import known_pauses, owner_of, without_owned
+from fleethpa.changes.owners import known_pauses, object_owning, without_owned
 from fleethpa.changes.records import PlannedRecord, deleted_record
 from fleethpa.hub.access import FleetAccesses
 from fleethpa.hub.kinds import BY_NAME, hub_object
@@ -78,7 +78,7 @@ async def test_a_central_hpa_is_in_every_cluster_that_it_means_and_may_act_on(ap
     assert sorted(found) == ["east/shop/web", "west/shop/web"]
     view = found["east/shop/web"]
     assert (view.origin, view.mode, view.author) == ("central", "enforce", "anna")
-    owner = owner_of(view)
+    owner = object_owning(view)
     assert owner is not None
     assert (owner.object, owner.generation, owner.mode) == ("CentralHPA/shop/web", 1, "enforce")
 
@@ -144,7 +144,7 @@ async def test_an_object_takes_over_what_the_log_owns_and_gives_it_back_unchange
 
     await api.settle()
     state = await api.state()
-    assert owner_of(state.hpas[WEB]) is not None
+    assert object_owning(state.hpas[WEB]) is not None
     left, problems = without_owned(state, [deleted_record(WEB, "ben", "")])
     assert left == []
     assert "CentralHPA/shop/web of the hub's API states it" in problems[0].what
@@ -154,7 +154,7 @@ async def test_an_object_takes_over_what_the_log_owns_and_gives_it_back_unchange
     assert scene.missing() == [key]
     api._put(given_back(scene, key))
     view = await api.view(WEB)
-    assert owner_of(view) is None
+    assert object_owning(view) is None
     assert view.spec == state.hpas[WEB].spec
 
 
@@ -192,7 +192,7 @@ async def test_a_deleted_object_waits_for_the_log_and_without_access_gives_its_h
 
     found = await api.hpas()
     assert sorted(found) == ["west/shop/api"]
-    assert owner_of(found["west/shop/api"]) is None
+    assert object_owning(found["west/shop/api"]) is None
 
 
 async def test_a_revoked_access_leaves_what_was_accepted_and_refuses_a_change(api: HubApi) -> None:
@@ -354,7 +354,7 @@ async def test_a_fleet_hpa_is_written_as_a_whole_and_deleted_as_a_whole(api: Hub
     await api.settle()
     found = await api.hpas()
     assert sorted(found) == ["@fleet/shop/web", "east/shop/web", "west/shop/web"]
-    assert owner_of(found[f"{FLEET}/shop/web"]) is not None
+    assert object_owning(found[f"{FLEET}/shop/web"]) is not None
 
     forbidden = api.apply("FleetHPA", "api", template("api") | {"clusters": [{"name": "north"}]}, "shop")
     assert (await api.settle())[forbidden].reason == "Forbidden"
@@ -394,4 +394,4 @@ async def test_an_object_cannot_write_what_rollouts_schedules_and_the_hub_itself
 
     view = await api.view(WEB)
     assert {*view.annotations} == {"team", "fleethpa.io/fallback", "fleethpa.io/object"}
-    assert owner_of(view) is not None
+    assert object_owning(view) is not None
