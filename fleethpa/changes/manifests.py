@@ -233,7 +233,7 @@ _HELD_KINDS: Final = (HPA_KIND, "FleetHPA", "CapacityGroup")
 
 
 def _held_in(manifest: FileManifest) -> RefusedText | None:
-    """What a ConfigMap that has manifests in its data is, and the command that takes them out; None: it has none."""
+    """The refusal of a ConfigMap with manifests in its data, and the command that takes them out; None: it has none."""
     data, file = manifest.body.get("data"), manifest.source.partition(", document ")[0]
     if manifest.body.get("kind") != "ConfigMap" or not isinstance(data, dict):
         return None

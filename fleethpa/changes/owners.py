@@ -1,4 +1,4 @@
-"""What an object of the hub's API states belongs to it: commands leave it alone, and name the object.
+"""Ownership by objects of the hub's API: commands leave alone what such an object states, and name the object.
 
 The object is in the log: as an annotation of the HPA, as `statedBy` of a pause or group, as `managedBy` of settings.
 """

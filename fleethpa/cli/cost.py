@@ -157,7 +157,7 @@ def report(found: Sequence[Cost], price: Decimal | None, top: int = _SHOWN) -> Q
 
 
 def in_a_sentence(found: Sequence[Cost], price: Decimal | None = None) -> str:
-    """What all of them cost, and how much of it an ideal autoscaler would not have run."""
+    """The cost of all of them, and how much of it an ideal autoscaler would not have run."""
     measures, scores = total(each.measures for each in found), by_hours([each.scores for each in found])
     hours, waste = measures.replica_hours, scores.too_many_replica_hours
     money = "" if price is None else f" ({priced(hours, price):,.2f} and {priced(waste, price):,.2f} at {price}/h)"

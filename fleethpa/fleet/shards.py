@@ -110,7 +110,7 @@ def shard_options() -> Decorator:
 
 
 class PartHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a part is about. `asked`: the question with its options, of which all parts must have the same."""
+    """The first line of a part. `asked`: the question with its options, of which all parts must have the same."""
 
     asked: dict[str, Any]
     index: int

@@ -29,7 +29,7 @@ _OWN: Final = ("source", "kubeconfig", "color", "debug", "timeout", "config", "b
 
 
 class RemoteAnswer(msgspec.Struct):
-    """What a command printed at the hub, and its exit code."""
+    """The output of a command at the hub, and its exit code."""
 
     out: str
     err: str
@@ -96,7 +96,7 @@ def _words(context: click.Context) -> list[str]:
 
 
 def _query(context: click.Context) -> list[tuple[str, Any]]:
-    """What was typed, as parameters of the address. Raises CommandError: the hub cannot know what it means."""
+    """The arguments that were typed, as parameters of the address."""
     found: list[tuple[str, Any]] = []
     for parameter in context.command.params:
         name = str(parameter.name)

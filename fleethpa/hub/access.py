@@ -12,7 +12,7 @@ _WILD: Final = frozenset("*?[")
 
 
 class FleetAccesses:
-    """What all FleetAccess objects together allow; without one nothing is allowed."""
+    """The sum of all FleetAccess objects; without one nothing is allowed."""
 
     def __init__(self, objects: Iterable[HubObject] = ()) -> None:
         self._grants: list[FleetAccessSpec] = [

@@ -150,7 +150,7 @@ class News(NamedTuple):
 
 
 def news(old: Json, new: Json) -> list[News]:
-    """What a team wants to hear of a changed status: each condition whose status or reason is another one."""
+    """The Events of a changed status: one for each condition whose status or reason is another one."""
     before = {each.get("type"): each for each in old.get("conditions") or ()}
     found = []
     for each in new["conditions"]:

@@ -411,7 +411,7 @@ def _role(name: str, aggregated: tuple[str, ...], rules: list[tuple[list[str], l
 
 
 def process_role() -> Json:
-    """What `fleethpa run hub` needs in the hub's cluster."""
+    """The role of `fleethpa run hub` in the hub's cluster."""
     plurals = [kind.plural for kind in KINDS]
     role = _role("hub", (), [(plurals, [*_SEE, "patch"]), ([f"{each}/status" for each in plurals], ["patch"])])
     names = ("mutatingadmissionpolicies", "validatingadmissionpolicies")
@@ -429,7 +429,7 @@ def process_role() -> Json:
 
 
 def page_role() -> Json:
-    """What the page needs in the hub's cluster to answer read verbs for its people (`--api`)."""
+    """The role of the page in the hub's cluster, for answering read verbs to its people (`--api`)."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

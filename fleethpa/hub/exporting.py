@@ -1,4 +1,4 @@
-"""What the log has now as objects of the hub's API, to begin with: central HPAs, groups, settings and pauses. Pure."""
+"""Objects of the hub's API made of the log, to begin with: central HPAs, groups, settings and pauses. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def objects_of(state: FleetState, now_ms: int) -> Iterator[Json]:
 
 
 def unexported(state: FleetState) -> list[str]:
-    """What has no object, or one whose place in the hub is a guess, in words."""
+    """In words: parts of the log that no object states, and objects whose namespace is a guess."""
     found = []
     if EVERY_CLUSTER in state.settings:
         found.append("the settings of all clusters stay in the log: fleethpa settings '*'")
@@ -80,7 +80,7 @@ def _hpas(state: FleetState) -> Iterator[Json]:
 
 
 def _likeness(view: HpaView) -> bytes:
-    """What HPAs of several clusters must have in common to be one object."""
+    """A key that is the same for HPAs of several clusters which can be one object."""
     whole = view.fleet is not None
     parts = [whole, *view.id[1:], view.mode, plain_spec(view), view.labels, view.annotations]
     return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)

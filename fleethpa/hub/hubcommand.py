@@ -46,7 +46,7 @@ def manifests(session: Session, /, authors: bool) -> int:
 @write_options
 @command_options()
 async def release(session: Session, /, key: str, options: WriteOptions) -> int:
-    """Give what an object of the hub's API stated back to the log, unchanged; then commands may change it again.
+    """Give HPAs, pauses, groups and settings of an object back to the log, unchanged; commands may change them again.
 
     OBJECT is written as errors name it, such as CentralHPA/shop/web. If the object is there, it takes all of it again.
     """

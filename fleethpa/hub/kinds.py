@@ -103,7 +103,7 @@ class ClusterConfigSpec(_Spec, frozen=True, kw_only=True):
 
 
 class FleetAccessSpec(_Spec, frozen=True, kw_only=True):
-    """What objects in some namespaces of the hub may be about; all are names or globs. `memberNamespaces`: None: the
+    """The reach of objects in some namespaces of the hub; all are names or globs. `memberNamespaces`: None: the
     namespace of the same name.
     """
 
@@ -182,7 +182,7 @@ class HubObject(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What it is called in the log: `CentralHPA/shop/web`, `ClusterConfig/east`."""
+        """Its name in the log: `CentralHPA/shop/web`, `ClusterConfig/east`."""
         return "/".join(filter(None, (self.kind.name, self.namespace, self.name)))
 
     @property

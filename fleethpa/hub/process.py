@@ -71,7 +71,7 @@ class HubConfig(PartConfig):
 
 
 class HubMetrics(ObserverMetrics):
-    """What it measures, beside what every watch does."""
+    """The metrics of the process, those of its watches included."""
 
     def __init__(self, registry: Any) -> None:
         super().__init__(registry)
@@ -102,7 +102,7 @@ class Hub:
         self._worded_ms: dict[str, int] = {}
         self._stamped: tuple[int, int | None] | None = None
         self._read: tuple[int, FleetState, Present] | None = None
-        """What the log had when it was read last, and when that was; None: something was written since."""
+        """The state of the log as it was read last, and when that was; None: something was written since."""
         self._requests = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -206,8 +206,8 @@ class Hub:
         return is_settled
 
     async def _present(self, past: Past) -> tuple[FleetState, Present]:
-        """What the log has. While nothing was written since it was read last, an object that changes does not wait for
-        a large fleet to be read again: a record names the version of the HPA that it changes.
+        """The state of the log. While nothing was written since it was read last, an object that changes does not wait
+        for a large fleet to be read again: a record names the version of the HPA that it changes.
         """
         now_ms = self._config.clock()
         if self._read is not None and now_ms - self._read[0] < STATE_MS:
@@ -403,14 +403,14 @@ def _ordered(objects: Iterable[HubObject]) -> list[HubObject]:
 
 
 def _stating(item: HubObject) -> tuple[Any, ...]:
-    """What an object says, without its status and what the API server notes of its writers."""
+    """The parts of an object by which its statement changes: not its status, nor who wrote which field."""
     metadata = item.metadata
     names = ("uid", "generation", "deletionTimestamp", "labels", "annotations", "finalizers")
     return tuple(metadata.get(name) for name in names)
 
 
 def _compared(scene: Scene, item: HubObject) -> tuple[Any, ...]:
-    """What a verdict about an object that scales follows from, while it is accepted: nothing is to be worked out again
+    """The inputs of a verdict about an object that scales, while it is accepted: nothing is to be worked out again
     while that is the same.
     """
     made = [(view.id, view.version, view.mode, view.revision, view.incomplete) for view in scene.made.get(item.key, ())]

@@ -136,7 +136,7 @@ class Reviews:
         return HubReader(str(user.get("username") or ""), tuple(map(str, user.get("groups") or ())))
 
     async def seen(self, reader: HubReader) -> SeenParts | None:
-        """What somebody may see; None: everything."""
+        """The parts of the fleet that somebody may see; None: all."""
         if await self._may(reader, "fleetaccesses", "") and await self._may(reader, "centralhpas", ""):
             return None
         grants = await self._grants.of("", self._granted)
@@ -180,7 +180,7 @@ class Reviews:
 
 @dataclass(frozen=True)
 class VerbAnswer:
-    """What a verb printed, and its exit code."""
+    """The output of a verb, and its exit code."""
 
     code: int
     out: bytes
@@ -203,7 +203,7 @@ class ReadingApi:
         return [web.get("/api/v1/openapi.json", self.openapi), web.get("/api/v1/{verb:.+}", self.read)]
 
     async def openapi(self, request: web.Request) -> web.Response:
-        """What can be asked, in the form of OpenAPI; there is nothing of the fleet in it."""
+        """The description of the addresses, which has nothing of the fleet in it."""
         return web.json_response(openapi(self._root))
 
     async def read(self, request: web.Request) -> web.Response:
@@ -362,7 +362,7 @@ def _described(name: str, parameter: click.Parameter) -> Json:
 
 
 def runner(options: Mapping[str, Any], source: str) -> Runner:
-    """What runs a verb in a process of its own, which reads the same source with the same connection."""
+    """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection."""
     given = {"--brokers": options.get("brokers"), "--kafka-config": options.get("kafka_config")}
     given |= {"--config": options.get("config"), "--from": None if source == "kafka" else source}
     own = [f"{name}={value}" for name, value in given.items() if value]
@@ -397,7 +397,7 @@ def runner(options: Mapping[str, Any], source: str) -> Runner:
 
 
 async def _read(stream: asyncio.StreamReader | None) -> bytes:
-    """What a process prints, as far as it is not too much."""
+    """Read the output of a process, and keep as much as an answer may have."""
     assert stream is not None
     parts: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""What is there at one look of the hub: the objects of its API, and what of them is in the log. Pure."""
+"""The inputs of one look of the hub: the objects of its API, and the state of the log. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ObjectRefusedError(Exception):
 
 
 class ObjectVerdict(NamedTuple):
-    """What becomes of an object: the reason and message of its condition `Accepted`, what is to be written, and which
+    """The answer to an object: the reason and message of its condition `Accepted`, the records to be written, and which
     HPAs it is about.
     """
 
@@ -69,7 +69,7 @@ class Scene:
     pauses: dict[str, list[StatedPause]] = field(init=False)
     """Object → the pauses and overrides that the log says it states."""
     reach: tuple[object, ...] = field(init=False)
-    """What decides where an object may and does act: grants, labels of clusters, and which clusters there are."""
+    """Grants, labels of clusters and names of clusters: where an object may and does act follows from them."""
 
     def __post_init__(self) -> None:
         grants, configs = self.of_kind("FleetAccess"), self.of_kind("ClusterConfig")

@@ -1,4 +1,4 @@
-"""What each kind of object puts into the log, and what its deletion takes out of it. Pure.
+"""From an object to the records that put it into the log, and from its deletion to those that take it out. Pure.
 
 A verdict says what is to be written for the log to say what the object says; nothing, where it does already. It is
 asked at each look, so that a record that was lost is written again.
@@ -56,13 +56,13 @@ from streams.state.rows import Pause
 _LEFT_ALONE: Final = ("native_controller", "native_evidence", "managed_by")
 """Settings that processes of fleethpa write themselves."""
 _TAKEN: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, UNITS_ANNOTATION)
-"""What an object may say to fleethpa by annotations. Marks of rollouts and schedules are written by those alone."""
+"""Annotations for fleethpa that an object may have. Marks of rollouts and schedules are written by those alone."""
 _TOOLS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _KINDS: Final = {"All": "all", "ScaleUp": "scaleUp", "ScaleDown": "scaleDown"}
 
 
 def stated(scene: Scene, item: HubObject) -> ObjectVerdict:
-    """What becomes of an object that is there."""
+    """The verdict about an object that nobody has deleted."""
     try:
         if item.spec is None:
             raise ObjectRefusedError("Invalid", item.problem)
@@ -74,7 +74,7 @@ def stated(scene: Scene, item: HubObject) -> ObjectVerdict:
 
 
 def ended(scene: Scene, item: HubObject) -> ObjectVerdict:
-    """What is to be written before a deleted object may go; nothing, once the log has its end."""
+    """The records to be written before a deleted object may go; none, once the log has its end."""
     return ObjectVerdict(writes=tuple(_ENDED[item.kind.name](scene, item)))
 
 

@@ -125,7 +125,7 @@ def _is_said(problem: Problem, found: Explanation, texts: str) -> bool:
 
 
 def _unsaid_notices(found: Explanation) -> list[str]:
-    """What else was going on; of the trouble that the verdict says only the next step."""
+    """The notices beside the verdict; of the trouble that the verdict says only the next step."""
     around = list(found.around)
     first = next((number for number, (label, _) in enumerate(around) if label == "Cluster"), None)
     if first is not None and found.cut_off:

@@ -63,7 +63,7 @@ class RolloutWave(NamedTuple):
 
 
 class SpecDiff(NamedTuple):
-    """What the rollout changes in the specs of some HPAs: in words, and as lines of a diff with their kinds."""
+    """A change of the specs of some HPAs: in words, and as lines of a diff with their kinds."""
 
     hpas: Sequence[HpaId]
     words: str
@@ -177,7 +177,7 @@ def _gates(gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures) -> 
 
 
 def _measured(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
-    """What a wave has of the measure of a condition; with what it had before, where the condition compares."""
+    """The measure of a condition in a wave; with the one before, where the condition compares."""
     unit = " %" if WAVE_MEASURES[gate.measure].unit == "percent" else " per HPA"
     value = f"{gate.value(now):.4g}{unit}"
     if gate.compares:

@@ -57,7 +57,7 @@ class ManifestChange(NamedTuple):
 
     @property
     def differences(self) -> list[str]:
-        """What differs, in words; empty for one that came or went."""
+        """The differences in words; none for an HPA that came or went."""
         if self.base is None or self.changed is None:
             return []
         return differences(self.base["spec"], self.changed["spec"])
@@ -72,7 +72,7 @@ class GatedPair(NamedTuple):
 
 
 class GateFindings(NamedTuple):
-    """What the gate found. `same`: HPAs without a change of their spec; `untried`: name → why."""
+    """The findings of the gate. `same`: HPAs without a change of their spec; `untried`: name → why."""
 
     base: str
     tried: list[GatedPair]

@@ -198,7 +198,7 @@ def rollout_lines(
 
 
 def rollout_head(rollout: StagedRollout, now_ms: int) -> list[tuple[str, str]]:
-    """What is said of a rollout before its waves: label, text. `now_ms`: log time."""
+    """The lines about a rollout before those of its waves: label, text. `now_ms`: log time."""
     plan, state = rollout.plan, rollout.state(now_ms)
     return [
         ("Rollout", f"{rollout.id}, by {plan.author or 'unknown'}" + (f": {plan.reason}" if plan.reason else "")),

@@ -88,7 +88,7 @@ def _revision(against: str | None) -> int | None:
 
 
 class SavingFinding(NamedTuple):
-    """What was found for one HPA: a saving and what the change was, or why there is none (`refused`)."""
+    """The finding about one HPA: a saving with the change of the spec, or why there is none (`refused`)."""
 
     hpa: HpaId
     saving: Saving | None = None
@@ -227,7 +227,7 @@ ERRORS: Final = (
     "which of two counts within the tolerance the former spec would have rested",
     "the total: the ends of all intervals added up, as if all erred in the same direction",
 )
-"""What the intervals rest on."""
+"""The assumptions of the intervals."""
 _HEAD: Final = ("HPA", "DAYS", "RAN", "FORMER SPEC", "SAVED", "FROM", "TO", "MODEL ERROR")
 
 
@@ -258,7 +258,7 @@ def _total(found: Sequence[Saving]) -> _Total:
 
 
 def in_a_sentence(found: Sequence[SavingFinding], price: Decimal | None = None) -> str:
-    """What was saved, from what to what, and how many HPAs are not in it."""
+    """The saving with both ends of its interval, and how many HPAs are not in it."""
     known = [each.saving for each in found if each.saving is not None]
     refused = len(found) - len(known)
     others = f"; {counted(refused, 'HPA')} {'is' if refused == 1 else 'are'} not in it" if refused else ""

@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\]|\((?:\?P?<(?P<name>[^>]*)>|(?P<other>\?))?",
     re.DOTALL,
 )
-"""What a pattern is looked through for: escapes, classes, and brackets, which are groups but for those with a `?`."""
+"""Escapes, classes, and brackets, which are groups but for those with a `?`."""
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 

@@ -146,7 +146,7 @@ class Template:
 
 
 def _action(action: str, fields: Sequence[str]) -> Callable[[_Values], str] | str:
-    """What an action becomes: a text, or what makes it of the values."""
+    """An action as a text, or as a function from the values to one."""
     if found := _TEXT.fullmatch(action):
         return found[1] or found[2] or ""
     found = _FIELD.fullmatch(action) or _INDEX.fullmatch(action)

@@ -297,7 +297,7 @@ def _scalar(node: yaml.ScalarNode, reading: _Reading) -> Any:
 
 
 def _integer(text: str) -> int | float | str:
-    """Give a number; beyond 64 bits a double, if it is written in decimals, else the text."""
+    """Return a number; beyond 64 bits a double, if it is written in decimals, else the text."""
     digits = text.replace("_", "")
     sign, bare = (-1 if digits.startswith("-") else 1), digits.lstrip("+-")
     # A leading zero alone means octal, as YAML 1.1 has it.
@@ -311,7 +311,7 @@ def _integer(text: str) -> int | float | str:
 
 
 def _float(text: str) -> float | str:
-    """Give a number; what is beyond a double stays text. Raises ValueError: infinite or NaN, which JSON lacks."""
+    """Return a number; what is beyond a double stays text. Raises ValueError: infinite or NaN, which JSON lacks."""
     number = float(text.replace("_", "") if text[-1:].isdigit() or text.endswith(".") else "x")
     return number if isfinite(number) else text
 

@@ -29,6 +29,6 @@ JsonView = Mapping[str, Any]
 
 
 def minor_version(version: str) -> int | None:
-    """Give 33 of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`; None: it is no 1.x."""
+    """Return 33 of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`; None: it is no 1.x."""
     found = re.match(r"v?1\.(\d{1,4})(?!\d)", version)
     return None if found is None else int(found[1])

@@ -130,7 +130,7 @@ class ClosedLoop:
         self.template = _EMPTY
         self.newest: EvaluationInputs | None = None
         self.answered: Answer | None = None
-        """What the newest evaluation gave."""
+        """The answer of the newest evaluation."""
 
     def run(self, recorded: Sequence[EvaluationInputs]) -> list[Moment]:
         """Go through the recording; evaluations at which the scale was unknown are left out."""
@@ -227,7 +227,7 @@ class ClosedLoop:
         return self._shared(spec, given, load.pods, len(names))
 
     def _share(self, spec: MetricSpec, load: MetricLoad, count: int) -> float:
-        """What each of `count` pods uses."""
+        """Return the usage of each of `count` pods."""
         if not self.base or (wanted := needed(spec, load)) is None or not wanted:
             return load.total_milli / max(1, count)
         own = self.base * load.total_milli / wanted  # what a pod uses at the target is the total over the pods needed

@@ -1,4 +1,4 @@
-"""What an HPA cost and what of it was too much, from its decision records alone: nothing is folded.
+"""Cost and waste of an HPA, from its decision records alone: nothing is folded.
 
 A decision has the replicas and, of each metric, the usage per pod and how many pods it is of. That gives the pods that
 the load needed, with three assumptions (`ASSUMED`), which are not needed where the log is folded (`fleethpa tune`).
@@ -33,7 +33,7 @@ ASSUMED: Final = (
     "what a pod requests follows from usage and whole percents of many decisions; values of objects and external "
     "series are shared by the pods that the scale asks for where a decision counts none",
 )
-"""What the figures of the load rest on, beside the records."""
+"""The assumptions of the figures of the load."""
 HIGH: Final = 1.1
 """Upper end of upstream's default tolerance."""
 _LARGEST: Final = 2**62
@@ -46,7 +46,7 @@ read = reader_of(
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What was found for one HPA.
+    """Cost and waste of one HPA.
 
     `measures`: over all of the time; `scores`: over the time in which the load is known. `error`: by which share the
     load may be wrong: percentages are whole, and pods that were not counted may have taken load.

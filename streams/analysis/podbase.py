@@ -131,7 +131,7 @@ def base_of(asked: Sequence[Sequence[MetricNeed]], high: float) -> PodBase | Non
 
 
 class BaseRange(NamedTuple):
-    """What a pod may use whether it carries load or not, over the target.
+    """The usage that a pod may have whether it carries load or not, over the target.
 
     `high`: by the removals of pods, of which there are `changes`; with none it is `least`, which is what a pod used
     when it used least.

@@ -1,4 +1,4 @@
-"""What a change of a spec saved: the former spec on the load that really came, against what ran, and how sure that is.
+"""The saving of a change of a spec: the former spec on the load that came, against what ran, and how sure that is.
 
 The former spec runs in the closed loop over the recording under the spec that took its place. That model reproduces
 what ran almost exactly, since it divides the recorded load by the recorded pods again; how far it is off for another
@@ -21,7 +21,7 @@ from streams.analysis.podbase import BaseRange, base_range
 from streams.state.inputs import EvaluationInputs
 
 LEAST_MS = 2 * 86_400_000
-"""What has to be recorded since a change: what differs between days is not known from less."""
+"""The least that has to be recorded since a change: how days differ is not known from less."""
 LEAST_BASE = 0.1
 """Over the target: what a pod may use without load, however little the removals of pods show, unless some pod used less
 at some time.
@@ -33,7 +33,7 @@ of other pods' samples, and at which of two counts within the tolerance it would
 
 
 class Saving(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a change saved for one HPA, in replica-hours; below 0: it cost more.
+    """The saving of a change for one HPA, in replica-hours; below 0: it cost more.
 
     `ran`: what really ran. `former`: what the former spec would have run, in the model; `low`, `high`: the ends of the
     interval of what was saved. `model_error`: by which share the model misses what ran. `base`: what each pod may use
@@ -93,7 +93,7 @@ def saving(hpa: HpaId, inputs: Sequence[EvaluationInputs], former: Tried, start_
 
 
 def _bases(found: BaseRange) -> list[float]:
-    """What is counted with: nothing, the middle and the most that is possible."""
+    """The usage without load that is tried: nothing, the middle and the most that is possible."""
     most = min(found.least, max(found.high, LEAST_BASE))
     return [0.0, most / 2, most] if most > 0 else [0.0]
 

@@ -36,7 +36,7 @@ class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SpecPair(Struct, frozen=True, kw_only=True):
-    """What a change of a spec does to one HPA, on the recorded load.
+    """The effect of a change of a spec on one HPA, on the recorded load.
 
     `recorded`: what ran; `deployed`: the specs that ran, in the model. `base_limits`, `changed_limits`: constraint →
     minutes for which it acted.

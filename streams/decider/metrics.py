@@ -373,7 +373,7 @@ def _once(found: Iterator[GaugeSample]) -> Iterator[GaugeSample]:
 
 
 def _newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
-    """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
+    """Return the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
         row = namespace.answers.get(query.query)
         return (None if row is None else _newest_ms(row.answer)) or None

@@ -25,7 +25,7 @@ class SeenScope(Struct, frozen=True):
 
 
 class SeenParts(Struct, frozen=True):
-    """What somebody may see; without a scope nothing."""
+    """The parts of a fleet that somebody may see; without a scope none."""
 
     scopes: list[SeenScope] = []
 
@@ -115,7 +115,7 @@ class SeenPast:
         return [each for each in decisions if self._sees(each.hpa)]
 
     async def _know_wholes(self) -> None:
-        """What is over several clusters is seen by who sees all that its spec names."""
+        """Read a state, if none was read: an HPA over several clusters is seen by who sees all of these."""
         if not self._wholes:
             await self.fleet()
 
