@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import aclosing
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from streams.history.past import Enough, Folded, Past
 from streams.history.recorded import DecisionWindow, Recorded
 from streams.state.partition import Partition
+from streams.state.rowcodec import row_kind
 
 
 class SeenScope(Struct, frozen=True):
@@ -42,9 +43,20 @@ def _fits(name: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
+_OF_THE_SOURCE: Final = frozenset(
+    {"at_ms", "first_ms", "is_live", "last_ms", "log_length", "log_records_due", "log_records_read", "name", "now_ms"}
+    | {"partitions", "remark", "signs_of_life"}
+)
+_OF_WHAT_WAS_FOUND: Final = frozenset({"checkpoint", "following", "newer", "restored"})
+"""Asked for one HPA or one decision that was found here, or for a window from here. An evaluation is repeated on the
+whole state, as it was made.
+"""
+
+
 class SeenPast:
     """A past without what may not be seen: no state, no decision and no count of it. It stands in for `Past` where read
-    verbs read one; what is not named here is asked of the past itself, and is about what was found here before.
+    verbs read one. What is neither here nor known to be harmless is refused: a method that `Past` gets later shows
+    nothing before somebody has thought about it.
     """
 
     def __init__(self, past: Past, seen: SeenParts) -> None:
@@ -53,13 +65,29 @@ class SeenPast:
         """Those over several clusters all of which may be seen, as of the last state that was read."""
 
     def __getattr__(self, name: str) -> Any:
+        if name not in _OF_THE_SOURCE | _OF_WHAT_WAS_FOUND:
+            raise AttributeError(f"Past.{name} may show what somebody may not see", name=name, obj=self)
         return getattr(self._past, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_past", "_seen", "_wholes"):
             object.__setattr__(self, name, value)
+        elif name == "remark":
+            self._past.remark = value
         else:
-            setattr(self._past, name, value)
+            raise AttributeError(f"{name} of a past is set where it is opened", name=name, obj=self)
+
+    @property
+    def rows_gone(self) -> set[str]:
+        """As of `Past`, of namespaces that may be seen, and of none."""
+        return {key for key in self._past.rows_gone if self._sees_row(key)}
+
+    def _sees_row(self, key: str) -> bool:
+        kind, rest = row_kind(key.encode())
+        if kind not in ("h", "n"):
+            return True
+        cluster, namespace = rest.partition("#")[0].split("/")[:2]
+        return self._seen.namespace(cluster, namespace)
 
     async def fleet(self, partitions: Iterable[int] | None = None) -> list[Folded]:
         """As of `Past`, without what may not be seen."""

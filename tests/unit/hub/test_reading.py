@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,10 @@ from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswe
 from reconciler.clusters.answers import UnreachableError
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.history.seenpast import SeenParts, SeenScope
+from streams.history.archivepast import ArchivePast
+from streams.history.past import Past
+from streams.history.seenpast import SeenParts, SeenPast, SeenScope
+from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubapi import HubApi, template
 
@@ -281,3 +285,72 @@ def test_an_address_to_which_no_token_should_be_sent_is_refused(source: str) -> 
 
 def test_an_address_of_this_machine_needs_no_encryption() -> None:
     assert hub_address("http://127.0.0.1:7080/") == "http://127.0.0.1:7080"
+
+
+def test_what_nobody_has_thought_about_shows_nothing() -> None:
+    """A past for somebody refuses what `Past` has and it does not know, such as all records of a topic."""
+    past = SeenPast(ArchivePast(Path("none")), SHOP)
+
+    for name in ("records", "stretches", "unchecked", "backwards", "arriving", "fold_to", "snapshot_at"):
+        assert hasattr(Past, name)
+        with pytest.raises(AttributeError, match=f"{name} may show what somebody may not see"):
+            getattr(past, name)
+    with pytest.raises(AttributeError):
+        past.at_ms = 1
+
+
+def test_a_state_row_that_is_gone_is_named_to_those_alone_who_may_see_its_namespace() -> None:
+    whole = ArchivePast(Path("none"))
+    whole.rows_gone = {
+        "0|p",
+        "1|i/4.2",
+        "0|h/east/shop/web",
+        "0|n/east/shop#3",
+        "0|h/west/pay/pay-web",
+        "2|n/west/pay#0",
+    }
+
+    assert SeenPast(whole, SHOP).rows_gone == {"0|p", "1|i/4.2", "0|h/east/shop/web", "0|n/east/shop#3"}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a")
+
+
+APP = "c0/ns0/app0"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "hpa", APP, "-o", "json"),
+        ("get", "hpa", APP, "--at", "1m", "-o", "wide"),
+        ("decisions", APP, "--changes"),
+        ("decisions", APP, "--since", "10m", "--until", "5m", "-o", "json"),
+        ("decisions", APP, "--last", "3", "-o", "yaml"),
+        ("explain", APP, "-o", "json"),
+        ("explain", APP, "--no-counterfactuals"),
+        ("explain", APP, "--change"),
+        ("explain", f"{APP}@1m", "-o", "json"),
+        ("describe", APP),
+        ("describe", APP, "--at", "1m"),
+        ("history", APP),
+        ("history", APP, "--since", "1h", "-o", "json"),
+        ("history", APP, "--revision", "1"),
+        ("status", APP),
+    ],
+    ids=" ".join,
+)
+def test_of_what_somebody_may_see_they_are_told_what_an_administrator_is_told(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    run = Cli(monkeypatch)
+    monkeypatch.delenv(SEEN, raising=False)
+    whole = run(*arguments, "--from", str(archive))
+    monkeypatch.setenv(SEEN, msgspec.json.encode(SeenParts([SeenScope(["c0"], ["ns0"])])).decode())
+    part = run(*arguments, "--from", str(archive))
+
+    assert whole.stdout
+    assert (part.exit_code, part.stdout, part.stderr) == (whole.exit_code, whole.stdout, whole.stderr)
