@@ -4,8 +4,9 @@ As in `tests.across_model.world` time is absent: what was sent arrives at any la
 and an allotment may end in a member at any moment. Reports of one member are in order by what they say (`at`), so one
 that is older than a known one is ignored: of those on their way only what is newer has an effect.
 
-What is counted: *changes* (of what a member wants, of the limit, the group deleted and applied again) and *faults* (a
-write that fails).
+What is counted: *changes* (of what a member wants, of the limit, the group deleted and applied again), *faults* (a
+write that fails) and *lies*: a member claims another number of replicas than it has, and wants more than the limit.
+What it has itself is not bounded then; the other one has no more than the limit, and loses nothing by it.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,12 @@ WANTS = (1, 4)
 LIMITS = (5, 3)
 NONE = Allotment(0, -1)
 """What a member obeys that has no allotment under its spec."""
+LIAR, HONEST = 0, 1
+"""The member that may lie, and the other one."""
+CLAIMS = (0, LIMITS[0] + 1)
+"""What a lying member says that it has."""
+TRUE, DOUBTED = -1, -2
+"""What a member says that tells the truth; that does again, but the group does not know it yet."""
 _MOST_ON_THE_WAY = 2
 _LAST_NUMBER = 4
 """Allotments are made up to this number: they end and are repeated for ever."""
@@ -39,13 +46,16 @@ _LASTS_MS = 60_000
 
 
 class Claimant(NamedTuple):
-    """A member: what it obeys, whether that has ended, its replicas, the write in flight (-1: none), what it wants."""
+    """A member: what it obeys, whether that has ended, its replicas, the write in flight (-1: none), what it wants, and
+    what it claims to have.
+    """
 
     obeys: Allotment
     has_ended: bool
     replicas: int
     wants: int
     writing: int = -1
+    says: int = TRUE
 
     @property
     def has(self) -> int:
@@ -61,7 +71,8 @@ class Claimant(NamedTuple):
 class Shared(NamedTuple):
     """Everything. `sent`: allotments that may still have an effect; `reports`: those on their way, oldest first.
     `ceiling`: the highest limit that members may still use. `settles`: the group was applied anew, and allotments of
-    the former one may be in force. `has_spec`: whether each member has the group's revision.
+    the former one may be in force. `has_spec`: whether each member has the group's revision. `keeps`: what the honest
+    member has at least, as long as nothing but lies has changed.
     """
 
     members: tuple[Claimant, ...]
@@ -74,6 +85,8 @@ class Shared(NamedTuple):
     faults: int
     settles: bool = False
     has_spec: tuple[bool, ...] = (True, True)
+    lies: int = 0
+    keeps: int = 0
 
 
 class CapacityRules(NamedTuple):
@@ -119,7 +132,12 @@ def anew(changes: int, faults: int) -> Shared:
     return _applied_anew(state._replace(sent=(frozenset([Allotment(2, 4)]), frozenset())))
 
 
-CAPACITY_BEGINNINGS = {"idle": idle, "scarce": scarce, "anew": anew}
+def lying(changes: int, faults: int) -> Shared:
+    """As `scarce`, and one of them lies twice."""
+    return scarce(changes, faults)._replace(lies=2, keeps=1)
+
+
+CAPACITY_BEGINNINGS = {"idle": idle, "scarce": scarce, "anew": anew, "lying": lying}
 
 
 def _beginning(had: tuple[int, ...], changes: int, faults: int) -> Shared:
@@ -150,7 +168,14 @@ def _moves(state: Shared, rules: CapacityRules) -> Iterator[tuple[str, Shared]]:
     if state.settles and not _is_in_force(state) and all(each.account.report is not None for each in state.known):
         yield "what the former group allotted has ended", state._replace(settles=False)
     if state.changes:
-        yield from _changed(state._replace(changes=state.changes - 1))
+        yield from _changed(state._replace(changes=state.changes - 1, keeps=0))
+    liar = state.members[LIAR]
+    for claim in CLAIMS if state.lies else ():
+        if claim != liar.says:
+            lied = _with(state, LIAR, liar._replace(says=claim))._replace(lies=state.lies - 1)
+            yield f"{NAMES[LIAR]} says that it has {claim}", lied
+    if liar.says >= 0:
+        yield f"{NAMES[LIAR]} tells the truth", _with(state, LIAR, liar._replace(says=DOUBTED))
 
 
 def evaluate(state: Shared, rules: CapacityRules) -> Shared:
@@ -195,20 +220,27 @@ def _without(reports: tuple[MemberReport, ...], index: int) -> tuple[MemberRepor
 
 def _booked(state: Shared, at: int, report: MemberReport) -> Shared:
     # What it wants is read anew at each allotment: only what it may have is late in this model.
+    member = state.members[at]
     after = reported(
         structs.replace(state.known[at], at=0),
         report,
-        wants=state.members[at].wants,
+        wants=member.wants if member.says < 0 else max(CLAIMS),
         weight=1,
         priority=0,
         at=1,
         now_ms=0,
     )
+    if member.says == DOUBTED and report == report_of(member, CapacityRules()):
+        # What it has is known from now on, and may be above the limit.
+        state = _with(state, at, member._replace(says=TRUE))
+        state = state._replace(ceiling=max(state.ceiling, _may(state)))
     return state._replace(known=_put(state.known, at, structs.replace(after, at=0)))
 
 
 def report_of(member: Claimant, rules: CapacityRules) -> MemberReport:
     """What a member reports now."""
+    if member.says >= 0:
+        member = member._replace(replicas=member.says)
     has, most = member.has, member.may
     if not rules.writes:
         has, most = member.replicas, max(member.replicas, 0 if member.has_ended else member.obeys.replicas)
@@ -311,9 +343,11 @@ def canonical(state: Shared, rules: CapacityRules) -> Shared:
 
 def check(state: Shared) -> None:
     """Check what must hold in every state: no more replicas, applied or in flight, than the limit (after it was
-    lowered: than were allowed before, until members have obeyed). Raises ViolationError.
+    lowered: than were allowed before, until members have obeyed); one that lies is not counted. Raises ViolationError.
     """
-    total = sum(member.has for member in state.members)
+    total = sum(member.has for member in state.members if member.says == TRUE)
+    if (has := state.members[HONEST].replicas) < state.keeps:
+        raise ViolationError(f"{NAMES[HONEST]} has {has} replicas of {state.keeps} because of a lie")
     if total > state.ceiling:
         raise ViolationError(f"{total} replicas, above the limit of {state.ceiling}")
 
@@ -322,6 +356,8 @@ def check_use(state: Shared, rules: CapacityRules) -> None:
     """Check that without further changes and faults the limit is used within three sync periods, and no replica is
     taken from a member that wants it. Raises ViolationError.
     """
+    if state.members[LIAR].says >= 0:
+        state = _with(state, LIAR, state.members[LIAR]._replace(says=DOUBTED))
     for at, has_spec in enumerate(state.has_spec):
         state = state if has_spec else _with_spec(state, at, rules)
     state = state._replace(settles=False)

@@ -5,7 +5,7 @@ restart of the parent or of a member, which sends again what its log holds, is p
 member that is away for long. A write of `/scale` may take for ever; its end is seen only when it was applied or failed.
 
 What is counted: *changes* (of the total, the maximum, the weights, a member that the parent takes for away or back, the
-group deleted and applied again), *faults* (a write that fails) and *losses* (of what the parent knew).
+group deleted and applied again), *faults* (a write that fails), *losses* (of what the parent knew) and *lies*.
 
 A group that was deleted and applied again knows nothing of its members, and allotments of its former self may still be
 on their way. So reports and allotments name the revision of the spec: a member that has the new one ignores what is of
@@ -13,6 +13,9 @@ another, and the parent counts reports of the new one only.
 
 A parent whose state is lost knows nothing of its members either, but their spec is the same, and they go on with what
 it had allotted. A member has lost nothing: the part of its log that has its spec has all that was allotted under it.
+
+A member that lies claims another number of replicas than it has, goes away and comes back as it likes. What it has
+itself is not bounded then; the other one has no more than the maximum, and loses nothing by it.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,17 +38,26 @@ TOTALS = (2, 3, 6)
 MAXIMA = (3, 6)
 NO_SHARE = -1
 """What a member obeys while it has no allotment under its spec."""
+LIAR, HONEST = 0, 1
+"""The member that may lie, and the other one."""
+CLAIMS = (0, MAXIMA[1])
+"""What a lying member says that it has: more than its own maxReplicas does not count."""
+TRUE = -1
+"""What a member says that tells the truth."""
 ROUNDS = 2
 """Within so many sync periods after the last fault every member has its share."""
 
 
 class Member(NamedTuple):
-    """A member: what it obeys, its replicas, the write in flight (-1: none), and how often it has been away."""
+    """A member: what it obeys, its replicas, the write in flight (-1: none), how often it has been away, and what it
+    claims to have.
+    """
 
     obeys: Allotment
     replicas: int
     writing: int = -1
     returns: int = 0
+    says: int = TRUE
 
     @property
     def most(self) -> int:
@@ -57,7 +69,7 @@ class State(NamedTuple):
     """Everything. `sent`, `reports`: what may still arrive and have an effect, of each member. `shares`: what the
     parent wants. `ceiling`: the highest maximum that members may still use. `away`: whom the parent takes for away.
     `has_spec`: whether each member has the parent's revision of the spec. `spilled`: what the member that is away has
-    counts no longer.
+    counts no longer. `keeps`: what the honest member has at least, as long as nothing but lies has changed.
     """
 
     members: tuple[Member, ...]
@@ -75,6 +87,8 @@ class State(NamedTuple):
     has_spec: tuple[bool, ...] = (True,) * len(MEMBERS)
     spilled: bool = False
     losses: int = 0
+    lies: int = 0
+    keeps: int = 0
 
 
 class Rules(NamedTuple):
@@ -89,6 +103,7 @@ class Rules(NamedTuple):
         revisions: reports and allotments of another revision of the spec are ignored.
         fences: after a loss the parent counts a member once that obeys a number above all that are lost.
         absences: a member that was away obeys nothing that was allotted to it before.
+        held: what is not divided among the others while a member is away.
     """
 
     seen: Callable[[Account], Account] = lambda account: account
@@ -99,6 +114,7 @@ class Rules(NamedTuple):
     revisions: bool = True
     fences: bool = True
     absences: bool = True
+    held: Callable[[Account], int] = lambda account: account.given
 
 
 def _newest_allotment(account: Account) -> Account:
@@ -122,6 +138,7 @@ MUTATIONS: dict[str, Rules] = {
     "revisions": Rules(revisions=False),
     "fences": Rules(fences=False),
     "absences": Rules(absences=False),
+    "claims-take-nothing": Rules(held=lambda account: account.counted),
 }
 """The protocol without one of its mechanisms, each of which must break an invariant."""
 
@@ -149,7 +166,7 @@ def spilled(changes: int, faults: int) -> State:
     state = _beginning((2, MAXIMA[1] - 3), MAXIMA[1], changes, faults)
     east, arriving = state.accounts[0], Allotment(2, 3)
     accounts = (structs.replace(east, allotted=(*east.allotted, arriving)), state.accounts[1])
-    return _wanting(state._replace(accounts=accounts, sent=(frozenset([arriving]), frozenset()), away=0))
+    return _wanting(state._replace(accounts=accounts, sent=(frozenset([arriving]), frozenset()), away=0), Rules())
 
 
 def again(changes: int, faults: int) -> State:
@@ -167,7 +184,21 @@ def lost(changes: int, faults: int) -> State:
     return full(changes, faults)._replace(losses=2)
 
 
-BEGINNINGS = {"settled": settled, "full": full, "moving": moving, "again": again, "spilled": spilled, "lost": lost}
+def lying(changes: int, faults: int) -> State:
+    """Both have their shares, which is all that the maximum allows, and one of them lies twice."""
+    shares = _divided(MAXIMA[1], MAXIMA[1])
+    return _beginning(shares, MAXIMA[1], changes, faults)._replace(lies=2, keeps=shares[HONEST])
+
+
+BEGINNINGS = {
+    "settled": settled,
+    "full": full,
+    "moving": moving,
+    "again": again,
+    "spilled": spilled,
+    "lost": lost,
+    "lying": lying,
+}
 
 
 def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
@@ -197,11 +228,32 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     for at in range(len(MEMBERS)):
         yield from _member(state, at, rules)
     if state.away >= 0 and not state.spilled:
-        yield "what the member that is away has is spilled", _wanting(state._replace(spilled=True))
+        yield "what the member that is away has is spilled", _wanting(state._replace(spilled=True), rules)
     if state.changes:
         yield from _changes(state._replace(changes=state.changes - 1), rules)
     if state.losses:
         yield "the state of the parent is lost", _lost(state._replace(losses=state.losses - 1), rules)
+    if state.lies:
+        yield from _lies(state._replace(lies=state.lies - 1), rules)
+    if state.members[LIAR].says != TRUE:
+        yield f"{MEMBERS[LIAR].name} tells the truth", _truthful(state)
+
+
+def _lies(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    name, member = MEMBERS[LIAR].name, state.members[LIAR]
+    for claim in CLAIMS:
+        if claim != member.says:
+            yield f"{name} says that it has {claim}", _with_member(state, LIAR, member._replace(says=claim))
+    if state.away < 0:
+        yield f"{name} goes away", _wanting(_with_away(state, LIAR, rules), rules)
+    else:
+        yield f"{name} comes back", _wanting(_with_away(state, -1, rules), rules)
+
+
+def _truthful(state: State) -> State:
+    """The liar tells the truth: what it has is counted from now on."""
+    state = _with_member(state, LIAR, state.members[LIAR]._replace(says=TRUE))
+    return state._replace(ceiling=max(state.ceiling, _may(state)))
 
 
 def _lost(state: State, rules: Rules) -> State:
@@ -290,6 +342,8 @@ def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
 
 def reported(member: Member, rules: Rules) -> MemberReport:
     """What a member reports now."""
+    if member.says != TRUE:
+        member = member._replace(replicas=member.says)
     least = member.replicas if member.writing < 0 else min(member.replicas, member.writing)
     return MemberReport(member.obeys.number, least, rules.most(member), returns=member.returns)
 
@@ -299,13 +353,14 @@ def _with_member(state: State, at: int, member: Member) -> State:
 
 
 def _changes(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    state = state._replace(keeps=0)
     for total in TOTALS:
         if total != state.total:
-            yield f"the load asks for {total}", _wanting(state._replace(total=total))
+            yield f"the load asks for {total}", _wanting(state._replace(total=total), rules)
     for maximum in MAXIMA:
         if maximum != state.maximum:
             ceiling = max(state.ceiling, maximum)
-            yield f"maxReplicas is {maximum}", _wanting(state._replace(maximum=maximum, ceiling=ceiling))
+            yield f"maxReplicas is {maximum}", _wanting(state._replace(maximum=maximum, ceiling=ceiling), rules)
     if state.away < 0:
         spec = TURNED if state.spec == MEMBERS else MEMBERS
         shares = _divided(state.total, state.maximum, spec)
@@ -313,7 +368,7 @@ def _changes(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     for away in (-1, 0):
         if away != state.away:
             moved = _with_away(state, away, rules)
-            yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(moved)
+            yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(moved, rules)
     if all(state.has_spec) and state.away < 0:
         yield "the group is deleted and applied again", _applied_again(state)
 
@@ -361,10 +416,10 @@ def _may(state: State, keeps: int = -1) -> int:
     )
 
 
-def _wanting(state: State) -> State:
+def _wanting(state: State, rules: Rules) -> State:
     """Divide as the parent does: what an away member may have is not divided again."""
     present = [at for at in range(len(MEMBERS)) if at != state.away]
-    held = 0 if state.away < 0 or state.spilled else state.accounts[state.away].counted
+    held = 0 if state.away < 0 or state.spilled else rules.held(state.accounts[state.away])
     total = min(state.total, state.maximum) - held
     members = [state.spec[at] for at in present]
     settled = settle(total, members, {MEMBERS[at].name: state.shares[at] for at in present})
@@ -391,14 +446,18 @@ def canonical(state: State, rules: Rules) -> State:
 
 
 def check(state: State) -> None:
-    """Check what must hold in every state; a member that is away and never reported, or is spilled, is not counted.
+    """Check what must hold in every state; a member that is away and never reported, or is spilled, or lies, is not
+    counted.
 
     Raises ViolationError.
     """
     is_counted = _known(state) and not state.spilled
-    total = sum(member.most for at, member in enumerate(state.members) if at != state.away or is_counted)
+    counting = [member for at, member in enumerate(state.members) if at != state.away or is_counted]
+    total = sum(member.most for member in counting if member.says == TRUE)
     if total > state.ceiling:
         raise ViolationError(f"{total} replicas, above the maximum of {state.ceiling}")
+    if (has := state.members[HONEST].replicas) < state.keeps:
+        raise ViolationError(f"{MEMBERS[HONEST].name} has {has} replicas of {state.keeps} because of a lie")
     for member, bounds in zip(state.members, MEMBERS, strict=True):
         if member.replicas < bounds.min_replicas:
             raise ViolationError(f"{bounds.name} is below its minimum")
@@ -410,8 +469,10 @@ def check_recovery(state: State, rules: Rules) -> None:
 
     Raises ViolationError: it has not.
     """
+    if state.members[LIAR].says != TRUE:
+        state = _truthful(state)
     if state.away >= 0:
-        state = _wanting(_with_away(state, -1, rules))
+        state = _wanting(_with_away(state, -1, rules), rules)
     for at, has_spec in enumerate(state.has_spec):
         state = state if has_spec else _with_spec(state, at, rules)
     for at, member in enumerate(state.members):

@@ -13,6 +13,7 @@ BEGINS = {
     "revisions": BEGINNINGS["again"](1, 0),
     "writes-in-flight": BEGINNINGS["moving"](1, 0),
     "absences": BEGINNINGS["spilled"](1, 0),
+    "claims-take-nothing": BEGINNINGS["lying"](0, 0),
 }
 """Where the lack of a mechanism shows soonest, if not in `full`."""
 
