@@ -1,6 +1,6 @@
 """A CapacityGroup as it crosses topics: a ceiling that many HPAs share, and the two messages about it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal
@@ -52,9 +52,12 @@ class CapacityLimit(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class CapacityPriority(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who comes first: the HPAs that the selector matches have this priority."""
+    """Who comes first: the HPAs in `namespaces` (names or globs; none: of no namespace) that the selector matches have
+    this priority. Labels are written by whoever may edit an HPA; the namespaces are named by the group's owner.
+    """
 
     selector: dict[str, Any]
+    namespaces: list[str] = []
     value: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)]
 
 
@@ -156,16 +159,23 @@ class CapacityMatch:
     def __init__(self, spec: CapacitySpec) -> None:
         self.spec = spec
         self._selector = _compiled(spec.selector)
-        self._priorities = [(_compiled(each.selector), each.value) for each in spec.priorities]
+        self._priorities = [(each.namespaces, _compiled(each.selector), each.value) for each in spec.priorities]
 
     def priority(self, cluster: str, namespace: str, labels: Mapping[str, str]) -> int | None:
         """Give the priority of an HPA of this cluster and namespace with these labels; None: it is not of the group."""
-        if not any(fnmatchcase(namespace, glob) for glob in self.spec.namespaces):
+        if not _is_named(namespace, self.spec.namespaces):
             return None
-        in_cluster = not self.spec.clusters or any(fnmatchcase(cluster, glob) for glob in self.spec.clusters)
+        in_cluster = not self.spec.clusters or _is_named(cluster, self.spec.clusters)
         if not in_cluster or not self._selector.matches(labels):
             return None
-        return next((value for selector, value in self._priorities if selector.matches(labels)), 0)
+        for namespaces, selector, value in self._priorities:
+            if _is_named(namespace, namespaces) and selector.matches(labels):
+                return value
+        return 0
+
+
+def _is_named(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def parse_units(text: str) -> dict[str, int]:

@@ -59,6 +59,7 @@ class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 class _Priority(Struct, frozen=True, forbid_unknown_fields=True):
     selector: dict[str, Any]
+    namespaces: Annotated[list[_Name], Meta(min_length=1, max_length=limits.CAPACITY_CLUSTERS.most)]
     value: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)]
 
 
@@ -125,7 +126,10 @@ def capacity_group(manifest: FileManifest) -> CapacityGroup:
             limit=read.spec.limit.read(),
             namespaces=read.spec.namespaces,
             clusters=read.spec.clusters,
-            priorities=[CapacityPriority(selector=each.selector, value=each.value) for each in read.spec.priorities],
+            priorities=[
+                CapacityPriority(selector=each.selector, namespaces=each.namespaces, value=each.value)
+                for each in read.spec.priorities
+            ],
             when_unknown=read.spec.when_unknown,
         )
         return CapacityGroup(read.metadata.name, spec, CapacityMatch(spec))

@@ -205,7 +205,12 @@ _SPECS: Final[dict[str, Json]] = {
             ),
             "priorities": _array(
                 _object(
-                    {"selector": _SELECTOR, "value": {"type": "integer", "format": "int32"}}, ("selector", "value")
+                    {
+                        "selector": _SELECTOR,
+                        "namespaces": _array(_NAME, 256, 1),
+                        "value": {"type": "integer", "format": "int32"},
+                    },
+                    ("selector", "namespaces", "value"),
                 ),
                 64,
             ),

@@ -330,8 +330,8 @@ def granted(limit: int, claims: Sequence[CapacityClaim]) -> dict[str, int]:
     """Give the additions of each claim that the limit has room for; the sum of what they have may be above it.
 
     Higher priorities come first; among equal ones, additions are in proportion to what is missing (largest remainder,
-    then by name), where all of a namespace together counts for no more than there is. A claim without weight gets all
-    that it wants. Where a replica is too large for what is left, that goes to others.
+    then by name), where a namespace, and in it an HPA, counts for no more than there is to divide. A claim without
+    weight gets all that it wants. Where a replica is too large for what is left, that goes to others.
     """
     room = max(0, limit - sum([each.has * each.weight for each in claims]))
     given = {each.name: 0 if each.weight else each.missing for each in claims}
@@ -350,17 +350,20 @@ def granted(limit: int, claims: Sequence[CapacityClaim]) -> dict[str, int]:
 
 
 def _by_namespace(room: int, missing: Mapping[str, int]) -> dict[str, int]:
-    """Divide a room in proportion to what is missing; a namespace (of the names `CLUSTER/NAMESPACE/NAME`) counts for no
-    more than the room, so that one that wants without measure leaves something to each of the others.
-    """
+    """Divide a room among namespaces (of the names `CLUSTER/NAMESPACE/NAME`), and what each gets among its HPAs."""
     places: dict[str, dict[str, int]] = {}
     for name, each in missing.items():
         places.setdefault(name.rpartition("/")[0], {})[name] = each
-    counted = {place: min(room, sum(each.values())) for place, each in places.items()}
-    shares = largest_remainder(min(room, sum(counted.values())), counted)
-    return {
-        name: share for place, each in places.items() for name, share in largest_remainder(shares[place], each).items()
-    }
+    shares = _divided(room, {place: sum(each.values()) for place, each in places.items()})
+    return {name: share for place, each in places.items() for name, share in _divided(shares[place], each).items()}
+
+
+def _divided(room: int, missing: Mapping[str, int]) -> dict[str, int]:
+    """Divide a room in proportion to what is missing. Each counts for no more than the room, so that one that wants
+    without measure leaves something to the others.
+    """
+    counted = {name: min(room, each) for name, each in missing.items()}
+    return largest_remainder(min(room, sum(counted.values())), counted)
 
 
 class CapacityMember(Struct, array_like=True, frozen=True, gc=False):

@@ -64,4 +64,4 @@ class Ceiling(Fleet):
 
 def priority(tier: str, value: int) -> CapacityPriority:
     """Who has this label `tier` has this priority."""
-    return CapacityPriority(selector={"matchLabels": {"tier": tier}}, value=value)
+    return CapacityPriority(selector={"matchLabels": {"tier": tier}}, namespaces=["*"], value=value)

@@ -399,7 +399,7 @@ def test_a_frozen_view_is_not_changed_by_what_comes_in_until_it_is_live_again(
 def test_a_capacity_group_is_one_click_from_the_fleet_and_from_the_hpa_that_it_holds(
     page: Page, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    fleet = UnderCeiling(priorities=[CapacityPriority(selector={}, value=100)])
+    fleet = UnderCeiling(priorities=[CapacityPriority(selector={}, namespaces=["*"], value=100)])
     fleet.periods(8)
     fleet.periods(4, usage_milli=600)
     page.set_viewport_size({"width": width, "height": 844})

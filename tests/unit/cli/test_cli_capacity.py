@@ -87,7 +87,7 @@ def test_a_group_may_be_of_some_clusters(ask: Any) -> None:
 
 
 def test_a_higher_priority_comes_first(ask: Any) -> None:
-    first = [{"selector": {"matchLabels": {"app": "checkout"}}, "value": 7}]
+    first = [{"selector": {"matchLabels": {"app": "checkout"}}, "namespaces": ["*"], "value": 7}]
     document = fits("CapacityReport", ask(_group(priorities=first), *SINCE, "-o", "json").stdout)
     assert [each["priority"] for each in document["held"]] == [7]
 

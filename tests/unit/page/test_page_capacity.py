@@ -92,7 +92,7 @@ async def test_a_new_group_says_until_when_it_settles(
 
 
 async def test_states_of_a_group_and_of_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = UnderCeiling(CapacityLimit(count=5), priorities=[CapacityPriority(selector={}, value=10)])
+    made = UnderCeiling(CapacityLimit(count=5), priorities=[CapacityPriority(selector={}, namespaces=["*"], value=10)])
     made.periods(8)
     over(made, monkeypatch)
     text = (await shown("/capacity/search")).text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schemas import limits
-from schemas.capacity import CapacityLimit, CapacityReport
+from schemas.capacity import CapacityLimit, CapacityMatch, CapacityPriority, CapacityReport, CapacitySpec
 from schemas.limits import share_of
 from schemas.observed import AutoscalerList
 from streams.across.allotments import CapacityClaim, granted
@@ -72,6 +72,25 @@ def test_units_of_a_tenant_count_as_far_as_its_pods_request_them(annotation: str
     limit = CapacityLimit(kind="units", name="cpu", count=1)
     assert replica_use(annotation, limit, state.settings("east"), pods, is_central=is_central) == use
     assert hpa.row.origin == "central"
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "priorities"),
+    [(["shop"], {"shop": 10, "tenant": 0}), (["*"], {"shop": 10, "tenant": 10}), ([], {"shop": 0, "tenant": 0})],
+)
+def test_a_label_is_a_priority_only_in_the_namespaces_that_the_group_names(
+    namespaces: list[str], priorities: dict[str, int]
+) -> None:
+    front = CapacityPriority(selector={"matchLabels": {"tier": "front"}}, namespaces=namespaces, value=10)
+    spec = CapacitySpec(selector={}, limit=CapacityLimit(count=6), namespaces=["*"], priorities=[front])
+    found = {name: CapacityMatch(spec).priority("east", name, {"tier": "front"}) for name in ("shop", "tenant")}
+    assert found == priorities
+
+
+@pytest.mark.parametrize("wants", [1_000_000, 12])
+def test_an_hpa_that_wants_without_measure_leaves_others_of_its_namespace_their_part(wants: int) -> None:
+    claims = [CapacityClaim("east/shop/greedy", 0, wants), CapacityClaim("east/shop/web", 0, 6)]
+    assert granted(12, claims) == {"east/shop/greedy": 8, "east/shop/web": 4}
 
 
 def test_a_namespace_that_wants_without_measure_leaves_others_their_part() -> None:
