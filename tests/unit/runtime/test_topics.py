@@ -9,6 +9,7 @@ from fleethpa.frame.errors import UNREACHABLE
 from runtime.topicadmin import TopicError
 from runtime.topicneeds import (
     ACLS,
+    Component,
     FoundTopic,
     WantedTopic,
     acl_commands,
@@ -20,7 +21,7 @@ from runtime.topicneeds import (
     wanted_beside,
 )
 from schemas import topics as names
-from schemas.agents import AgentSet, AgentTopics
+from schemas.agents import TO_PREFIX, AgentSet, AgentTopics
 from schemas.inforce import InForce
 from schemas.topicconfigs import TOPICS
 from tests.kit.cli import Cli
@@ -87,6 +88,22 @@ def test_only_the_decider_may_write_decisions() -> None:
         if any(acl.name == names.DECISIONS and "WRITE" in acl.operations for acl in acls)
     ]
     assert writers == ["decider"]
+
+
+@pytest.mark.parametrize(
+    ("component", "topics"),
+    [
+        ("observer", [names.AUTOSCALERS, names.PODS, names.SAMPLES, names.SCALES, names.SETTINGS]),
+        ("ingest", [names.LOG, names.REJECTED]),
+        ("decider", [names.CHANGELOG, names.DECISIONS, names.LOG, names.REPORTS]),
+        ("reconciler", [names.OUTCOMES, names.SCALES]),
+        ("router", [TO_PREFIX]),
+        ("reader", []),
+        ("operator", [names.AUTOSCALERS, names.LOG, names.SETTINGS, names.SPECS]),
+    ],
+)
+def test_each_component_may_write_these_topics_and_no_other(component: Component, topics: list[str]) -> None:
+    assert sorted(acl.name for acl in ACLS[component] if "WRITE" in acl.operations) == sorted(topics)
 
 
 def test_the_page_and_the_verbs_that_read_may_write_no_topic() -> None:
