@@ -195,6 +195,15 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     metrics: Annotated[list[MetricDecision], about("what each metric of the spec gave", "json")] = []
     steps: Annotated[list[Step], about("the way from the proposal to the final replicas", "json")] = []
     constraints_applied: Annotated[list[str], about("what held, cut or replaced the proposal", "texts")] = []
+    states: Annotated[
+        list[str],
+        about(
+            "what the HPA was found in: `saturated` (at maxReplicas, and its metrics ask for more), `content` (at "
+            "maxReplicas with enough), `blocked` (pods without metrics keep a metric from changing the count), "
+            "`disabled` (the spec disables the direction that its metrics ask for), `flapping`",
+            "texts",
+        ),
+    ] = []
     wants: Annotated[int | None, about("replicas to write; null: no write is wanted", "integer")] = None
     expires: Annotated[int | None, about("when that write expires (Unix ms)")] = None
     observed: Annotated[dict[str, Any], about("what was seen of scale, pods and other writers")] = {}

@@ -15,7 +15,7 @@ import msgspec
 from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.finding import Selection, check_known, places_read
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import HpaView, is_content
+from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import Decorator, gathered, moment
 from fleethpa.frame.session import Session
@@ -27,7 +27,7 @@ from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
 from schemas.partitioning import partition_for
 from streams.history.recorded import Recorded
-from streams.state.flapping import is_saturated
+from streams.state.needs import STATES
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -62,28 +62,13 @@ class Filter:
             return False
         if self.direction and recorded.decision.direction != DIRECTIONS[self.direction]:
             return False
-        if self.state and not _is_in(self.state, recorded.decision):
+        if self.state and self.state not in recorded.decision.states:
             return False
         return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
 
     def reached(self, decisions: list[Recorded]) -> bool:
         """Whether decisions, oldest first, go back to the start of the time that is asked for."""
         return self.since_ms is not None and (not decisions or decisions[0].time_ms < self.since_ms)
-
-
-STATES: Final[Mapping[str, Callable[[int | None, int | None, int], bool]]] = {
-    "saturated": is_saturated,
-    "content": is_content,
-}
-"""The states of `get hpa` that one decision shows, by what its metrics ask for, what there is, and maxReplicas."""
-
-
-def _is_in(state: str, decision: Decision) -> bool:
-    """Whether the HPA of an evaluation was in a state. In the place of the metrics of an override nobody asks."""
-    is_measured = decision.kind == "evaluation" and words.scale_is_known(decision)
-    if not is_measured or words.OVERRIDE in decision.constraints_applied:
-        return False
-    return STATES[state](decision.raw_desired_replicas, decision.current_replicas, decision.max_replicas)
 
 
 def reasons(recorded: Recorded) -> list[str]:
@@ -171,8 +156,10 @@ filter_options: Final = gathered(
     ),
     click.option(
         "--state",
-        type=click.Choice(list(STATES)),
-        help="Only decisions at maxReplicas whose metrics ask for more (saturated), or do not (content).",
+        type=click.Choice(STATES),
+        help="Only decisions of HPAs at maxReplicas whose metrics ask for more (saturated) or not (content), that pods "
+        "without metrics keep from changing (blocked), whose spec disables the direction that they ask for "
+        "(disabled), or that go up and down (flapping).",
     ),
 )
 """`--changes`, `--reason`, `--limited-by`, `--direction`, `--state`: one dict `only`, for `Filter`."""
@@ -384,6 +371,7 @@ def decision_columns(
         Column("REASON", _reason, wide=True),
         Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
+        Column("STATE", lambda r: ",".join(r.decision.states) or "-", wide=True),
         *([] if changes else [applied]),
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),

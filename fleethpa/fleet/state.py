@@ -26,7 +26,6 @@ from streams.across.division import caps_of
 from streams.analysis.fleetwords import differences_in_words
 from streams.archive.layout import ArchiveError
 from streams.state.clustersettings import fleet_settings
-from streams.state.flapping import wants_of
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import effective_mode, pause_scopes
 from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
@@ -34,7 +33,7 @@ from streams.state.ledger import CoreError
 from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.needs import Blocked
+from streams.state.needs import Blocked, wants_of
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key

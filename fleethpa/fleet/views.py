@@ -19,10 +19,9 @@ from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.allotments import CapacityMember
 from streams.state.clustersettings import effective
 from streams.state.fights import Fight, by_another, fight_now
-from streams.state.flapping import Flapping, flapping, is_disabled, is_saturated
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.needs import Blocked
+from streams.state.needs import Blocked, Flapping, flapping, is_content, is_disabled, is_saturated
 from streams.state.partitionrow import GroupRow, PartitionRow
 from streams.state.replacements.override import Override
 
@@ -77,11 +76,6 @@ class MemberView(NamedTuple):
     is_spilled: bool = False
     room: int | None = None
     problem: str = ""
-
-
-def is_content(wants: int | None, has: int | None, most: int) -> bool:
-    """Whether an HPA has all that maxReplicas allows, and its metrics do not ask for more."""
-    return wants is not None and has is not None and has >= most >= wants
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive, differences
 from streams.state.fights import Fight, fight_now
-from streams.state.flapping import is_disabled
 from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
 from streams.state.limits.table import stopped
+from streams.state.needs import is_disabled
 
 
 async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:

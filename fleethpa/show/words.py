@@ -19,8 +19,7 @@ from schemas.kubernetes.metricspecs import metric_name
 
 if TYPE_CHECKING:
     from streams.state.fights import Fight
-    from streams.state.flapping import Flapping
-    from streams.state.needs import Blocked
+    from streams.state.needs import Blocked, Flapping
 
 
 _TENTHS: Final = 100

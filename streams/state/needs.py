@@ -1,9 +1,23 @@
-"""What an HPA needs and does not get, since pods without metrics could reverse the result."""
+"""What an HPA needs and does not get, and whether it goes up and down: its row and its decisions show it to readers."""
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
-from streams.hpa.evaluation import MetricEvaluation
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import Evaluation, MetricEvaluation
+from streams.state.moves import KEPT_MOVES, Move, Stored
+from streams.state.rows import HpaRow
+
+SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING = "saturated", "content", "blocked", "disabled", "flapping"
+STATES: Final = (SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING)
+"""At maxReplicas, and the metrics ask for more, or do not; the change that they ask for is blocked by pods without
+metrics, or disabled by the spec; the replicas go up and down.
+"""
+FLAPPING_WINDOW_MS = 3_600_000
+"""An HPA flaps whose last `KEPT_MOVES` changes all happened within this time, if enough of them go back."""
+FLAPPING_TURNS = 4
+"""How many of these changes must go in the other direction than the one before."""
 
 
 class Blocked(NamedTuple):
@@ -43,3 +57,83 @@ def blocked(
 
 def _percent(ratio: float) -> int:
     return round(100 * min(max(ratio, -1e6), 1e6))
+
+
+class Flapping(NamedTuple):
+    """An HPA that goes up and down: so many changes within so long, and how many of them undo the one before."""
+
+    changes: int
+    turns: int
+    span_ms: int
+
+    @property
+    def per_hour(self) -> int:
+        """At this pace."""
+        return round((self.changes - 1) * 3_600_000 / max(1, self.span_ms))
+
+
+def wants_of(row: HpaRow) -> int | None:
+    """Return the replicas that the metrics asked for at the last evaluation, before any limit; None: it had no answer.
+
+    It is the recommendation of that evaluation: upstream keeps them for the stabilization windows.
+    """
+    known = row.history.recommendations
+    # The first evaluation of an HPA begins with the replicas that the scale shows; what its metrics ask for follows.
+    found = [replicas for replicas, time_ms in known if time_ms == row.evaluated_ms]
+    return found[-1] if found and len(known) > 1 else None
+
+
+def is_saturated(wants: int | None, has: int | None, most: int) -> bool:
+    """Whether an HPA has all that maxReplicas allows, and its metrics ask for more."""
+    return wants is not None and has is not None and has >= most < wants
+
+
+def is_content(wants: int | None, has: int | None, most: int) -> bool:
+    """Whether an HPA has all that maxReplicas allows, and its metrics do not ask for more."""
+    return wants is not None and has is not None and has >= most >= wants
+
+
+def is_disabled(spec: Mapping[str, Any], wants: int | None, has: int | None) -> str:
+    """Return the field of `spec.behavior` that forbids the change which the metrics ask for; empty: none does."""
+    if wants is None or has is None or wants == has:
+        return ""
+    direction = "scaleUp" if wants > has else "scaleDown"
+    rules = (spec.get("behavior") or {}).get(direction) or {}
+    return direction if rules.get("selectPolicy") == "Disabled" else ""
+
+
+def flapping(moves: Iterable[Stored], now_ms: int) -> Flapping | None:
+    """Return how an HPA goes up and down now; None: it does not."""
+    recent = [move for each in moves if now_ms - (move := Move(*each)).time_ms <= FLAPPING_WINDOW_MS]
+    steps = [move.after - move.before for move in recent]
+    turns = sum(before * after < 0 for before, after in pairwise(steps))
+    if len(recent) < KEPT_MOVES or turns < FLAPPING_TURNS:
+        return None
+    return Flapping(len(recent), turns, recent[-1].time_ms - recent[0].time_ms)
+
+
+def states(
+    autoscaler: Autoscaler,
+    evaluation: Evaluation,
+    has: int | None,
+    moves: Iterable[Stored],
+    now_ms: int,
+    *,
+    is_asked: bool,
+    is_blocked: bool,
+) -> list[str]:
+    """Return the `STATES` that an evaluation finds an HPA in.
+
+    Args:
+        has: the replicas that the scale shows.
+        is_asked: the proposal is what the metrics ask for; nothing has taken its place.
+        is_blocked: pods without metrics keep a metric from changing the count (`blocked`).
+    """
+    wants, most = evaluation.proposal if is_asked else None, autoscaler.max_replicas
+    found = [SATURATED] if is_saturated(wants, has, most) else []
+    found += [CONTENT] if is_content(wants, has, most) else []
+    found += [BLOCKED] if is_blocked else []
+    if wants is not None and has is not None and wants != has:
+        rules = autoscaler.scale_up if wants > has else autoscaler.scale_down
+        found += [DISABLED] if rules is not None and rules.select == "Disabled" else []
+    return [*found, FLAPPING] if flapping(moves, now_ms) is not None else found

@@ -1,11 +1,13 @@
 """The first step of an evaluation, which reads everything, and its last, which makes the record."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import Decision
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation
+from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
 from streams.state import records
 from streams.state.clustersettings import Effective
@@ -16,10 +18,17 @@ from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
 from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
+from streams.state.needs import blocked, states
 from streams.state.partitionstate import State
+from streams.state.replacements.fallback import FallbackReplicas
+from streams.state.replacements.override import Overridden
 from streams.state.rows import NOTHING_APPLIED
 from streams.state.subject import Decided, Limited, Observed, Subject
 from streams.state.timing import as_of
+
+_IN_PLACE_OF_METRICS: Final = (FallbackReplicas.name, Overridden.name)
+"""What takes the place of what the metrics ask for. A share is not among it: it is what those of all clusters ask for.
+"""
 
 
 def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
@@ -126,12 +135,34 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         change_reason=row.change_reason,
         shows_refusal=subject.effective_mode.shown,
         rules=subject.settings.rules,
+        states=_states(subject, observed, decided),
     )
     # The record of the end of a wanted write has the status and the events instead.
     later = () if wanted is None else (result.status, result.events, result.events_after_write)
     value = encode(decision)
     limits.check(limits.DECISION, len(value) + len(encode(later)), f"HPA {hpa.id}")
     return Draft(name, subject.namespace.key, hpa.headers, decision, value)
+
+
+def _states(subject: Subject, observed: Observed, decided: Decided) -> list[str]:
+    evaluation = decided.evaluation
+    return states(
+        subject.autoscaler,
+        evaluation,
+        observed.replicas,
+        observed.moves,
+        subject.state.now_ms,
+        is_asked=decided.replaced_by not in _IN_PLACE_OF_METRICS,
+        is_blocked=bool(blocked_metric(subject, observed, evaluation)),
+    )
+
+
+def blocked_metric(subject: Subject, observed: Observed, evaluation: Evaluation) -> tuple[int, ...]:
+    """Return the metric that pods without metrics keep from changing the count, as `streams.state.needs.blocked`."""
+    if observed.replicas is None:
+        return ()
+    band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
+    return blocked(evaluation.metrics, observed.replicas, band)
 
 
 def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
-from fleethpa.fleet.decisions import STATES, Filter
+from fleethpa.fleet.decisions import Filter
 from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
@@ -33,6 +33,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, C
 from schemas.settings import SettingsSet
 from streams.archive.layout import LOG, archived_record
 from streams.state.moves import KEPT_MOVES
+from streams.state.needs import STATES
 from tests.kit.cli import SETTINGS, START_MS, Cli, Fleet, FleetPast, hpa, table_rows
 from tests.kit.memorypast import MemoryPast
 from tests.kit.published import fits
@@ -219,6 +220,14 @@ def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None
     assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
 
 
+def states_listed(run: Cli) -> set[str]:
+    """The states for which `decisions --state` lists the newest evaluation."""
+    all_ = map(orjson.loads, run("decisions", "-A", "-o", "jsonl").stdout.splitlines())
+    newest = [each["id"] for each in all_ if each.get("kind", "evaluation") == "evaluation"][-1]
+    found = {each: run("decisions", "-A", "--state", each, "-o", "jsonl").stdout for each in STATES}
+    return {each for each, lines in found.items() if newest in lines}
+
+
 @pytest.mark.parametrize(
     ("usage_milli", "wants", "status"),
     [
@@ -246,6 +255,7 @@ def test_an_hpa_at_max_is_saturated_only_if_its_metrics_ask_for_more(
     assert made.exit_code == is_saturated
     (item,) = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)["items"]
     assert (item["wants"], item["saturated"]) == (int(wants), is_saturated)
+    assert states_listed(run) == {"saturated" if is_saturated else "content"}
 
 
 def test_what_an_hpa_wants_is_a_question_mark_while_its_metrics_give_no_answer(run: Cli, fleet: Fleet) -> None:
@@ -263,6 +273,7 @@ def test_pods_without_metrics_that_hold_an_overloaded_hpa_are_a_problem(run: Cli
     )
     assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith("  blocked")
     assert run("status", "-A").exit_code == 1
+    assert states_listed(run) == {"blocked"}
 
 
 @pytest.mark.parametrize(
@@ -280,6 +291,7 @@ def test_a_direction_that_the_spec_disables_is_named(
     assert (text in found) == bool(direction), found
     assert "disabled" in found or not direction
     assert run("status", "-A").exit_code == exit_code
+    assert states_listed(run) == ({"disabled"} if direction else set())
 
 
 def test_an_hpa_that_goes_up_and_down_is_flapping_and_one_that_only_grows_is_not(run: Cli, fleet: Fleet) -> None:
@@ -295,6 +307,9 @@ def test_an_hpa_that_goes_up_and_down_is_flapping_and_one_that_only_grows_is_not
             replicas = wanted
     found = run("get", "hpa", "-A", "--problem").stdout
     assert re.search(r"flapping: 8 changes in \d+ min \(\d+/h\), 7 of them take back the one before", found), found
+    fleet.append(after_ms=16_000)
+    fleet.observe(replicas, 300)
+    assert states_listed(run) == {"flapping"}
 
 
 def test_problem_lists_each_problem_with_its_cause(run: Cli, fleet: Fleet) -> None:
@@ -489,34 +504,14 @@ def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -
     assert expected or not lines
 
 
-@pytest.mark.parametrize(
-    ("current", "wanted", "limits", "states"),
-    [
-        pytest.param(10, 32, ["MaxReplicas"], {"saturated"}, id="asks for more than it may have"),
-        pytest.param(10, 10, [], {"content"}, id="has what it asks for, and no more is allowed"),
-        pytest.param(10, 2, ["StabilizationWindow"], {"content"}, id="asks for fewer"),
-        pytest.param(9, 32, ["MaxReplicas"], set(), id="has not all that it may have"),
-        pytest.param(10, None, [], set(), id="what the metrics ask for is not known"),
-        pytest.param(10, 32, ["Override"], set(), id="an override stands in the place of the metrics"),
-    ],
-)
-def test_a_state_is_that_of_the_evaluation(
-    fleet: Fleet, current: int, wanted: int | None, limits: list[str], states: set[str]
-) -> None:
+def test_decisions_are_selected_by_the_state_that_they_found(fleet: Fleet, run: Cli) -> None:
     evaluated = next(each for each in fleet.decisions() if each.decision.kind == "evaluation")
-    numbers = {"current_replicas": current, "raw_desired_replicas": wanted, "max_replicas": 10}
-    decision = structs.replace(evaluated.decision, constraints_applied=limits, **numbers)
-    recorded = replace(evaluated, decision=decision)
-    assert {state for state in STATES if Filter(Selection(), state=state).matches(recorded)} == states
-    completion = replace(recorded, decision=structs.replace(decision, kind="completion"))
-    assert not any(Filter(Selection(), state=state).matches(completion) for state in STATES)
-
-
-def test_a_state_of_get_that_no_single_decision_shows_is_none_of_this_filter(run: Cli) -> None:
-    assert run("decisions", "-A", "--state", "content", "-o", "jsonl").stdout == ""
-    refused = run("decisions", "-A", "--state", "flapping")
+    recorded = replace(evaluated, decision=structs.replace(evaluated.decision, states=["blocked", "flapping"]))
+    found = {state for state in STATES if Filter(Selection(), state=state).matches(recorded)}
+    assert found == {"blocked", "flapping"}
+    refused = run("decisions", "-A", "--state", "hungry")
     assert refused.exit_code == 2
-    assert "is not one of 'saturated', 'content'" in refused.stderr
+    assert "is not one of 'saturated', 'content', 'blocked', 'disabled', 'flapping'" in refused.stderr
 
 
 def test_a_change_has_one_row_with_the_outcome_of_its_write(run: Cli) -> None:
