@@ -30,7 +30,7 @@ def history(
     """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed.
 
     An HPA that was deleted is found by its full name, or by a part that names no other HPA. With --revision it
-    prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollback` goes back to it.
+    prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollout undo` goes back to it.
     """
     since_ms = moment(since, session.now_ms(), "--since")
     if revision is not None and output in ("name", "jsonl"):

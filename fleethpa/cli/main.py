@@ -62,6 +62,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         "audit": Verb(
             "cli.audit:audit", "Check that no decision was altered, and create the key that signs checkpoints."
         ),
+        "replay": Verb("cli.replay:replay", "Derive recorded decisions again from the log, and compare them."),
         "history": Verb("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
         "status": Verb(
             "cli.status:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."
@@ -106,7 +107,6 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "rollouts.rollout:rollout",
             "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
         ),
-        "rollback": Verb("cli.rollback:rollback", "Give a central HPA the spec of an earlier revision again."),
         "schedule": Verb(
             "cli.schedule:schedule",
             "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",

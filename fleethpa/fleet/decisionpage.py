@@ -391,6 +391,6 @@ def _tail(decision: Decision) -> list[str]:
     sources = sorted({source for source in position.sources if source})
     inputs = f"Inputs   log {position.partition}@{position.offset}  {'  '.join(sources)}".rstrip()
     return [
-        f"{inputs}      Recompute: fleethpa audit verify {decision.id}",
+        f"{inputs}      Recompute: fleethpa replay {decision.id}",
         *(f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events),
     ]

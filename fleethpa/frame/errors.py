@@ -109,7 +109,7 @@ _NEAR_OPTION: Final = 0.7
 _MEANT: Final = {
     **dict.fromkeys(("disable", "freeze", "halt", "hold", "stop", "suspend"), "pause"),
     **dict.fromkeys(("continue", "enable", "unfreeze", "unpause"), "resume"),
-    **dict.fromkeys(("revert", "undo"), "rollback"),
+    **dict.fromkeys(("revert", "undo"), "rollout"),
     **dict.fromkeys(("list", "ls", "show", "top"), "get"),
     **dict.fromkeys(("create", "edit", "patch"), "apply"),
     **dict.fromkeys(("check", "validate"), "lint"),
@@ -133,12 +133,14 @@ _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "audit tail": ("it was another name of decisions --follow", "decisions -A --follow"),
     "backtest --forecast": ("rules of a schedule, or another target, do what it did", "tune NAME"),
     "backtest --emit-schedule": ("rules of a schedule are tried with --schedule", "backtest NAME --schedule RULE"),
-    "verify": ("audit verify derives one decision again, too", "audit verify ID"),
+    "verify": ("replay derives decisions again; audit verify also checks files and signatures", "replay ID"),
+    "audit verify --hpa": ("replay derives the decisions of one HPA again", "replay NAME"),
+    "rollback": ("it is a command of rollout, as kubectl's", "rollout undo NAME"),
+    "rollout rollback": ("it has kubectl's name", "rollout undo NAME"),
     "regret": ("tune compares what ran with an ideal autoscaler (docs/tune.md)", "tune -A"),
     "guardrails": _BUDGET,
     "run breaker": _BUDGET,
     "resume --guardrails": _BUDGET,
-    "replay": ("`audit verify` re-derives recorded decisions", "audit verify"),
     "capacity test": ("`limits test` tries a CapacityGroup, and settings that are limits", "limits test -f FILE"),
 }
 """Verbs and options that are no longer there -> what takes their place, and the command to run next."""

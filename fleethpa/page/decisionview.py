@@ -301,7 +301,7 @@ async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
 
 
 async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
-    """Derive a decision again from the log: what `fleethpa audit verify` says, as a document and as lines.
+    """Derive a decision again from the log: what `fleethpa replay ID` says, as a document and as lines.
 
     Raises CommandError: there is no such decision, or the source cannot be read.
     """

@@ -27,6 +27,7 @@ from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_
 from fleethpa.frame.session import Session, command_options
 from fleethpa.rollouts import wavedrive as drive
 from fleethpa.rollouts.marks import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
+from fleethpa.rollouts.undo import undo
 from fleethpa.show.formats import Listing, one
 from fleethpa.show.text import layout, span
 from fleethpa.show.words import counted, listed
@@ -76,7 +77,8 @@ def rollout(
     are percentages; scale_events and direction_flips are per HPA. With a sign they are compared with the same HPAs
     before the wave: 'at_max>+20%', 'scale_events>+2'.
 
-    If the command is interrupted, nothing more changes: see `rollout status`, `rollout resume`, `rollout abort`.
+    If the command is interrupted, nothing more changes: see `rollout status`, `rollout resume`, `rollout abort`. For a
+    single HPA `rollout undo` brings an earlier spec back.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -324,3 +326,6 @@ def concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Co
         hpas = listed(map(str, plan.scheduled))
         texts.append(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")
     return [Concern(text) for text in texts]
+
+
+rollout.add_command(undo)

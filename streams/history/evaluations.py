@@ -234,7 +234,7 @@ def _is_same(found: Evaluated, value: bytes) -> bool:
 def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
     if found.value != recorded.value:
         id_ = recorded.decision.id
-        raise LogGoneError(f"the log gives another decision {id_} than the recorded one: fleethpa audit verify {id_}")
+        raise LogGoneError(f"the log gives another decision {id_} than the recorded one: fleethpa replay {id_}")
     return found
 
 

@@ -30,7 +30,7 @@ ASKED: list[tuple[str, tuple[str, ...]]] = [
     ("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW)),
     ("DecisionList", ("decisions", "-A", *WINDOW)),
     ("RevisionList", ("history", APP, "--since", "2026-01-01T00:01:00Z")),
-    ("DecisionVerification", ("audit", "verify", "ID")),
+    ("DecisionVerification", ("replay", "ID")),
 ]
 
 

@@ -135,7 +135,7 @@ def _schedule(run: Cli, tmp_path: Path) -> Any:
 
 
 def _rollback(run: Cli, tmp_path: Path) -> Any:
-    return run("rollback", NAME)
+    return run("rollout", "undo", NAME)
 
 
 @pytest.mark.parametrize("verb", [_apply, _schedule, _rollback])

@@ -67,7 +67,7 @@ def an_id(made: Topics) -> str:
         pytest.param("Decision", ["explain", "c0/ns0/app0", "-o", "json"], id="explain"),
         pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="audit verify"),
         pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="replay"),
-        pytest.param("AuditReport", ["audit", "verify", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
+        pytest.param("AuditReport", ["replay", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
     ],
 )
 def test_machine_output_of_read_verbs_fits_the_published_schemas(
@@ -189,10 +189,10 @@ def test_a_long_past_is_decoded_a_few_times_only(tmp_path: Path, made: Topics, m
 
 
 def test_verify_derives_one_decision_again(run: Cli, root: Path, made: Topics) -> None:
-    result = run("audit", "verify", an_id(made), "--from", str(root), "-o", "json")
+    result = run("replay", an_id(made), "--from", str(root), "-o", "json")
     document = fits("DecisionVerification", result.stdout)
     assert (result.exit_code, document["identical"]) == (0, True)
-    assert run("audit", "verify", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
+    assert run("replay", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
 
 
 def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tmp_path: Path, made: Topics) -> None:
@@ -201,7 +201,7 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
     changed = [*made[DECISIONS, 1]]
     changed[10] = structs.replace(record, value=orjson.dumps(body))
     write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
-    for verb in (["audit", "verify", body["id"]], ["audit", "verify"]):
+    for verb in (["replay", body["id"]], ["audit", "verify"]):
         result = run(*verb, "--from", str(tmp_path / "a"))
         assert result.exit_code == 1
         assert "maxReplicas: recorded 4711" in result.stdout
@@ -312,13 +312,8 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
     ("arguments", "code", "text"),
     [
         pytest.param(["describe", "c0/ns0/nobody"], 4, "no HPA c0/ns0/nobody", id="describe of an unknown HPA"),
-        pytest.param(
-            ["audit", "verify", "--hpa", "c0/ns0/nobody"],
-            4,
-            "no decision of c0/ns0/nobody",
-            id="replay of an unknown HPA",
-        ),
-        pytest.param(["audit", "verify", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
+        pytest.param(["replay", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"),
+        pytest.param(["replay", "app0"], 4, "no HPA app0", id="replay of half a name"),
         pytest.param(
             ["audit", "verify", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"
         ),
@@ -330,11 +325,11 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         ),
         pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is not a valid time", id="no time"),
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
-        pytest.param(["audit", "verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
-        pytest.param(["audit", "verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
-        pytest.param(["audit", "verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
-        pytest.param(["audit", "verify", "0-9-uid", "--since", "1h"], 2, "excludes --hpa", id="one of a window"),
-        pytest.param(["verify", "0-9-uid"], 2, "Next: fleethpa audit verify ID", id="verify is audit verify"),
+        pytest.param(["replay", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
+        pytest.param(["replay", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
+        pytest.param(["replay", "a/b/c/d"], 2, "is not the name of an HPA", id="replay what is no name"),
+        pytest.param(["replay", "0-9-uid", "--since", "1h"], 2, "excludes --since", id="one of a window"),
+        pytest.param(["verify", "0-9-uid"], 2, "Next: fleethpa replay ID", id="verify is replay"),
         pytest.param(["audit", "list", "-A"], 2, "Next: fleethpa decisions -A", id="audit list is decisions"),
         pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "no record as old as", id="before the log began"),
         pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is not a valid time", id="at no time"),

@@ -86,7 +86,7 @@ def test_help_begins_with_ten_verbs_and_says_how_all_are_listed(run: Cli) -> Non
         pytest.param(["freeze"], 2, "Did you mean `pause`?", id="a word of other tools suggests what it means"),
         pytest.param(["unfreeze"], 2, "Did you mean `resume`?", id="and its opposite"),
         pytest.param(["why"], 2, "Did you mean `explain`?", id="and a question asked at night"),
-        pytest.param(["undo"], 2, "Did you mean `rollback`?", id="so does another"),
+        pytest.param(["undo"], 2, "Did you mean `rollout`?", id="so does another"),
         pytest.param(["frobnicate"], 2, "fleethpa --help", id="a verb like none points at the help"),
         pytest.param(["get", "hpa", "--bad"], 2, "No such option", id="an unknown flag is a usage error"),
         pytest.param(["get", "hpa", "-o", "xml"], 2, "'xml' is not one of", id="an unknown format is a usage error"),

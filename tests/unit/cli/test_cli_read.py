@@ -474,7 +474,7 @@ def test_a_hint_to_which_no_option_is_added_imports_no_other_verb(run: Cli, monk
         return import_module(name)
 
     monkeypatch.setattr(importlib, "import_module", noting)
-    assert "Recompute: fleethpa audit verify 0-" in run("explain", "east/shop/checkout").stdout
+    assert "Recompute: fleethpa replay 0-" in run("explain", "east/shop/checkout").stdout
     assert [name for name in imported if name.startswith("fleethpa.cli.")] == ["fleethpa.cli.explain"]
 
 

@@ -56,15 +56,15 @@ def test_explain_has_checked_counterfactuals(ask: Any) -> None:
     assert found["flips"] or found["unmoved"]
     text = ask("explain", APP).stdout
     assert "Would change the answer (each checked by evaluating it):" in text
-    assert f"fleethpa audit verify {document['id']}" in text
+    assert f"fleethpa replay {document['id']}" in text
 
 
 def test_verify_takes_a_short_id(ask: Any) -> None:
     id_ = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)["id"]
-    made = ask("audit", "verify", id_[:-4], "-o", "json")
+    made = ask("replay", id_[:-4], "-o", "json")
     assert orjson.loads(made.stdout)["id"] == id_
     assert made.exit_code == 0
-    none = ask("audit", "verify", id_[:-12] + "ffff")
+    none = ask("replay", id_[:-12] + "ffff")
     assert (none.exit_code, "no decision" in none.stderr) == (4, True)
 
 

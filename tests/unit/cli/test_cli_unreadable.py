@@ -148,7 +148,7 @@ def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source:
 def test_verify_names_the_id_of_a_decision_that_is_in_what_cannot_be_read(run: Cli, root: Path) -> None:
     id_ = str(orjson.loads(topics_of(FLEET)[DECISIONS, 0][0].value)["id"])
     obstruct(root, "log/0/*.seg")
-    result = run("audit", "verify", id_, "--from", str(root))
+    result = run("replay", id_, "--from", str(root))
     assert (result.exit_code, id_ in result.stderr, ".seg" in result.stderr) == (2, True, True), result.output
 
 

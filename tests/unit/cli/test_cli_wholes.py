@@ -134,7 +134,7 @@ ANALYSES = {
     "tune": (SINCE, 2, 2),
     "upgrade-preview --to 1.33": (SINCE, 2, 2),
     "shadow-report": (SINCE, 4, 4),
-    "rollback": ((), 1, 1),
+    "rollout undo": ((), 1, 1),
 }
 """Verb -> what it needs beside, and its exit code for the whole and for the HPA in a cluster; 2: a refusal."""
 
@@ -189,7 +189,7 @@ def test_history_of_a_whole_shows_its_division_and_gives_its_manifest(monkeypatc
     manifest = yaml.safe_load(ask("history", WHOLE, "--revision", "1", "-o", "yaml").stdout)
     assert (manifest["kind"], manifest["spec"]["placement"]["rebalanceAfter"]) == ("FleetHPA", "300s")
     assert [each["name"] for each in manifest["spec"]["clusters"]] == ["east", "west"]
-    back = ask("rollback", WHOLE)
+    back = ask("rollout", "undo", WHOLE)
     assert f"fleethpa history {WHOLE} --revision N -o yaml | fleethpa apply -f -" in back.stderr
 
 

@@ -88,13 +88,11 @@ def test_commands_in_hints_keep_what_was_given(
 
 
 def test_only_what_follows_a_mark_is_a_hint_on_a_page(within: click.Context) -> None:
-    page = (
-        "Changed by:  fleethpa get (a test)\nNext: fleethpa explain a/b/c\nx   Recompute: fleethpa audit verify 0-1-u"
-    )
+    page = "Changed by:  fleethpa get (a test)\nNext: fleethpa explain a/b/c\nx   Recompute: fleethpa replay 0-1-u"
     assert hinted(page, ARCHIVE).splitlines() == [
         "Changed by:  fleethpa get (a test)",
         "Next: fleethpa explain a/b/c --from build/demo/archive",
-        "x   Recompute: fleethpa audit verify 0-1-u --from build/demo/archive",
+        "x   Recompute: fleethpa replay 0-1-u --from build/demo/archive",
     ]
 
 
@@ -150,7 +148,7 @@ def test_errors_remarks_and_pages_name_commands_that_keep_the_connection(
         in run("describe", "east/shop/checkout", *given).stdout
     )
     assert (
-        "Recompute: fleethpa audit verify 0-2-uid-checkout --brokers kafka:9092"
+        "Recompute: fleethpa replay 0-2-uid-checkout --brokers kafka:9092"
         in run("explain", "east/shop/checkout", *given).stdout
     )
 

@@ -204,7 +204,7 @@ def test_export_bundle_writes_a_file_from_which_the_verbs_answer_as_from_the_sou
     explained = [run("explain", hpa, "--from", source, "-o", "json") for source in (str(root), file)]
     assert explained[0].exit_code == explained[1].exit_code == 0, explained[1].output
     assert explained[0].stdout == explained[1].stdout
-    for arguments in (["audit", "verify"], ["audit", "verify", "--hpa", hpa], ["get", "hpa", "-A"]):
+    for arguments in (["audit", "verify"], ["replay", hpa], ["get", "hpa", "-A"]):
         answer = run(*arguments, "--from", file)
         assert answer.exit_code == 0, answer.output
     assert f"from {file}" in run("audit", "verify", "--from", file).stdout

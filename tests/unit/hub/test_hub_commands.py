@@ -48,7 +48,7 @@ def test_manifests_are_printed_without_a_cluster(monkeypatch: pytest.MonkeyPatch
     "arguments",
     [
         ("delete", "east/shop/web"),
-        ("rollback", "east/shop/web"),
+        ("rollout", "undo", "east/shop/web"),
         ("schedule", "create", "east/shop/web", "--rule", "daily 00:00-24:00 minReplicas=4"),
         ("mode", "off", "east/shop/web"),
         ("settings", "east", "sync-period=20s"),

@@ -1,4 +1,4 @@
-"""`history --revision` and `rollback`: an earlier spec, shown and brought back."""
+"""`history --revision` and `rollout undo`: an earlier spec, shown and brought back."""
 
 from __future__ import annotations
 
@@ -63,32 +63,32 @@ def test_a_revision_is_printed_as_a_manifest_that_apply_takes(run: Cli, broker: 
     assert yaml.safe_load(shown)["spec"]["maxReplicas"] == 6
 
 
-def test_rollback_goes_back_one_spec_or_to_the_revision_that_is_named(run: Cli, fleet: Fleet, broker: Broker) -> None:
-    back = run("rollback", NAME, "--reason", "INC-1")
+def test_undo_goes_back_one_spec_or_to_the_revision_that_is_named(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    back = run("rollout", "undo", NAME, "--reason", "INC-1")
     assert (back.exit_code, back.stdout) == (0, f"hpa {NAME} rolled back to revision 2 (maxReplicas 4→6)\n")
     body = _carried_out(fleet, broker)
     assert (body.origin, body.mode, body.author, body.reason) == ("central", None, "anna", "INC-1")
     assert body.hpa["metadata"]["labels"] == {"team": "pay"}
-    first = run("rollback", NAME, "--to-revision", "1")
+    first = run("rollout", "undo", NAME, "--to-revision", "1")
     assert first.stdout == f"hpa {NAME} rolled back to revision 1 (maxReplicas 6→8)\n"
-    assert _carried_out(fleet, broker).reason == "rollback to revision 1"
+    assert _carried_out(fleet, broker).reason == "back to revision 1"
     revisions = [line.split()[0] for line in run("history", NAME, "--no-headers").stdout.splitlines()]
     assert revisions == ["1", "-", "2", "3", "4", "5"]  # the second is the mode that was given with the first
 
 
-def test_rollback_to_the_current_spec_changes_nothing(run: Cli, broker: Broker) -> None:
-    same = run("rollback", NAME, "--to-revision", "3")
+def test_undo_to_the_current_spec_changes_nothing(run: Cli, broker: Broker) -> None:
+    same = run("rollout", "undo", NAME, "--to-revision", "3")
     assert same.stdout == f"hpa {NAME} unchanged (its spec is that of revision 3)\n"
     assert broker.written == []
 
 
-def test_a_dry_run_of_rollback_writes_nothing(run: Cli, broker: Broker) -> None:
-    assert run("rollback", NAME, "--dry-run").stdout.endswith("(dry run)\n")
+def test_a_dry_run_of_undo_writes_nothing(run: Cli, broker: Broker) -> None:
+    assert run("rollout", "undo", NAME, "--dry-run").stdout.endswith("(dry run)\n")
     assert broker.written == []
 
 
 def test_what_was_deleted_is_not_rolled_back_but_named_with_the_way(run: Cli, fleet: Fleet, broker: Broker) -> None:
     fleet.append(AutoscalerDeleted(name="web", origin="central"))
-    gone = run("rollback", NAME)
+    gone = run("rollout", "undo", NAME)
     assert (gone.exit_code, broker.written) == (4, [])
     assert f"fleethpa history {NAME} --revision N -o yaml | fleethpa apply -C east -f -" in gone.stderr

@@ -1,4 +1,4 @@
-"""`fleethpa rollback`: give a central HPA the spec of an earlier revision again."""
+"""`fleethpa rollout undo`: give a central HPA the spec of an earlier revision again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streams.analysis.revisions import differences
 )
 @write_options
 @command_options()
-async def rollback(session: Session, /, selection: Selection, number: int | None, options: WriteOptions) -> int:
+async def undo(session: Session, /, selection: Selection, number: int | None, options: WriteOptions) -> int:
     """Give a central HPA the spec of an earlier revision again; `fleethpa history NAME` lists them.
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
@@ -38,7 +38,7 @@ async def rollback(session: Session, /, selection: Selection, number: int | None
     if write is None:
         session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
         return 0
-    return await change(session, "rollback", [write], [], options, state=state)
+    return await change(session, "rollout undo", [write], [], options, state=state)
 
 
 def _central(state: FleetState, hpa: HpaId) -> HpaView:
@@ -76,5 +76,5 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
     if errors:
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))
     words = f"rolled back to revision {number} ({'; '.join(differences(view.spec, body['spec']))})"
-    why = reason or f"rollback to revision {number}"
+    why = reason or f"back to revision {number}"
     return central_record(view.id, words, body, session.config.author, why, over=view)
