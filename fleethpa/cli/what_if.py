@@ -26,7 +26,7 @@ from schemas.keys import FLEET
 from schemas.observed import FleetSpec
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_cluster
+from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_at
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -281,16 +281,8 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
     needed = decision.final_desired_replicas
     maximum: int = view.spec["maxReplicas"]
 
-    def without(*, is_spilled: bool) -> WithoutCluster:
-        gone = {
-            name: 0 if is_spilled else int(each.get("allotted", had[name]))
-            for name, each in clusters.items()
-            if each.get("away") and name != away
-        }
-        caps = {name: int(each["room"]) for name, each in clusters.items() if "room" in each}
-        return without_cluster(fleet, away, maximum, needed, had, is_spilled=is_spilled, caps=caps, gone=gone)
-
-    keep, spill = without(is_spilled=False), without(is_spilled=True)
+    keep = without_at(fleet, clusters, away, maximum, needed, is_spilled=False)
+    spill = without_at(fleet, clusters, away, maximum, needed, is_spilled=True)
     policy = "Spill" if fleet.away_spill_after_ms else "Keep"
     document = {
         "namespace": view.id.namespace,

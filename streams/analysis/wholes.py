@@ -8,6 +8,7 @@ fewer replicas than they had, by more than rounding.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -278,3 +279,23 @@ def without_cluster(
     return WithoutCluster(
         needed=needed, may_have=may_have, shares=shares, missing=max(0, needed - sum(shares.values()))
     )
+
+
+def without_at(
+    spec: FleetSpec,
+    clusters: Mapping[str, Mapping[str, Any]],
+    away: str,
+    maximum: int,
+    needed: int,
+    *,
+    is_spilled: bool,
+) -> WithoutCluster:
+    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.state.fleet.shown`)."""
+    had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
+    gone = {
+        name: 0 if is_spilled else int(each.get("allotted", had[name]))
+        for name, each in clusters.items()
+        if each.get("away") and name != away
+    }
+    caps = {name: int(each["room"]) for name, each in clusters.items() if "room" in each}
+    return without_cluster(spec, away, maximum, needed, had, is_spilled=is_spilled, caps=caps, gone=gone)
