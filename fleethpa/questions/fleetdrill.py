@@ -758,7 +758,7 @@ def report(found: Drilled, away: str, factor: float, window: tuple[int, int]) ->
         sections.append(Section(parts=[Notes("These have room after the spill (whenAway), and lack before:", texts)]))
     if found.gone:
         names = listed(found.gone)
-        text = f"{counted(len(found.gone), 'HPA')} of {away} alone, away with it and in no figure: {names}"
+        text = f"HPAs of {away} alone, whose load is in no figure: {names}"
         sections.append(Section(parts=[Sentences([text])]))
     if found.unknown:
         texts = _first([_unknown_text(each) for each in found.unknown])
@@ -788,11 +788,16 @@ def _unknown_text(each: DrillUnknown) -> str:
 def _verdict(found: Drilled, away: str, factor: float) -> str:
     load = "the recorded load" if factor == 1.0 else f"{factor:g} times the recorded load"
     begin = f"Without {away}, at {load}"
+    gone = (
+        f"; {counted(len(found.gone), 'HPA')} of {away} alone {'is' if len(found.gone) == 1 else 'are'} away with it"
+        if found.gone
+        else ""
+    )
     if found.needs:
         have = "has" if len(found.needs) == 1 else "have"
-        return f"{begin}, {len(found.needs)} of {found.known} {have} no room."
+        return f"{begin}, {len(found.needs)} of {found.known} {have} no room{gone}."
     if not found.known:
         return f"{begin}, nothing is known of anybody's room: no demand outside {away} is known."
     whole = sum(each.is_whole for each in found.unknown)
     rest = f"; of {whole} the demand is not known" if whole else ""
-    return f"{begin}, all {found.known} whose demand is known have room{rest}."
+    return f"{begin}, all {found.known} whose demand is known have room{rest}{gone}."

@@ -75,7 +75,7 @@ def test_who_has_no_room_is_listed_by_need_with_what_the_figures_rest_on(ask: An
     done = ask("keep", "--cluster-away", "east")
     lines = done.stdout.splitlines()
     assert done.exit_code == 1, done.output
-    assert lines[0] == "Without east, at the recorded load, 2 of 4 have no room."
+    assert lines[0] == "Without east, at the recorded load, 2 of 4 have no room; 1 HPA of east alone is away with it."
     head = next(at for at, line in enumerate(lines) if line.startswith("WHO "))
     first, second = lines[head + 1].split(), lines[head + 2].split()
     assert first[:4] == [WHOLE, "12", "6", "6"]
@@ -135,7 +135,10 @@ def test_where_all_have_room_the_exit_code_is_0(ask: Any) -> None:
 def test_where_nobody_lacks_room_and_a_demand_is_unknown_it_is_neither_yes_nor_no(ask: Any) -> None:
     done = ask("keep", "--cluster-away", "east", "--factor", "0.2")
     assert done.exit_code == 5
-    assert "all 4 whose demand is known have room; of 1 the demand is not known." in done.stdout
+    assert (
+        "all 4 whose demand is known have room; of 1 the demand is not known; 1 HPA of east alone is away"
+        in done.stdout
+    )
 
 
 def test_an_hour_is_named_by_its_end_or_by_since(ask: Any) -> None:
