@@ -237,9 +237,11 @@ def _reasons(
 
 
 class WithoutCluster(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer. `needed`: what the load of all clusters takes. `may_have`: the most that the others may have.
+    """The answer. `needed`: what the load of all clusters takes. `may_have`: the most that the others may have by
+    maxReplicas, whether they have nodes for it or not.
 
-    `shares`: of each of them. `missing`: what no share is left for.
+    `shares`: of each of them; one above what it has nodes for is the part whose pods would wait. `missing`: what no
+    share is left for.
     """
 
     needed: int
@@ -259,7 +261,8 @@ def without_cluster(
     caps: Mapping[str, int],
     gone: Mapping[str, int],
 ) -> WithoutCluster:
-    """Say what the others get once `away` does not answer any more.
+    """Say what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
+    nothing is lost.
 
     Args:
         maximum: of the whole.
