@@ -148,7 +148,9 @@ async def _without(session: Session, what: str, namespace: str | None, away: str
     name, at_ms = name_and_moment(session, what)
     if at_ms is not None or asked_id(name):
         raise usage(
-            "--cluster-away is about now", cause="The spec of then is not kept.", next_step="leave out the time"
+            "--cluster-away of one FleetHPA is about now",
+            cause="It takes the present spec and the newest decision. A drill of the whole fleet takes a past hour.",
+            next_step="leave out the time, or fleethpa what-if --cluster-away CLUSTER --at TIME",
         )
     async with session.past() as past:
         found = (await find_decision(past, name, namespace)).recorded
