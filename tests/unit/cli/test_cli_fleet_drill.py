@@ -12,8 +12,7 @@ from fleethpa.show.text import rfc3339
 from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerList
-from streams.archive.layout import DECISIONS, LOG, archived_record
-from tests.kit.archive import Topics, write_archive
+from tests.kit.archive import write_archive
 from tests.kit.cli import START_MS, Cli, hpa
 from tests.kit.documented import ROOT
 from tests.kit.generated_log import Fleet as Generated
@@ -24,12 +23,6 @@ PERIODS = 40
 JOB = ROOT / "compose" / "kubernetes" / "drill-cronjob.yaml"
 OTHERS = (("west", "pay", 3, 600), ("west", "quiet", 20, 300), ("east", "lone", 20, 300), ("west", "blind", 20, 300))
 """HPAs of one cluster: their namespace, maxReplicas, and what each of their three pods uses (target: 300)."""
-
-
-def _topics(fleet: WholeFleet) -> Topics:
-    log = [archived_record(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
-    decided = [archived_record(each.offset, each.time_ms, b"", (), each.value) for each in fleet.decisions()]
-    return {(LOG, 0): log, (DECISIONS, 0): decided}
 
 
 def _archive(root: Path, *, others: bool = True, **whole: Any) -> Path:
@@ -49,7 +42,7 @@ def _archive(root: Path, *, others: bool = True, **whole: Any) -> Path:
         for cluster, namespace, _, used in OTHERS if others else ():
             fleet.cluster, fleet.namespace = cluster, namespace
             fleet.observe(3, used, error="no answer" if namespace == "blind" else None)
-    return write_archive(root, Generated(partitions=1), topics=_topics(fleet))
+    return write_archive(root, Generated(partitions=1), topics=fleet.as_topics())
 
 
 @pytest.fixture(scope="module")
