@@ -394,7 +394,7 @@ class DrillNeed(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DrillUnknown(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whose demand is not known, and why. `isWhole`: at no moment; else `minutes` of the time."""
+    """Whose demand is not known for `minutes`, and why. `isWhole`: it is known at no moment of the time."""
 
     name: str
     why: str
@@ -432,7 +432,9 @@ class Drilled(NamedTuple):
 
 
 class _Judgement:
-    """The moments of one subject, with what most of them say."""
+    """The moments of one HPA, FleetHPA or CapacityGroup together: how long it lacks room, when most, and what is not
+    known.
+    """
 
     def __init__(self, name: str, times_ms: Sequence[int], period_ms: int, judged: Sequence[Judged]) -> None:
         self.name = name
@@ -448,7 +450,7 @@ class _Judgement:
 
     @property
     def unknown(self) -> DrillUnknown | None:
-        """Why and for how long the demand is not known; None: it always is."""
+        """Why and for how long the demand is not known; None: it is known at each moment."""
         if not self._reasons:
             return None
         (why, _), *_ = self._reasons.most_common(1)
