@@ -108,9 +108,9 @@ class InputPosition(Struct, frozen=True, gc=False, kw_only=True, rename="camel",
 class MetricDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One metric of a decision. Values are in milli units, `utilization` in percent.
 
-    `proposal` is None where the metric failed (`error`). `ratio` is the text of the double. `note` says which rule kept
-    the count: `withinTolerance`, `directionFlip`, `countGuard`, or is empty. Pod counts: `podsUsed` (with a sample and
-    counted), `podsNotReady`, `podsMissing`, `podsIgnored`. `oldest`/`newest`: sample times.
+    `proposal`: None where the metric failed (`error`). `ratio`, the text of the double, is of `podsUsed` (with a sample
+    and counted), `proposal` also of `podsNotReady` and `podsMissing`. `note`: which rule kept the count
+    (`withinTolerance`, `directionFlip`, `countGuard`), or empty. `podsIgnored`; `oldest`/`newest`: sample times.
     """
 
     type: str
@@ -215,8 +215,8 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     labels: Annotated[dict[str, Any], about("labels of upstream's own metrics about the evaluation")] = {}
     paused: Annotated[str, about("why a change that was asked for is not written", "text")] = ""
     refused: Annotated[str, about("why enforcing is refused, and the next step", "text")] = ""
-    min_replicas: Annotated[int, about("minReplicas of the spec", "integer")] = 1
-    max_replicas: Annotated[int, about("maxReplicas of the spec", "integer")] = 0
+    min_replicas: Annotated[int, about("minReplicas of the spec; of a FleetHPA less what is away", "integer")] = 1
+    max_replicas: Annotated[int, about("maxReplicas of the spec; of a FleetHPA less what is away", "integer")] = 0
     spec_hash: Annotated[str, about("hash of the spec", "text")] = ""
     generation: Annotated[int, about("generation of the spec", "integer")] = 0
     engine: Annotated[int, about("engine that decided", "integer")] = 1

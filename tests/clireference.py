@@ -36,7 +36,7 @@ CODES = (
     (USAGE, "wrong use or wrong input"),
     (UNREACHABLE, "Kafka or an API server cannot be reached"),
     (NOT_FOUND, "not found (0 with `--ignore-not-found`)"),
-    (PARTIAL, "partial: some clusters have sent nothing for a while; their rows are shown as last known"),
+    (PARTIAL, "partial: a part of the answer is not known, or only as it was before; the output names that part"),
     (INTERNAL, "a fault of fleethpa itself; `--debug` shows where"),
     (TIMED_OUT, "`--timeout` was hit"),
     (INTERRUPTED, "Ctrl-C"),

@@ -13,9 +13,10 @@ from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.decisionfinding import asked_id, find_decision, name_and_moment
 from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import usage
+from fleethpa.frame.errors import OK, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
+from fleethpa.questions.fleetdrill import AskedDrill, drill_options, fleet_drill
 from fleethpa.show import words
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import UNKNOWN
@@ -26,7 +27,7 @@ from schemas.keys import FLEET
 from schemas.observed import FleetSpec
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_cluster
+from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_at
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -39,7 +40,7 @@ _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 
 
 @click.command("what-if")
-@click.argument("what", metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
+@click.argument("what", required=False, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="A manifest of the HPA to try.")
 @validate_option
@@ -57,31 +58,43 @@ _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
     metavar="NAME=VALUE",
     help="Change a metric's value: queue_depth=+30%, cpu=90%, or a quantity.",
 )
-@click.option("--cluster-away", metavar="CLUSTER", help="Of a FleetHPA: this cluster does not answer any more.")
+@click.option(
+    "--cluster-away", metavar="CLUSTER", help="This cluster does not answer any more: of a FleetHPA, or of the fleet."
+)
+@drill_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def what_if(
     session: Session,
-    what: str,
+    what: str | None,
     namespace: str | None,
     files: tuple[str, ...],
     validate: FieldValidation,
     settings: tuple[str, ...],
     values: tuple[str, ...],
     cluster_away: str | None,
+    drill: AskedDrill,
     output: str,
-) -> None:
+) -> int:
     """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
     Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision. Of a
     FleetHPA, --set changes the spec of the whole, and --cluster-away says what the other clusters could have if one
-    were lost now and its load went to them.
+    were lost now and its load went to them. Without a name, --cluster-away is a drill of the whole fleet: who would
+    have no room, at the load of the hour before --at (or since --since) times --factor. Exit 0: all have room; 1:
+    somebody has none; 5: nobody is known to lack it, but the demand of some is not known.
     """
+    if cluster_away is not None and (files or settings or values):
+        raise usage("--cluster-away goes with no other change", next_step="leave out -f, --set and --metric")
+    if what is None:
+        if cluster_away is None or namespace is not None:
+            cause = "Only --cluster-away goes without a name: it is then about the whole fleet, not one namespace."
+            raise usage("what-if of which HPA?", cause=cause, next_step="fleethpa what-if NAME --set maxReplicas=16")
+        return fleet_drill(session, cluster_away, drill, output)
+    drill.refuse(session)
     if cluster_away is not None:
-        if files or settings or values:
-            raise usage("--cluster-away goes with no other change", next_step="leave out -f, --set and --metric")
         session.publish(session.run(_without(session, what, namespace, cluster_away)), output)
-        return
+        return OK
     if not (files or settings or values):
         step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"
         raise usage("what-if what?", cause="Name a change.", next_step=step)
@@ -111,6 +124,7 @@ def what_if(
         of_before, of_after = shares(inputs, inputs.fleet, before), shares(changed, changed.fleet, after)
         made = _with_division(made, of_before, of_after)
     session.publish(made, output)
+    return OK
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
@@ -134,7 +148,9 @@ async def _without(session: Session, what: str, namespace: str | None, away: str
     name, at_ms = name_and_moment(session, what)
     if at_ms is not None or asked_id(name):
         raise usage(
-            "--cluster-away is about now", cause="The spec of then is not kept.", next_step="leave out the time"
+            "--cluster-away of one FleetHPA is about now",
+            cause="It takes the present spec and the newest decision. A drill of the whole fleet takes a past hour.",
+            next_step="leave out the time, or fleethpa what-if --cluster-away CLUSTER --at TIME",
         )
     async with session.past() as past:
         found = (await find_decision(past, name, namespace)).recorded
@@ -281,16 +297,8 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
     needed = decision.final_desired_replicas
     maximum: int = view.spec["maxReplicas"]
 
-    def without(*, is_spilled: bool) -> WithoutCluster:
-        gone = {
-            name: 0 if is_spilled else int(each.get("allotted", had[name]))
-            for name, each in clusters.items()
-            if each.get("away") and name != away
-        }
-        caps = {name: int(each["room"]) for name, each in clusters.items() if "room" in each}
-        return without_cluster(fleet, away, maximum, needed, had, is_spilled=is_spilled, caps=caps, gone=gone)
-
-    keep, spill = without(is_spilled=False), without(is_spilled=True)
+    keep = without_at(fleet, clusters, away, maximum, needed, is_spilled=False)
+    spill = without_at(fleet, clusters, away, maximum, needed, is_spilled=True)
     policy = "Spill" if fleet.away_spill_after_ms else "Keep"
     document = {
         "namespace": view.id.namespace,

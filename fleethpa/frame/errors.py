@@ -18,12 +18,16 @@ import click
 
 from runtime.log import clean
 
+# What each means for users is in docs/reference/cli.md, which `tests.clireference` makes.
 OK: Final = 0
 ANSWER_IS_NO: Final = 1
+"""The command has done its work, and what was asked is not so: not ready, not equal, no room."""
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 NOT_FOUND: Final = 4
+"""What was named does not exist, or nothing is recorded of the time that was named."""
 PARTIAL: Final = 5
+"""There is an answer, but a part of it is not known, or only as it was before; the output names that part."""
 INTERNAL: Final = 70
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130

@@ -55,7 +55,7 @@ def _members(group: CapacityGroup, state: FleetState) -> dict[HpaId, CeilingMemb
     for hpa, view in state.hpas.items():
         priority = group.match.priority(hpa.cluster, hpa.namespace, view.labels)
         if priority is not None and view.fleet is None:
-            members[hpa] = CeilingMember(priority, _weight(state, view, group.spec.limit))
+            members[hpa] = CeilingMember(priority, weight_of(state, view, group.spec.limit))
     if not members:
         raise not_found(
             f"no HPA is of the CapacityGroup {group.name}",
@@ -72,7 +72,7 @@ def _members(group: CapacityGroup, state: FleetState) -> dict[HpaId, CeilingMemb
     return members
 
 
-def _weight(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:
+def weight_of(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:
     """Return what one replica uses of a limit by its annotation, its pods and its price as they are at the end."""
     id_ = view.id
     namespace, cluster = state.namespaces[id_.cluster, id_.namespace], state.clusters.get(id_.cluster)

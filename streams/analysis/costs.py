@@ -19,11 +19,10 @@ from msgspec import Struct
 from schemas.decisionfields import reader_of
 from schemas.decisions import Decision, MetricDecision
 from schemas.keys import FLEET, HpaId
-from schemas.kubernetes.gotimes import parse_time_ms
 from streams.analysis.ideal import ideal
 from streams.analysis.load import pod_capacity
 from streams.analysis.measures import Measures, Moment, Scores, measure, scores
-from streams.history.parallel import DecisionsTask, Faults, read_decisions
+from streams.history.parallel import DecisionsTask, Faults, read_evaluations
 
 ASSUMED: Final = (
     "± LOAD: percentages are whole, and pods that were not counted (no sample, or not ready yet) may have taken load; "
@@ -200,24 +199,16 @@ async def costs(task: CostTask) -> tuple[list[Cost], Faults]:
     """Return what some HPAs of a partition cost, and the faults with others; those without an evaluation are left out,
     and what is over several clusters, which runs nothing itself.
     """
-    period, series, newest, faults = task.decisions, dict[HpaId, CostSeries](), 0, Faults()
+    series, faults = dict[HpaId, CostSeries](), Faults()
+    hpas = frozenset([hpa for hpa in task.hpas if hpa.cluster != FLEET])
 
-    def take(value: bytes) -> None:
-        nonlocal newest
-        decision = read(value)
-        if decision.seq <= newest:  # published twice
-            return
-        newest = decision.seq
-        hpa = HpaId(decision.cluster, decision.namespace, decision.name)
-        if decision.kind != "evaluation" or hpa not in task.hpas or hpa.cluster == FLEET:
-            return
-        if period.begin_ms <= (time_ms := parse_time_ms(decision.time)) < period.end_ms:
-            if (found := series.get(hpa)) is None:
-                found = series[hpa] = CostSeries(hpa)
-            with faults.of(hpa):
-                found.add(decision, time_ms)
+    def take(hpa: HpaId, decision: Decision, time_ms: int) -> None:
+        if (found := series.get(hpa)) is None:
+            found = series[hpa] = CostSeries(hpa)
+        with faults.of(hpa):
+            found.add(decision, time_ms)
 
-    await read_decisions(period, take)
+    await read_evaluations(task.decisions, read, hpas, take)
     made = []
     for hpa in sorted(series.keys() - faults.keys()):
         with faults.of(hpa):

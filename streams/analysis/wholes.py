@@ -8,6 +8,7 @@ fewer replicas than they had, by more than rounding.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -236,9 +237,11 @@ def _reasons(
 
 
 class WithoutCluster(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer. `needed`: what the load of all clusters takes. `may_have`: the most that the others may have.
+    """The answer. `needed`: what the load of all clusters takes. `may_have`: the most that the others may have by
+    maxReplicas, whether they have nodes for it or not.
 
-    `shares`: of each of them. `missing`: what no share is left for.
+    `shares`: of each of them; one above what it has nodes for is the part whose pods would wait. `missing`: what no
+    share is left for.
     """
 
     needed: int
@@ -258,7 +261,8 @@ def without_cluster(
     caps: Mapping[str, int],
     gone: Mapping[str, int],
 ) -> WithoutCluster:
-    """Say what the others get once `away` does not answer any more.
+    """Say what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
+    nothing is lost.
 
     Args:
         maximum: of the whole.
@@ -278,3 +282,23 @@ def without_cluster(
     return WithoutCluster(
         needed=needed, may_have=may_have, shares=shares, missing=max(0, needed - sum(shares.values()))
     )
+
+
+def without_at(
+    spec: FleetSpec,
+    clusters: Mapping[str, Mapping[str, Any]],
+    away: str,
+    maximum: int,
+    needed: int,
+    *,
+    is_spilled: bool,
+) -> WithoutCluster:
+    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.state.fleet.shown`)."""
+    had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
+    gone = {
+        name: 0 if is_spilled else int(each.get("allotted", had[name]))
+        for name, each in clusters.items()
+        if each.get("away") and name != away
+    }
+    caps = {name: int(each["room"]) for name, each in clusters.items() if "room" in each}
+    return without_cluster(spec, away, maximum, needed, had, is_spilled=is_spilled, caps=caps, gone=gone)

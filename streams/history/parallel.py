@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -18,7 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import WireError
+from schemas.decisions import Decision
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS
 from streams.history.past import Past
 
@@ -165,6 +167,33 @@ async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> 
                 reported(0, read - counted)
                 counted = read
     return read
+
+
+async def read_evaluations(
+    task: DecisionsTask,
+    read: Callable[[bytes], Decision],
+    hpas: Collection[HpaId],
+    take: Callable[[HpaId, Decision, int], None],
+) -> None:
+    """Give the evaluations of some HPAs in the task's time to `take`, in order and each once, with their log times.
+
+    `read`: reads seq, time, cluster, namespace, name and kind at least (`schemas.decisionfields.reader_of`).
+    """
+    newest = 0
+
+    def take_one(value: bytes) -> None:
+        nonlocal newest
+        decision = read(value)
+        if decision.seq <= newest:  # published twice
+            return
+        newest = decision.seq
+        hpa = HpaId(decision.cluster, decision.namespace, decision.name)
+        if decision.kind != "evaluation" or hpa not in hpas:
+            return
+        if task.begin_ms <= (time_ms := parse_time_ms(decision.time)) < task.end_ms:
+            take(hpa, decision, time_ms)
+
+    await read_decisions(task, take_one)
 
 
 # --- faults with single HPAs ------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.archive.layout import DECISIONS, LOG, archived_record
+from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.history.recorded import Recorded, in_sequence
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
@@ -140,6 +140,12 @@ class Fleet:
     def decisions(self) -> list[Recorded]:
         """Every decision made."""
         return in_sequence(0, enumerate(self.values))
+
+    def as_topics(self) -> dict[tuple[str, int], list[ArchivedRecord]]:
+        """Both topics, as `tests.kit.archive.write_archive` takes them."""
+        log = [archived_record(offset, time_ms, b"", (), value) for offset, time_ms, value in self.log]
+        made = [archived_record(each.offset, each.time_ms, b"", (), each.value) for each in self.decisions()]
+        return {(LOG, 0): log, (DECISIONS, 0): made}
 
     def past(self, at_ms: int | None = None) -> FleetPast:
         return FleetPast(self, at_ms)

@@ -117,6 +117,9 @@ WRONG = (
     ("export bundle east/shop/checkout --since x", 2, "2026-11-21T08:00:15Z"),
     # Questions to the log.
     ("what-if east/shop/checkout", 2, "what-if what?"),
+    ("what-if", 2, "Only --cluster-away goes without a name"),
+    ("what-if --cluster-away eats", 4, "Did you mean east?"),
+    ("what-if --cluster-away east --factor 0", 2, "--factor 0 is not a factor"),
     ("what-if east/shop/checkout --set foo=1", 2, "no such field or metric"),
     ("what-if east/shop/checkout --set maxReplicas=1.5", 2, "takes a whole number"),
     ("what-if east/shop/checkout --metric cpu", 2, "--metric cpu=90%"),
