@@ -258,9 +258,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     yield _changes(state, views)
     yield _saturated(views)
     yield _held([{problem.label for problem in view.problems} for view in views])
-    waiting = sum(any(problem.waits for problem in view.problems) for view in views)
-    about = f"in {counted(causes, 'cause')}" if waiting else "none"
-    yield Tile("Problems", f"{waiting:,}", about, "trouble" if waiting else "", "problem:any")
+    yield _problems(views, causes)
     yield _clusters(state)
     if (cost := cost_per_hour(state)) is not None:
         yield Tile("Cost", f"{cost:,.2f}", "per hour")
@@ -278,6 +276,16 @@ def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
         return Tile("Replicas", f"{sum(current):,}", "as last known")
     asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
     return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+
+
+def _problems(views: Sequence[HpaView], causes: int) -> Tile:
+    """The HPAs with a problem, as the verdict counts them, and how many of them wait for what they want."""
+    troubled, waiting = sum(view.weight > 0 for view in views), sum(view.weight > 1 for view in views)
+    about = "none waits for replicas" if troubled else "none"
+    if waiting:
+        some = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for replicas"
+        about = f"in {counted(causes, 'cause')}" if waiting == troubled else some
+    return Tile("Problems", f"{troubled:,}", about, "trouble" if waiting else "", "problem:any")
 
 
 def _saturated(views: Sequence[HpaView]) -> Tile:

@@ -344,6 +344,7 @@ def test_an_hpa_that_rests_at_its_maximum_on_purpose_raises_no_alert() -> None:
 
 def test_every_alert_says_how_long_how_bad_and_what_to_do() -> None:
     assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in alerts())
+    assert len({rule["alert"] for rule in alerts()}) == len(alerts())
 
 
 def test_the_runbook_of_every_alert_is_a_section_of_the_operations_page() -> None:

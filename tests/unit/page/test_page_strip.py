@@ -127,6 +127,26 @@ def test_the_tiles_count_the_fleet() -> None:
 
 
 @pytest.mark.parametrize(
+    ("held", "failing", "value", "about", "style"),
+    [
+        pytest.param(0, 0, "0", "none", "", id="nothing"),
+        pytest.param(2, 0, "2", "none waits for replicas", "", id="what is held waits for nothing"),
+        pytest.param(2, 1, "3", "1 waits for replicas", "trouble", id="both"),
+        pytest.param(0, 2, "2", "in 1 cause", "trouble", id="one cause of two"),
+    ],
+)
+def test_the_tile_of_problems_counts_what_the_verdict_counts(
+    held: int, failing: int, value: str, about: str, style: str
+) -> None:
+    views = [one(f"east/h{number}", held="held: the removal budget") for number in range(held)]
+    views += [one(f"east/f{number}", failing="x") for number in range(failing)] + [one("east/free")]
+    state = fleet_of(views)
+    tiles = {tile.name: tile for tile in strip_view(state, None, NOON_MS)["tiles"]}
+    assert (tiles["Problems"].value, tiles["Problems"].about, tiles["Problems"].style) == (value, about, style)
+    assert (f"{value} HPAs of" in verdict(state)) == (int(value) > 1)
+
+
+@pytest.mark.parametrize(
     ("paused", "braked", "value", "about", "query"),
     [
         pytest.param(0, 0, "0", "none", "problem:held", id="nothing"),
