@@ -12,7 +12,11 @@ from fleethpa.frame.errors import ImportedGroup
 class AuditGroup(ImportedGroup):
     """The commands of `audit`."""
 
-    places: ClassVar = {"verify": "cli.verify:audit_verify", "keygen": "cli.verify:audit_keygen"}
+    places: ClassVar = {
+        "verify": "cli.verify:audit_verify",
+        "report": "cli.verify:audit_report",
+        "keygen": "cli.verify:audit_keygen",
+    }
 
 
 @click.group(cls=AuditGroup)

@@ -1,20 +1,21 @@
-"""`fleethpa audit verify`, `audit keygen`: the record checked, with every decision recomputed from the log."""
+"""`fleethpa audit`: the record checked, with every decision recomputed from the log; signed reports; their keys."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+import orjson
 
 from fleethpa.frame.configuration import private_path
-from fleethpa.frame.errors import usage
+from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import unopened_past
 from fleethpa.questions.rederiving import Comparison, compare
-from fleethpa.show.formats import one
+from fleethpa.show.formats import machine, one
 from streams.archive.layout import ArchiveError
-from streams.archive.signing import Heads, make_key, read_public
+from streams.archive.signing import Heads, make_key, read_public, read_report
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.verify import checkpoints_of
@@ -86,6 +87,37 @@ def _check_key(file: str) -> None:
         read_public(Path(file))
     except ArchiveError as error:
         raise usage(f"--public-key {error}", cause=cause) from error
+
+
+@click.command("report")
+@click.argument("file")
+@click.option("--public-key", metavar="FILE", required=True, help="The public key of who signed it.")
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def audit_report(session: Session, file: str, public_key: str, output: str) -> int:
+    """Check the signature of a report that `savings --signed` wrote; exit 1 if it is not that of the report.
+
+    `-o json` prints the report itself.
+    """
+    if not Path(file).is_file():
+        raise usage(f"{file}: no such file", next_step="fleethpa savings -A --signed FILE")
+    _check_key(public_key)
+    try:
+        document = orjson.loads(read_report(Path(file), read_public(Path(public_key))))
+    except (ArchiveError, orjson.JSONDecodeError) as error:
+        raise CommandError(f"the report is not as it was signed: {error}") from error
+    if output != "table":
+        session.out(machine(document, output))
+        return OK
+    origin = document.get("madeFrom") or {}
+    session.lines(
+        [
+            f"{file} is as it was signed with {public_key}",
+            f"made of  {origin.get('source', '?')}, from {origin.get('since', '?')} to {origin.get('until', '?')}",
+            f"it says  {document.get('summary', document.get('kind', '?'))}",
+        ]
+    )
+    return OK
 
 
 @click.command("keygen")

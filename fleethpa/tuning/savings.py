@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -17,14 +18,17 @@ from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_opti
 from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, price_for, priced
+from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import by_partition
+from fleethpa.show.formats import one
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
 from fleethpa.tuning.specsearch import RefusedError, TunedPast
+from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from streams.analysis.backtest import Condensed
@@ -32,10 +36,15 @@ from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 from streams.analysis.savings import LEAST_BASE, LEAST_MS, UNSEEN, Saving, saving
+from streams.archive.layout import ArchiveError
+from streams.archive.signing import read_private, write_report
 from streams.history.evaluations import Evaluated, evaluation_of, readers_by_hpa
 from streams.history.parallel import Faults, reported
 from streams.history.past import LogGoneError, Past
 from streams.state.inputs import EvaluationInputs
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FIRST_ENFORCED: Final = "first-enforced"
 _DAY_MS: Final = 86_400_000
@@ -52,6 +61,8 @@ _DAY_MS: Final = 86_400_000
 )
 @price_option
 @html_option
+@click.option("--signed", metavar="FILE", help="Also write the report with a signature; `audit report FILE` checks it.")
+@click.option("--key", metavar="FILE", help="The private key that signs it [default: ~/.config/fleethpa/audit.key].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def savings(
@@ -61,6 +72,8 @@ def savings(
     against: str | None,
     price: Decimal | None,
     html: str | None,
+    signed: str | None,
+    key: str | None,
     output: str,
 ) -> int:
     """Show what changes of specs saved: the former spec on the load that really came since, against what ran.
@@ -70,11 +83,43 @@ def savings(
     their limit, usage that does not fall with the number of pods, and less than two days since the change.
     """
     number = _revision(against)
+    if key and not signed:
+        raise usage("--key signs a report", next_step="name the file that is written: --signed FILE")
+    private = _private(key) if signed else None
     window = period.window(session.now_ms())
     found, used, faults = session.run(_savings(session, selection, window, against, number, price))
     if found:
-        session.publish(report(found, used), output, html=html)
+        made = report(found, used)
+        session.publish(made, output, html=html)
+        if signed and private is not None:
+            since, until = map(rfc3339, window)
+            origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
+            _sign(session, Path(signed), private, made, origin, in_a_sentence(found, used))
     return session.failed(faults) or OK
+
+
+def _private(file: str | None) -> Ed25519PrivateKey:
+    """The key that signs. Raises CommandError: there is none (exit 2)."""
+    path = Path(file) if file else private_path()
+    try:
+        return read_private(path)
+    except ArchiveError as error:
+        raise usage(f"--signed: {error}", next_step="fleethpa audit keygen") from error
+
+
+def _sign(
+    session: Session, file: Path, key: Ed25519PrivateKey, made: QuestionReport, origin: Json, summary: str
+) -> None:
+    """Write the report with its signature, what it was made of, and what it says in a sentence.
+
+    Raises CommandError: the file cannot be written (exit 2).
+    """
+    whole = {"madeFrom": {**origin, "engine": ENGINE}, "summary": summary} | made.document
+    try:
+        write_report(file, key, one(made.kind, whole, "jsonl").strip().encode())
+    except OSError as error:
+        raise usage(f"--signed {file}: cannot be written: {error.strerror or error}") from error
+    session.note(f"signed: {file}. Next: fleethpa audit report {file} --public-key FILE")
 
 
 def _revision(against: str | None) -> int | None:
@@ -285,18 +330,18 @@ def report(found: Sequence[SavingFinding], price: Decimal | None = None) -> Ques
     pairs.sort(key=lambda each: (-each[1].saved, each[0].hpa))
     head = _HEAD[:-1] + (() if price is None else (f"MONEY AT {price}/H", "FROM", "TO")) + _HEAD[-1:] + ("CHANGE",)
     rows = []
-    for each, one in pairs:
-        days = f"{(one.until_ms - one.since_ms) / _DAY_MS:.1f}"
-        rows.append((str(each.hpa), days, *_cells(one, price), f"{one.model_error:+.2%}", ", ".join(each.changes)))
+    for each, saved in pairs:
+        days = f"{(saved.until_ms - saved.since_ms) / _DAY_MS:.1f}"
+        rows.append((str(each.hpa), days, *_cells(saved, price), f"{saved.model_error:+.2%}", ", ".join(each.changes)))
     if len(pairs) > 1:
-        rows.append(("all of them", "", *_cells(_total([one for _, one in pairs]), price), "", ""))
+        rows.append(("all of them", "", *_cells(_total([saved for _, saved in pairs]), price), "", ""))
     refused = [f"{each.hpa}: {each.refused}" for each in found if each.saving is None]
     return QuestionReport(
         "Savings",
         "SavingsList",
         {
             "items": [_document(each) for each in found],
-            "total": _total_document([one for _, one in pairs]),
+            "total": _total_document([saved for _, saved in pairs]),
             "errors": list(ERRORS),
         }
         | ({} if price is None else {"price": str(price)}),

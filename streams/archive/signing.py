@@ -205,7 +205,9 @@ def check_snapshots(root: Path, partition: int) -> None:
 FOLDER = "checkpoints"
 _HEAD = "HEAD.json"
 _KEYGEN = "make a pair: fleethpa audit keygen"
-_DOMAIN = b"fleethpa audit checkpoint v1\n"
+_CHECKPOINT, _REPORT = b"fleethpa audit checkpoint v1\n", b"fleethpa report v1\n"
+"""What a signature is of, before the text: one of a report is none of a checkpoint."""
+_MOST_REPORT_BYTES = 64 << 20
 
 
 class Heads(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -220,8 +222,8 @@ class Heads(Struct, frozen=True, kw_only=True, rename="camel"):
     heads: dict[str, tuple[int, str]]
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A checkpoint file: the signed text and its signature, both as text (JSON, hex)."""
+class Signed(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A file with a signature, a checkpoint or a report: the signed text (JSON), its signature and key (hex)."""
 
     signed: str
     signature: str
@@ -307,6 +309,26 @@ def _hex(key: Ed25519PublicKey) -> str:
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
 
 
+def _signed(key: Ed25519PrivateKey, of: bytes, text: bytes) -> Signed:
+    return Signed(signed=text.decode(), signature=key.sign(of + text).hex(), public_key=_hex(key.public_key()))
+
+
+def write_report(path: Path, key: Ed25519PrivateKey, text: bytes) -> None:
+    """Write a report (JSON) with its signature. Raises OSError: the file cannot be written."""
+    write_atomically(path, encode(_signed(key, _REPORT, text)))
+
+
+def read_report(path: Path, public: Ed25519PublicKey) -> str:
+    """Read a report that `write_report` wrote, signed with this key; gives its text (JSON).
+
+    Raises ArchiveError: it is no such file, is larger than a report, was signed with another key, or was changed since.
+    """
+    with reading(path):
+        if path.stat().st_size > _MOST_REPORT_BYTES:
+            raise ArchiveError(f"{path} has more than {_MOST_REPORT_BYTES >> 20} MiB")
+    return _verified(path, public, _REPORT, "this report").signed
+
+
 class CheckpointWriter:
     """Writes DIR/checkpoints/<number>.json, each naming the one before."""
 
@@ -324,13 +346,8 @@ class CheckpointWriter:
         previous = sha256_hex(files[-1].read_bytes()) if files else ""
         number = int(files[-1].stem) + 1 if files else 0
         signed = encode(Heads(number=number, previous=previous, time_ms=time_ms, heads=dict(heads)))
-        made = Checkpoint(
-            signed=signed.decode(),
-            signature=self._key.sign(_DOMAIN + signed).hex(),
-            public_key=_hex(self._key.public_key()),
-        )
         path = self._folder / f"{number:012d}.json"
-        data = encode(made)
+        data = encode(_signed(self._key, _CHECKPOINT, signed))
         write_atomically(path, data)
         write_atomically(self._folder / _HEAD, encode(Newest(number=number, sha256=sha256_hex(data))))
         self._heads = dict(heads)
@@ -381,24 +398,34 @@ def _check_newest(root: Path, *, written: bool) -> None:
 
 
 def _read(path: Path, public: Ed25519PublicKey | None) -> Heads:
+    checkpoint = _verified(path, public, _CHECKPOINT, "these heads")
+    try:
+        return decode(checkpoint.signed.encode(), Heads)
+    except WireError as error:
+        raise ArchiveError(f"{path}: {error}") from error
+
+
+def _verified(path: Path, public: Ed25519PublicKey | None, of: bytes, what: str) -> Signed:
+    """Read a file with a signature. Without a key it is checked with the one that it names itself.
+
+    Raises ArchiveError: it is no such file, or the signature is not that of its text.
+    """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     data = read_small(path)
     try:
-        checkpoint = decode(data, Checkpoint)
-        heads = decode(checkpoint.signed.encode(), Heads)
-        signature = bytes.fromhex(checkpoint.signature)
-        own = Ed25519PublicKey.from_public_bytes(bytes.fromhex(checkpoint.public_key))
-        key = public or own
+        found = decode(data, Signed)
+        signature = bytes.fromhex(found.signature)
+        key = public or Ed25519PublicKey.from_public_bytes(bytes.fromhex(found.public_key))
     except (WireError, ValueError) as error:
         raise ArchiveError(f"{path}: {error}") from error
-    if data != encode(checkpoint):
+    if data != encode(found):
         raise ArchiveError(f"{path}: is not in canonical form")
-    if _hex(key) != checkpoint.public_key:
-        raise ArchiveError(f"{path}: signed with another key ({checkpoint.public_key[:16]}…, not {_hex(key)[:16]}…)")
+    if _hex(key) != found.public_key:
+        raise ArchiveError(f"{path}: signed with another key ({found.public_key[:16]}…, not {_hex(key)[:16]}…)")
     try:
-        key.verify(signature, _DOMAIN + checkpoint.signed.encode())
+        key.verify(signature, of + found.signed.encode())
     except InvalidSignature as error:
-        raise ArchiveError(f"{path}: the signature is not that of these heads") from error
-    return heads
+        raise ArchiveError(f"{path}: the signature is not that of {what}") from error
+    return found

@@ -202,6 +202,39 @@ def test_the_document_has_no_total_without_its_ends(ask: Any) -> None:
     assert all("refused" in each for each in document["items"] if each is not known)
 
 
+def test_a_signed_report_is_what_was_signed_and_a_changed_one_is_refused(
+    ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run, key, report = Cli(monkeypatch), tmp_path / "a.key", tmp_path / "savings.json"
+    assert run("audit", "keygen", "--key", str(key)).exit_code == 0
+    assert run("audit", "keygen", "--key", str(tmp_path / "b.key")).exit_code == 0
+    shown = ask("-A", "--signed", str(report), "--key", str(key))
+    assert shown.exit_code == 0, shown.output
+    checked = run("audit", "report", str(report), "--public-key", str(tmp_path / "a.pub"))
+    assert (checked.exit_code, shown.stdout.splitlines()[0] in checked.stdout) == (0, True), checked.output
+    document = run("audit", "report", str(report), "--public-key", str(tmp_path / "a.pub"), "-o", "json").stdout
+    assert fits("SavingsList", document)["total"] == fits("SavingsList", ask("-A", "-o", "json").stdout)["total"]
+    other = run("audit", "report", str(report), "--public-key", str(tmp_path / "b.pub"))
+    assert (other.exit_code, "signed with another key" in other.stderr) == (1, True)
+    report.write_bytes(report.read_bytes().replace(b"1 changed HPA", b"9 changed HPA"))
+    changed = run("audit", "report", str(report), "--public-key", str(tmp_path / "a.pub"))
+    assert (changed.exit_code, "the signature is not that of this report" in changed.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--key", "a.key"], "--key signs a report"),
+        (["--signed", "out.json", "--key", "/no/key"], "/no/key cannot be read"),
+    ],
+)
+def test_a_report_that_cannot_be_signed_is_refused_before_anything_is_read(
+    ask: Any, arguments: list[str], said: str
+) -> None:
+    refused = ask("-A", *arguments)
+    assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
+
+
 def test_the_former_spec_is_a_revision_or_the_first_that_was_enforced(ask: Any) -> None:
     by_number = ask("east/shop/web", "--against", "2", "-o", "json").stdout
     first = ask("east/shop/web", "--against", "first-enforced", "--since", "3h", "-o", "json").stdout
