@@ -48,14 +48,13 @@ from schemas.kubernetes.shape import Json
 from schemas.observed import Command
 from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
+from streams.state.annotations import POLICY_ANNOTATIONS
 from streams.state.hpastate import OBJECT_ANNOTATION
-from streams.state.limits.budgets import EXEMPT_ANNOTATION
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION
 from streams.state.rows import Pause
 
 _LEFT_ALONE: Final = ("native_controller", "native_evidence", "managed_by")
 """Settings that processes of fleethpa write themselves."""
-_TAKEN: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, UNITS_ANNOTATION)
+_TAKEN: Final = (*POLICY_ANNOTATIONS, UNITS_ANNOTATION)
 """Annotations for fleethpa that an object may have. Marks of rollouts and schedules are written by those alone."""
 _TOOLS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _KINDS: Final = {"All": "all", "ScaleUp": "scaleUp", "ScaleDown": "scaleDown"}

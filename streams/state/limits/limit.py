@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec import structs
 
 from schemas.decisions import Step
+from schemas.kubernetes.shape import JsonView
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.subject import Subject
@@ -78,3 +79,25 @@ class WriteLimit(ABC):
         depends on what they ask for.
         """
         return ""
+
+
+class AnnotatedLimit(WriteLimit):
+    """A limit that an annotation of the HPA sets. By `annotation` all else follows: rows keep it, the hub's API takes
+    it, a hand-over copies it, `lint` and `apply` refuse what `refuses` names, and `limits test` tries it.
+    """
+
+    annotation: ClassVar[str] = ""
+
+    @abstractmethod
+    def refuses(self, text: str, spec: JsonView | None) -> str:
+        """Return what is wrong with the annotation's text beside this spec (None: with its form alone), and what to
+        write instead; empty: nothing is.
+        """
+
+    @abstractmethod
+    def stated(self, text: str) -> Any:
+        """Return what it reads of an HPA with this text, whether that can be read or not."""
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> Any:
+        text = subject.hpa.row.annotations.get(self.annotation)
+        return None if text is None else self.stated(text)
