@@ -5,12 +5,10 @@ from typing import Any, Final
 from schemas.capacity import UNITS_ANNOTATION
 from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
 from streams.state.limits.budgets import EXEMPT_ANNOTATION
-from streams.state.limits.limit import AnnotatedLimit
-from streams.state.limits.table import LIMITS
+from streams.state.limits.table import ANNOTATED
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION
 
-_OF_LIMITS: Final = tuple(each.annotation for each in LIMITS if isinstance(each, AnnotatedLimit))
-POLICY_ANNOTATIONS: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, *_OF_LIMITS)
+POLICY_ANNOTATIONS: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, *(each.annotation for each in ANNOTATED))
 """What an owner wants of fleethpa, in any cluster and with any controller: it goes where the HPA goes."""
 OWN_ANNOTATIONS: Final = (*POLICY_ANNOTATIONS, OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
 """Those that a row keeps, in the order in which it does. No other is known to an evaluation."""

@@ -130,6 +130,28 @@ def test_apply_follows_the_version_of_the_cluster(run: Cli, fleet: Fleet, broker
     assert "must be greater than or equal to 1 (Kubernetes 1.34, gate HPAScaleToZero)" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(
+            "metric=queue_depth,above=0", "the spec has no metric queue_depth; it has cpu", id="not one of its metrics"
+        ),
+        pytest.param("metric=cpu,above=many", "above='many' is not a quantity", id="no quantity"),
+        pytest.param("cpu", "'cpu' must be such as metric=queue_depth,above=0", id="another form"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["apply", "lint", "diff"])
+def test_a_scale_down_block_of_no_use_is_refused_by_name(
+    run: Cli, broker: Broker, verb: str, text: str, says: str
+) -> None:
+    block = f'annotations: {{fleethpa.io/scale-down-block: "{text}"}}'
+    refused = run(verb, "-f", "-", stdin=GOOD.replace("namespace: shop}", f"namespace: shop, {block}}}"))
+    said = refused.output.replace("\n", " ")
+    assert (refused.exit_code, broker.written) == (1 if verb == "lint" else 2, []), said
+    assert f"metadata.annotations[fleethpa.io/scale-down-block]: {says}" in " ".join(said.split())
+    assert "web" in said
+
+
 def test_apply_tells_what_changed_and_what_did_not(run: Cli, fleet: Fleet) -> None:
     body, errors = check_hpa(read_input((_written(run, GOOD),)).hpas[0], "shop")
     assert not errors
