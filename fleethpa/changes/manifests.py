@@ -15,6 +15,7 @@ from fleethpa.fleet.finding import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
+from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.hpa import (
     ManifestError,
@@ -29,6 +30,7 @@ from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
 from schemas.textfiles import decode_text
+from streams.state.annotations import POLICY_ANNOTATIONS, own_annotations
 from streams.state.limits.table import ANNOTATED
 
 R = TypeVar("R")
@@ -38,6 +40,8 @@ FieldValidation = Literal["strict", "warn", "ignore"]
 HPA_KIND: Final = "HorizontalPodAutoscaler"
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+BY_OWNER: Final = (*POLICY_ANNOTATIONS, UNITS_ANNOTATION)
+"""Those that a manifest states: a change of one is a change of the HPA. Others are marks of fleethpa's own work."""
 MAX_BYTES: Final = 10 * 1024 * 1024
 
 
@@ -363,6 +367,11 @@ def check_hpa(
         return body, [*_with_old_fields(whole, errors), *_refused_annotations(body)]
     except ManifestError as error:
         return {}, _with_old_fields(whole, errors + [(text, text) for text in error.problems])
+
+
+def stated_annotations(metadata: Json) -> dict[str, str]:
+    """Return those of an object that its owner states."""
+    return {name: text for name, text in own_annotations(metadata).items() if name in BY_OWNER}
 
 
 def _refused_annotations(body: Json) -> Iterator[str]:

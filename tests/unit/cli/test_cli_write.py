@@ -59,6 +59,32 @@ spec:
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        pytest.param("", "exempt", " (annotation fleethpa.io/budget)", id="set"),
+        pytest.param("exempt", "", " (annotation fleethpa.io/budget)", id="taken away"),
+        pytest.param("exempt", "exempt", "", id="the same"),
+    ],
+)
+def test_an_annotation_of_fleethpas_that_alone_changed_is_applied_and_is_a_difference(
+    run: Cli, fleet: Fleet, broker: Broker, before: str, after: str, words: str
+) -> None:
+    def with_budget(value: str) -> str:
+        own = f', annotations: {{fleethpa.io/budget: "{value}"}}' if value else ""
+        return GOOD.replace("namespace: shop}", f"namespace: shop{own}}}")
+
+    body, _ = check_hpa(read_input((_written(run, with_budget(before)),)).hpas[0], "shop")
+    fleet.append(AutoscalerSet(hpa=body, origin="central", mode="shadow"))
+    fleet.checkpoint()
+    compared = run("diff", "-f", "-", stdin=with_budget(after))
+    applied = run("apply", "-f", "-", stdin=with_budget(after))
+    assert applied.stdout == f"hpa east/shop/web {'configured' if words else 'unchanged'}{words}\n"
+    assert compared.exit_code == (1 if words else 0), compared.output
+    assert ("fleethpa.io/budget" in compared.stdout) == bool(words)
+    assert len(broker.written) == (1 if words else 0)
+
+
 def test_apply_creates_a_central_hpa_with_author_and_reason(run: Cli, broker: Broker) -> None:
     result = run("apply", "-f", "-", "--reason", "PAY-1", stdin=GOOD)
     assert (result.exit_code, result.stdout) == (0, "hpa east/shop/web created\n")
