@@ -19,6 +19,7 @@ from streams.history.evaluations import Evaluated, events
 from streams.state.limits import table
 from streams.state.limits.scaledownblock import Block, ScaleDownBlock, parse_block
 from streams.state.partition import Partition
+from streams.state.rowcodec import merge_rows
 from tests.kit.brakes import AT_ONCE, SECOND, World, whole
 from tests.kit.partition import cpu_answer, make_hpa
 
@@ -238,3 +239,16 @@ def test_a_backtest_of_another_spec_is_blocked_by_its_own_value_and_a_replay_by_
         )
     without = candidate(hpa, other["spec"] | {"metrics": [CPU]})
     assert open_loop(recorded, without)[-1].candidate.constraints == ["ScaleDownBlock"], "it has no such metric"
+
+
+def test_a_decider_that_starts_again_from_its_rows_decides_the_same() -> None:
+    log = made_by(BLOCK)
+    half = len(log.records) // 2
+    first, rows = Partition.empty(0), dict[bytes, bytes]()
+    for offset, time_ms, value in log.records[:half]:
+        first.apply(offset, time_ms, value)
+    merge_rows(rows, first.checkpoint())
+    second = Partition.restore(0, rows)
+    made = [each.value for record in log.records[half:] for each in second.apply(*record)]
+    assert made == [each.value for each in log.decisions][-len(made) :]
+    assert any(b"ScaleDownBlock" in value for value in made)
