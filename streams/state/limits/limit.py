@@ -68,7 +68,10 @@ class WriteLimit(ABC):
 
     @abstractmethod
     def inputs(self, subject: Subject, pods: SeenPods) -> Any:
-        """Return what it reads of an HPA at this record, as a value; None: it does not bound the HPA now."""
+        """Return what it reads of an HPA at this record, as a value that can be hashed (a backtest keeps equal ones
+        once); None: it does not bound the HPA now. What depends on the metrics is read in `apply`, of the evaluation:
+        counterfactuals and backtests change it.
+        """
 
     @abstractmethod
     def apply(self, inputs: Any, write: LimitedWrite) -> LimitedWrite:
