@@ -3,7 +3,6 @@
 """
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from schemas.decisions import Step
@@ -16,7 +15,6 @@ from streams.hpa.evaluation import Calculation, MetricEvaluation
 from streams.state.limits.limit import AnnotatedLimit, LimitedWrite
 
 _ANNOTATION: Final = "fleethpa.io/scale-down-block"
-_NAME: Final = "ScaleDownBlock"
 _EXAMPLE: Final = "metric=queue_depth,above=0"
 _FORM: Final = re.compile(r"metric=(.+),\s*above=([^,=]*)", re.ASCII)
 """The name of a metric may have a comma, a quantity has none."""
@@ -32,7 +30,6 @@ class Block(NamedTuple):
     fault: str = ""
 
 
-@lru_cache(maxsize=1024)
 def parse_block(text: str) -> Block:
     """Read the annotation. One that cannot be read is a block all the same, with its fault: somebody wanted one."""
     form = _FORM.fullmatch(text.strip())
@@ -51,7 +48,7 @@ class ScaleDownBlock(AnnotatedLimit):
     evaluated, so that a block would never end.
     """
 
-    name = _NAME
+    name = "ScaleDownBlock"
     annotation = _ANNOTATION
 
     def refuses(self, text: str, spec: JsonView | None) -> str:
