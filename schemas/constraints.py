@@ -76,6 +76,14 @@ _LISTED: Final = (
         label="partial view",
         released="it is released when the view is whole, or else",
     ),
+    Constraint(
+        name="ScaleDownBlock",
+        words="the scale-down block of its annotation",
+        side="down",
+        kind="limit",
+        step="scaleDownBlock",
+        label="scale-down block",
+    ),
     Constraint(name="Fallback", words="the fallback for lost metrics", kind="replacement", step="fallback"),
     Constraint(name="Override", words="an override", kind="replacement", step="override"),
     Constraint(

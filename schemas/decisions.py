@@ -137,9 +137,9 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`, `allotment`, `capacity`; of a
-    FleetHPA `clusters` (what each keeps or counts with by its own metrics) and `shares` (which clusters do not have
-    theirs, and why). `until`: when that limit ends (ms).
+    `guard`, `removalBudget`, `additionBudget`, `partialView`, `scaleDownBlock`, `fallback`, `override`, `allotment`,
+    `capacity`; of a FleetHPA `clusters` (what each keeps or counts with by its own metrics) and `shares` (which
+    clusters do not have theirs, and why). `until`: when that limit ends (ms).
     """
 
     step: str

@@ -47,7 +47,8 @@ ELSEWHERE = [
 SOURCE = Path(limits.__file__)
 HEAD = """# Limits
 
-Made from `schemas/limits.py` by `python -m tests.limitsreference`; a test keeps it current.
+Made from `schemas/limits.py` by `python -m tests.limitsreference`; a test keeps it current. This page is about the
+size, number and rate of what comes from outside; what limits a change of replicas is a [brake](brakes.md).
 
 Every limit holds for every source alike: agents, observers, producers of samples, the metrics APIs, the command line.
 Ingest refuses what exceeds one with the code `overLimit` and a text that names the object, the field, the value and the

@@ -10,7 +10,7 @@ from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, unkno
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present
 from fleethpa.changes.lintrules import VersionRules, rules_in, version_errors, version_warnings
 from fleethpa.changes.livetargets import live_targets, target_warnings
-from fleethpa.changes.manifests import Input, checked_hpa
+from fleethpa.changes.manifests import BY_OWNER, Input, checked_hpa, stated_annotations
 from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.writing import WriteOptions, change
@@ -250,4 +250,6 @@ def _changes(before: HpaView | None, body: dict[str, Any]) -> str:
         if old.get(name) != new.get(name):
             both = isinstance(old.get(name), int) and isinstance(new.get(name), int)
             texts.append(f"{name} {old[name]}→{new[name]}" if both else name)
+    held, stated = stated_annotations(before.hpa["metadata"]), stated_annotations(body["metadata"])
+    texts += [f"annotation {name}" for name in BY_OWNER if held.get(name) != stated.get(name)]
     return ", ".join(texts)

@@ -32,9 +32,8 @@ from schemas.settings import settings_of
 from streams.analysis.revisions import differences
 from streams.analysis.upgradepreview import differing
 from streams.hpa.rules import RULES
+from streams.state.annotations import POLICY_ANNOTATIONS
 from streams.state.clustersettings import effective
-from streams.state.limits.budgets import EXEMPT_ANNOTATION
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION as FALLBACK_POLICY
 
 # --- adopt ------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ _TRACKED: Final = (
 """Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git; and what
 fleethpa keeps of its own work on a central HPA.
 """
-_POLICIES: Final = frozenset({STAND_IN_POLICY, FALLBACK_POLICY, EXEMPT_ANNOTATION})
+_POLICIES: Final = frozenset({STAND_IN_POLICY, *POLICY_ANNOTATIONS})
 """What its owner wants of fleethpa: it stays with the HPA, so that a later `adopt` finds it."""
 
 

@@ -45,7 +45,10 @@ from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallb
 
 
 RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
-    "invalid": ("the API server would refuse it, with this text", "mend the field that the text names"),
+    "invalid": (
+        "the API server, or fleethpa by one of its annotations, would refuse it, with this text",
+        "mend the field that the text names",
+    ),
     "unknown-field": (
         "the version of the object has no such field",
         "mind its spelling and its place; `--validate=warn` goes on",

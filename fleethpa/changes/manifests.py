@@ -15,6 +15,7 @@ from fleethpa.fleet.finding import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
+from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.hpa import (
     ManifestError,
@@ -29,6 +30,8 @@ from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
 from schemas.textfiles import decode_text
+from streams.state.annotations import POLICY_ANNOTATIONS, own_annotations
+from streams.state.limits.table import ANNOTATED
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]
@@ -37,6 +40,8 @@ FieldValidation = Literal["strict", "warn", "ignore"]
 HPA_KIND: Final = "HorizontalPodAutoscaler"
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+BY_OWNER: Final = (*POLICY_ANNOTATIONS, UNITS_ANNOTATION)
+"""Those that a manifest states: a change of one is a change of the HPA. Others are marks of fleethpa's own work."""
 MAX_BYTES: Final = 10 * 1024 * 1024
 
 
@@ -349,8 +354,8 @@ def field_problems(manifest: FileManifest) -> list[StrictError]:
 def check_hpa(
     manifest: FileManifest, namespace: str, rules: ApiRules = CURRENT_API
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the words of an API server
-    with these rules.
+    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it: in the words of an API server
+    with these rules, and of annotations that set limits of fleethpa's own.
     """
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
@@ -358,9 +363,24 @@ def check_hpa(
     errors = [(problem.path, f"strict decoding error: {problem.string}") for problem in strict]
     try:
         errors += [(error.field, error.string) for error in validate_create(whole, rules)]
-        return hpa_from_manifest(whole, namespace_default=namespace, rules=rules), _with_old_fields(whole, errors)
+        body = hpa_from_manifest(whole, namespace_default=namespace, rules=rules)
+        return body, [*_with_old_fields(whole, errors), *_refused_annotations(body)]
     except ManifestError as error:
         return {}, _with_old_fields(whole, errors + [(text, text) for text in error.problems])
+
+
+def stated_annotations(metadata: Json) -> dict[str, str]:
+    """Return those of an object that its owner states."""
+    return {name: text for name, text in own_annotations(metadata).items() if name in BY_OWNER}
+
+
+def _refused_annotations(body: Json) -> Iterator[str]:
+    """What is wrong with annotations that set limits: they would hold the HPA, though not as they were meant to."""
+    annotations = body["metadata"].get("annotations") or {}
+    for limit in ANNOTATED:
+        text = annotations.get(limit.annotation)
+        if text is not None and (why := limit.refuses(str(text), body["spec"])):
+            yield f"metadata.annotations[{limit.annotation}]: {why}"
 
 
 def _with_old_fields(body: Json, errors: list[tuple[str, str]]) -> list[str]:

@@ -17,7 +17,7 @@ from fleethpa.frame.errors import CommandError
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest, manifest_of
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerSet
-from streams.state.hpastate import OWN_ANNOTATIONS
+from streams.state.annotations import own_annotations
 
 if TYPE_CHECKING:
     from fleethpa.changes.records import PlannedRecord
@@ -96,8 +96,7 @@ def _is_overtaken(write: PlannedRecord, state: FleetState) -> bool:
 def _kept(hpa: Json) -> tuple[Json, Json, Json]:
     """What the log keeps of an object."""
     metadata = hpa["metadata"]
-    own = {name: value for name, value in (metadata.get("annotations") or {}).items() if name in OWN_ANNOTATIONS}
-    return hpa["spec"], metadata.get("labels") or {}, own
+    return hpa["spec"], metadata.get("labels") or {}, own_annotations(metadata)
 
 
 def _in_force(write: PlannedRecord, state: FleetState) -> PlannedRecord:

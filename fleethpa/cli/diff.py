@@ -9,7 +9,14 @@ import click
 from fleethpa.changes.capacitygroups import CapacityGroup, capacity_groups
 from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
 from fleethpa.changes.livetargets import live_targets, target_warnings
-from fleethpa.changes.manifests import FieldValidation, FileManifest, read_hpas, valid_hpa, validate_option
+from fleethpa.changes.manifests import (
+    FieldValidation,
+    FileManifest,
+    read_hpas,
+    stated_annotations,
+    valid_hpa,
+    validate_option,
+)
 from fleethpa.changes.schedules import kept_by
 from fleethpa.fleet.capacity import CAPACITY_KIND, manifest_spec
 from fleethpa.fleet.finding import DEFAULT_NAMESPACE, cluster_globs, matching_clusters
@@ -33,7 +40,8 @@ from streams.analysis.revisions import differences
 class ManifestDifference:
     """One object of the input beside the recorded one; None where one of them does not exist.
 
-    `place`: cluster, namespace and name; the cluster of a FleetHPA is `@fleet`, a CapacityGroup has its name alone.
+    Both are specs, with the annotations that state something to fleethpa beside them where these differ. `place`:
+    cluster, namespace and name; the cluster of a FleetHPA is `@fleet`, a CapacityGroup has its name alone.
     """
 
     place: HpaId
@@ -114,8 +122,12 @@ def _differences(
         view = state.hpas.get(hpa)
         # What a schedule has changed is no difference: `apply` would leave it.
         wanted = kept_by(view.hpa, body, now_ms) if view is not None and view.origin == "central" else body
-        before = sorted_spec(view.spec) if view is not None else None
-        found.append(ManifestDifference(hpa, before, sorted_spec(wanted["spec"])))
+        before, after = sorted_spec(view.spec) if view is not None else None, sorted_spec(wanted["spec"])
+        if view is not None and before is not None:
+            held, stated = stated_annotations(view.hpa["metadata"]), stated_annotations(wanted["metadata"])
+            if held != stated:
+                before, after = before | {"annotations": held}, after | {"annotations": stated}
+        found.append(ManifestDifference(hpa, before, after))
     return found
 
 

@@ -30,7 +30,7 @@ from schemas.constraints import words_of
 from schemas.keys import EVERY_CLUSTER
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.analysis.limitruns import HeldBack, LimitEffects, TriedLimits, limit_effects
-from streams.state.limits.table import LIMITS
+from streams.state.limits.table import ANNOTATED, LIMITS
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 _MOST_SHOWN: Final = 20
@@ -47,7 +47,8 @@ def limits() -> None:
 
 
 _FIELDS: Final = {field for limit in LIMITS for field in limit.settings}
-_NAMES: Final = [name for name, field in setting_fields().items() if field in _FIELDS]
+_ANNOTATED: Final = {limit.annotation: limit for limit in ANNOTATED}
+_NAMES: Final = [*(name for name, field in setting_fields().items() if field in _FIELDS), *_ANNOTATED]
 
 
 @limits.command(
@@ -58,9 +59,11 @@ _NAMES: Final = [name for name, field in setting_fields().items() if field in _F
     fleethpa limits test removal-budget=30%/10m,then=hold max-step=20 --since 30d
     fleethpa limits test -f limits.yaml -C east
     fleethpa limits test -f group.yaml
+    fleethpa limits test 'fleethpa.io/scale-down-block=metric=queue_depth,above=0'
 
-    Settings: {", ".join(_NAMES)}; NAME= is without the limit, as far as the fleet's default has none. Those that are
-    not named are as they were. Reads the log or an archive and writes nothing.
+    Settings and annotations: {", ".join(_NAMES)}; NAME= is without the limit, as far as the fleet's default has none.
+    Those that are not named are as they were. An annotation is tried on every HPA whose spec has the metric. Reads the
+    log or an archive and writes nothing.
     """,
 )
 @click.option(
@@ -99,7 +102,8 @@ def test_limits(
         made, held, time_held = ceiling_report(group.name, group.spec.limit, result), len(result.held), result.minutes
     else:
         texts = (*(settings_in(Path(file)) if file is not None else ()), *changes)
-        parts = session.run(_tested(session, _limits_only(texts), clusters, window))
+        parts = session.run(_tested(session, *_limits_only(texts), clusters, window))
+        _check_annotated(texts, parts)
         made = report(texts, parts, window)
         held = len({each.hpa for part in parts for each in part.held})
         time_held = sum(each.minutes for part in parts for each in part.held)
@@ -109,15 +113,28 @@ def test_limits(
     return ANSWER_IS_NO if is_no else OK
 
 
-def _limits_only(texts: tuple[str, ...]) -> Changes:
-    """Read the settings. Raises CommandError: none is given, or one of them limits no write (exit 2)."""
+def _limits_only(texts: tuple[str, ...]) -> tuple[Changes, dict[str, str]]:
+    """Read the settings, and the annotations by name. Raises CommandError: none is given, or one of them limits no
+    write or cannot be read (exit 2).
+    """
     if not texts:
         raise usage(
             "limits test: nothing to try",
-            cause=f"Name settings that are limits ({', '.join(_NAMES)}), or a file with -f.",
+            cause=f"Name settings or annotations that are limits ({', '.join(_NAMES)}), or a file with -f.",
             next_step="fleethpa limits test removal-budget=30%/10m",
         )
-    changes = parse_changes(texts)
+    annotations: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        limit = _ANNOTATED.get(name)
+        if limit is None:
+            continue
+        if name in annotations:
+            raise usage(f"{name} is given twice")
+        if value and (why := limit.refuses(value, None)):
+            raise usage(f"{name} cannot be used", cause=why)
+        annotations[name] = value
+    changes = parse_changes(tuple(text for text in texts if text.partition("=")[0] not in _ANNOTATED))
     for field in (*changes.values, *changes.unset, *(field for field, _ in changes.members)):
         if field not in _FIELDS:
             wire = next(name for name, known in SETTING_NAMES.items() if known == field)
@@ -125,11 +142,22 @@ def _limits_only(texts: tuple[str, ...]) -> Changes:
                 f"{wire} does not limit writes",
                 cause=f"Limits are {', '.join(_NAMES)}; another spec is tried by `fleethpa backtest`.",
             )
-    return changes
+    return changes, annotations
+
+
+def _check_annotated(texts: Sequence[str], parts: Sequence[LimitEffects]) -> None:
+    """Raises CommandError: no HPA could have the annotations, so that nothing would have been tried (exit 2)."""
+    named = [text for text in texts if text.partition("=")[0] in _ANNOTATED]
+    if named and not any(part.annotated for part in parts):
+        raise usage(
+            f"{', '.join(named)} is of no HPA here",
+            cause="No HPA that was evaluated in this window has such a metric in its spec.",
+            next_step="fleethpa get hpa -A",
+        )
 
 
 async def _tested(
-    session: Session, changes: Changes, clusters: str | None, window: tuple[int, int]
+    session: Session, changes: Changes, annotations: dict[str, str], clusters: str | None, window: tuple[int, int]
 ) -> list[LimitEffects]:
     async with session.past() as past:
         state = await read_state(past)
@@ -140,7 +168,8 @@ async def _tested(
         numbers = sorted({view.partition for hpa, view in state.hpas.items() if not globs or hpa.cluster in names})
         if not numbers:
             raise not_evaluated("no HPA of these clusters was evaluated in this window")
-        tasks = [TriedLimits(past, number, window, tuple(tried)) for number in numbers]
+        own, only = tuple(annotations.items()), frozenset(names) if globs else frozenset()
+        tasks = [TriedLimits(past, number, window, tuple(tried), own, only) for number in numbers]
         return await by_partition(session, past, limit_effects, tasks)
 
 

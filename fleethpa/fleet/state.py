@@ -25,10 +25,11 @@ from streams.across.allotments import FleetRow
 from streams.across.division import caps_of
 from streams.analysis.fleetwords import differences_in_words
 from streams.archive.layout import ArchiveError
+from streams.state.annotations import OWN_ANNOTATIONS, own_annotations
 from streams.state.clustersettings import fleet_settings
 from streams.state.fleet import away, spilled, unreached
 from streams.state.guards import effective_mode, pause_scopes
-from streams.state.hpastate import OWN_ANNOTATIONS, Hpa, version_of
+from streams.state.hpastate import Hpa, version_of
 from streams.state.ledger import CoreError
 from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
@@ -370,7 +371,7 @@ def _object(row: HpaRow) -> Json:
     hpa: Json = row.hpa_object()
     metadata = hpa["metadata"]
     old = metadata.get("annotations") or {}
-    if row.annotations != {name: value for name, value in old.items() if name in OWN_ANNOTATIONS}:
+    if row.annotations != own_annotations(metadata):
         annotations = {name: value for name, value in old.items() if name not in OWN_ANNOTATIONS} | {**row.annotations}
         metadata.pop("annotations", None)
         metadata |= {"annotations": annotations} if annotations else {}

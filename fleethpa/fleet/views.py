@@ -83,8 +83,9 @@ class HpaView:
     """The present state of one HPA.
 
     `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision, empty before the
-    first. `decision`: its newest evaluation, where a verb has read it. `paused` and `refused`: why nothing is written,
-    empty where it would be.
+    first. `decision`: its newest evaluation, where a verb has read it. `paused`: the pauses in force now, in words
+    (that of a decision and of a row has any limit that held it, which is `held` here); `refused`: why it may not
+    enforce. Both are empty where there is nothing of that.
     """
 
     id: HpaId

@@ -17,7 +17,7 @@ from msgspec import structs
 from fleethpa.changes.applying import ApplyPlan, look_ahead
 from fleethpa.changes.capacitygroups import applied_groups, capacity_group, deleted_groups, refused_groups
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of
-from fleethpa.changes.manifests import FileManifest, Input
+from fleethpa.changes.manifests import BY_OWNER, FileManifest, Input
 from fleethpa.changes.owners import Owner, known_pauses, object_owning
 from fleethpa.changes.records import PlannedRecord, central_record, deleted_record
 from fleethpa.changes.schedules import kept_by, made, schedule_of, spec_at, with_schedule
@@ -40,7 +40,7 @@ from fleethpa.hub.kinds import (
     until_ms,
 )
 from fleethpa.hub.scene import ObjectRefusedError, ObjectVerdict, Scene, StatedPause, plain_spec
-from schemas.capacity import UNITS_ANNOTATION, CapacityGroupSet, CapacitySpec
+from schemas.capacity import CapacityGroupSet, CapacitySpec
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.selectors import SelectorError, matches_label_selector
@@ -49,14 +49,10 @@ from schemas.observed import Command
 from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.state.hpastate import OBJECT_ANNOTATION
-from streams.state.limits.budgets import EXEMPT_ANNOTATION
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION
 from streams.state.rows import Pause
 
 _LEFT_ALONE: Final = ("native_controller", "native_evidence", "managed_by")
 """Settings that processes of fleethpa write themselves."""
-_TAKEN: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, UNITS_ANNOTATION)
-"""Annotations for fleethpa that an object may have. Marks of rollouts and schedules are written by those alone."""
 _TOOLS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _KINDS: Final = {"All": "all", "ScaleUp": "scaleUp", "ScaleDown": "scaleDown"}
 
@@ -164,7 +160,7 @@ def _metadata(item: HubObject, owner: Owner, namespace: str, name: str) -> Json:
     kept = {
         key: value
         for key, value in item.annotations.items()
-        if key in _TAKEN or not (key.startswith(f"{GROUP}/") or key in _TOOLS)
+        if key in BY_OWNER or not (key.startswith(f"{GROUP}/") or key in _TOOLS)
     }
     annotations = kept | {OBJECT_ANNOTATION: msgspec.json.encode(owner).decode()}
     labels = item.metadata.get("labels") or {}

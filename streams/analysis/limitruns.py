@@ -1,4 +1,5 @@
-"""fleethpa's own limits with other settings over the recorded past: what each would have held back, when, how long.
+"""fleethpa's own limits with other settings or annotations over the recorded past: what each would have held back,
+when, how long.
 
 The log is folded once more with the other settings in force from the beginning, so what a limit keeps (the window of a
 budget, the view of a namespace) is what it would have been. What clusters did is taken as recorded: a removal that a
@@ -21,18 +22,24 @@ from streams.history.evaluations import Evaluated, events
 from streams.history.past import Past
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.inputs import EvaluationInputs
+from streams.state.limits.table import ANNOTATED
 
 _OF_SETTINGS = b'"settings"'
 """Stands in each log record that changes settings."""
 
 
 class TriedLimits(NamedTuple):
-    """A log partition whose past is tried. `window`: from a log time to before another. `changes`: of settings."""
+    """A log partition whose past is tried. `window`: from a log time to before another. `changes`: of settings.
+    `annotations`: name and text of those of HPAs that set limits; an empty text is without it. `clusters`: those whose
+    HPAs have them; empty: all.
+    """
 
     past: Past
     number: int
     window: tuple[int, int]
     changes: tuple[SettingsSet, ...]
+    annotations: tuple[tuple[str, str], ...] = ()
+    clusters: frozenset[str] = frozenset()
 
 
 class HeldBack(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,12 +58,14 @@ class HeldBack(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class LimitEffects(Struct, frozen=True):
     """What the limits held back in a partition; `enforced`, `others`: HPAs that were evaluated in mode enforce in the
-    window, and those that never were, whose writes no limit bounds. `until_ms`: log time of the last evaluation.
+    window, and those that never were, whose writes no limit bounds. `annotated`: those of either that the tried
+    annotations could be of. `until_ms`: log time of the last evaluation.
     """
 
     held: list[HeldBack]
     enforced: list[str]
     others: list[str]
+    annotated: list[str]
     until_ms: int
 
 
@@ -70,7 +79,9 @@ class _Held:
 class _Effects:
     """What has been held back so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: TriedLimits) -> None:
+        self._annotations, self._clusters = dict(task.annotations), task.clusters
+        self.annotated: set[str] = set()
         self.held: dict[tuple[str, str], _Held] = {}
         self.modes: dict[str, bool] = {}
         self.until_ms = 0
@@ -78,6 +89,7 @@ class _Effects:
     def take(self, inputs: EvaluationInputs) -> None:
         hpa, now_ms = str(inputs.hpa), inputs.now_ms
         self.until_ms = max(self.until_ms, now_ms)
+        inputs = self._annotated(inputs)
         self.modes[hpa] = self.modes.get(hpa, False) or inputs.mode == "enforce"
         if inputs.mode != "enforce":
             self._see(hpa, frozenset(), 0, now_ms)
@@ -86,6 +98,21 @@ class _Effects:
         wanted = made.evaluation.desired_replicas
         short = 0 if wanted is None else abs(wanted - made.final)
         self._see(hpa, frozenset(filter(is_limit, made.constraints)) if short else frozenset(), short, now_ms)
+
+    def _annotated(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        """Return the inputs as with the tried annotations, as far as the HPA's spec lets it have them."""
+        if self._clusters and inputs.hpa.cluster not in self._clusters:
+            return inputs
+        for limit in ANNOTATED:
+            text = self._annotations.get(limit.annotation)
+            if text is None or (text and limit.refuses(text, inputs.spec)):
+                continue
+            self.annotated.add(str(inputs.hpa))
+            known = (
+                inputs.limits.with_one(limit.name, limit.stated(text)) if text else inputs.limits.without(limit.name)
+            )
+            inputs = structs.replace(inputs, limits=known)
+        return inputs
 
     def _see(self, hpa: str, names: frozenset[str], short: int, now_ms: int) -> None:
         for name in sorted(names):
@@ -104,6 +131,7 @@ class _Effects:
             held=[_held_back(name, hpa, each) for (name, hpa), each in sorted(self.held.items())],
             enforced=sorted(hpa for hpa, is_enforced in self.modes.items() if is_enforced),
             others=sorted(hpa for hpa, is_enforced in self.modes.items() if not is_enforced),
+            annotated=sorted(self.annotated),
             until_ms=self.until_ms,
         )
 
@@ -128,7 +156,7 @@ async def limit_effects(task: TriedLimits) -> LimitEffects:
     """
     begin_ms, end_ms = task.window
     partition = await task.past.restored(task.number, before_ms=begin_ms)
-    effects, tried = _Effects(), _Tried(task.changes)
+    effects, tried = _Effects(task), _Tried(task.changes)
     async with aclosing(task.past.following(partition, until_ms=end_ms)) as records:
         async for record in records:
             offset, time_ms, value = record.plain

@@ -268,6 +268,9 @@ class Evaluation(Struct, frozen=True, kw_only=True, gc=False):
     """Reason of the rescale, as its event says; may be empty."""
     selected_metric: str = ""
     metrics: tuple[MetricEvaluation, ...] = ()
+    """In the order of the spec; empty where none was read: on all paths but `metrics` and `metricsFailed`, and on that
+    where the pod selector is at fault.
+    """
     normalization: Normalization | None = None
     raised_to_min: bool = False
     """From zero: what the metrics gave was raised to minReplicas."""

@@ -16,6 +16,7 @@ from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from schemas.pauses import OVERRIDE, pauses_after
+from streams.state.annotations import own_annotations
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import effective_mode
@@ -100,7 +101,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
-    hpa.take_annotations(body.hpa["metadata"])
+    hpa.take_annotations(own_annotations(body.hpa["metadata"]))
     take_revision(hpa.row, body, fold.now_ms)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:

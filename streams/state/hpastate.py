@@ -11,7 +11,6 @@ import msgspec
 import orjson
 from msgspec import Struct, structs
 
-from schemas.capacity import UNITS_ANNOTATION
 from schemas.decisions import source_header
 from schemas.entries import Outcome
 from schemas.keys import HpaId
@@ -29,8 +28,6 @@ from streams.state.rows import NO_STATUS, NOTHING, NOTHING_APPLIED, NOTHING_SHOW
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
 OBJECT_ANNOTATION = "fleethpa.io/object"  # by which object of the hub's API an HPA is made
-_BY_HAND = ("fleethpa.io/budget", "fleethpa.io/fallback")
-OWN_ANNOTATIONS = (*_BY_HAND, OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -261,10 +258,9 @@ class Hpa:
         self.autoscaler, self.queries, self.ignored = None, (), ""
         self.awaits, self.target = (), _NO_TARGET
 
-    def take_annotations(self, metadata: dict[str, Any]) -> None:
+    def take_annotations(self, own: dict[str, str]) -> None:
         """Remember fleethpa's own annotations of the object; a change of them alone is no change of the spec."""
-        row, known = self.row, metadata.get("annotations") or {}
-        own = {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
+        row = self.row
         if own or row.annotations:
             row.annotations = own or NOTHING
 

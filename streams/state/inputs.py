@@ -27,6 +27,10 @@ class NamedInputs(Struct, frozen=True, gc=False):
         """Return the inputs as if these were not there."""
         return NamedInputs(tuple([each for each in self.items if each[0] not in names]))
 
+    def with_one(self, name: str, value: Any) -> "NamedInputs":
+        """Return the inputs with another value for one of them."""
+        return NamedInputs((*self.without(name).items, (name, value)))
+
 
 class FleetInputs(Struct, frozen=True, gc=False):
     """What an evaluation of a FleetHPA reads: the parts that its clusters reported, added up, and what it knew of them

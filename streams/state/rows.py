@@ -154,9 +154,11 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     native_moves: tuple[tuple[int, int, int], ...] = ()
     """(from, to, time ms) of the native controller's writes since the last evaluation."""
     mode: Mode = "shadow"
-    """Mode, pause and refusal as of the last evaluation."""
+    """Mode of the last evaluation."""
     paused: str = ""
+    """`held` of it: which limit kept back the write that it asked for, not only a pause; empty: none did."""
     refused: str = ""
+    """Why it could not enforce; empty: it could, or was not asked to."""
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
     moves: tuple[tuple[int, int, int, str], ...] = ()

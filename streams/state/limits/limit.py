@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec import structs
 
 from schemas.decisions import Step
+from schemas.kubernetes.shape import JsonView
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
 from streams.state.subject import Subject
@@ -67,7 +68,10 @@ class WriteLimit(ABC):
 
     @abstractmethod
     def inputs(self, subject: Subject, pods: SeenPods) -> Any:
-        """Return what it reads of an HPA at this record, as a value; None: it does not bound the HPA now."""
+        """Return what it reads of an HPA at this record, as a value that can be hashed (a backtest keeps equal ones
+        once); None: it does not bound the HPA now. What depends on the metrics is read in `apply`, of the evaluation:
+        counterfactuals and backtests change it.
+        """
 
     @abstractmethod
     def apply(self, inputs: Any, write: LimitedWrite) -> LimitedWrite:
@@ -78,3 +82,25 @@ class WriteLimit(ABC):
         depends on what they ask for.
         """
         return ""
+
+
+class AnnotatedLimit(WriteLimit):
+    """A limit that an annotation of the HPA sets. By `annotation` all else follows: rows keep it, the hub's API takes
+    it, a hand-over copies it, `lint` and `apply` refuse what `refuses` names, and `limits test` tries it.
+    """
+
+    annotation: ClassVar[str] = ""
+
+    @abstractmethod
+    def refuses(self, text: str, spec: JsonView | None) -> str:
+        """Return what is wrong with the annotation's text beside this spec (None: with its form alone), and what to
+        write instead; empty: nothing is.
+        """
+
+    @abstractmethod
+    def stated(self, text: str) -> Any:
+        """Return what it reads of an HPA with this text, whether that can be read or not."""
+
+    def inputs(self, subject: Subject, pods: SeenPods) -> Any:
+        text = subject.hpa.row.annotations.get(self.annotation)
+        return None if text is None else self.stated(text)

@@ -9,13 +9,14 @@ from streams.state.inputs import NamedInputs
 from streams.state.limits.budgets import BudgetLimit
 from streams.state.limits.bysetting import SettingLimit
 from streams.state.limits.capacitygroups import CapacityGroups
-from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.limits.limit import AnnotatedLimit, LimitedWrite, WriteLimit
 from streams.state.limits.overflow import Overflow
 from streams.state.limits.partialview import PartialView
 from streams.state.limits.paused import Paused
+from streams.state.limits.scaledownblock import ScaleDownBlock
 from streams.state.subject import Subject
 
-BLOCKING: tuple[WriteLimit, ...] = (SettingLimit("Frozen"), Paused(), PartialView(), Overflow())
+BLOCKING: tuple[WriteLimit, ...] = (SettingLimit("Frozen"), Paused(), PartialView(), Overflow(), ScaleDownBlock())
 """Those that block a whole write: each that does is named."""
 CUTTING: tuple[WriteLimit, ...] = (
     SettingLimit("MaxStep"),
@@ -27,6 +28,8 @@ CUTTING: tuple[WriteLimit, ...] = (
 write, each about what the one before has left.
 """
 LIMITS = (*BLOCKING, *CUTTING)
+ANNOTATED = tuple(each for each in LIMITS if isinstance(each, AnnotatedLimit))
+"""Those that an annotation of the HPA sets."""
 
 
 def limited(

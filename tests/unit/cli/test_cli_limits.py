@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.observed import AutoscalerList
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.kit.cli import Cli, Fleet
+from tests.kit.brakes import AT_ONCE
+from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.published import fits
 
 SINCE = ("--since", "2026-11-20T00:00:00Z")
@@ -116,3 +118,56 @@ def test_what_begins_with_the_last_evaluation_counts_and_has_no_length(monkeypat
     assert row.count("just began") == 2
     (held,) = fits("LimitsReport", run("limits", "test", "max-step=1", *SINCE, "-o", "json").stdout)["held"]
     assert (held["times"], held["minutes"], held["longestMinutes"]) == (1, 0, 0)
+
+
+BLOCK = "fleethpa.io/scale-down-block"
+
+
+@pytest.fixture
+def falling(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two clusters of 10 replicas whose load falls to 20 % of what is requested; west has a block already."""
+    fleet = Fleet()
+    for cluster in ("west", "east"):
+        fleet.cluster = cluster
+        fleet.settle(replicas=10)
+        own = hpa(behavior=AT_ONCE)
+        if cluster == "west":
+            own["metadata"]["annotations"] = {BLOCK: "metric=cpu,above=10"}
+        fleet.append(AutoscalerList(list_id="b", hpas=[own], session="s"))
+    for cluster in ("west", "east", "west", "east"):
+        fleet.cluster = cluster
+        fleet.now_ms += 15_000
+        fleet.observe(10, 100)
+    run = Cli(monkeypatch, fleet)
+    return lambda *arguments: run("limits", "test", *arguments, *SINCE)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "held"),
+    [
+        pytest.param("metric=cpu,above=10", (), ["east/shop/checkout", "west/shop/checkout"], id="tried on all"),
+        pytest.param("metric=cpu,above=30", (), [], id="a value that is not passed, in place of the recorded one"),
+        pytest.param("metric=cpu,above=30", ("-C", "east"), ["west/shop/checkout"], id="as recorded in other clusters"),
+        pytest.param("", (), [], id="without it"),
+    ],
+)
+def test_an_annotation_that_limits_is_tried(falling: Any, text: str, options: tuple[str, ...], held: list[str]) -> None:
+    document = fits("LimitsReport", falling(f"{BLOCK}={text}", *options, "-o", "json").stdout)
+    assert sorted({each["hpa"] for each in document["held"]}) == held
+    assert {each["limit"] for each in document["held"]} <= {"ScaleDownBlock"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param((f"{BLOCK}=cpu>10",), "must be such as metric=queue_depth,above=0", id="another form"),
+        pytest.param((f"{BLOCK}=metric=cpu,above=x",), "above='x' is not a quantity", id="no quantity"),
+        pytest.param((f"{BLOCK}=metric=nope,above=0",), "has such a metric in its spec", id="a metric of no HPA"),
+        pytest.param((f"{BLOCK}=", f"{BLOCK}="), "is given twice", id="twice"),
+        pytest.param(("fleethpa.io/fallback=x",), "fleethpa.io/fallback", id="an annotation that is no limit"),
+    ],
+)
+def test_an_annotation_that_cannot_be_tried_is_refused(falling: Any, arguments: tuple[str, ...], says: str) -> None:
+    refused = falling(*arguments)
+    assert refused.exit_code == 2, refused.output
+    assert says in refused.stderr

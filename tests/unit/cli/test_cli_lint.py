@@ -163,6 +163,8 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
         pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
         pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([annotated("scale-down-block", "metric=cpu,above=80")], [], id="a scale-down block"),
+        pytest.param([annotated("scale-down-block", "cpu")], ["invalid"], id="a block that cannot be read"),
         pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
         pytest.param([manifest(minReplicas=20)], ["fixed-size"], id="no room between minimum and maximum"),
         pytest.param([manifest(metrics=[resource("cpu", 91)])], ["no-headroom"], id="a target just below the request"),

@@ -59,6 +59,32 @@ spec:
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        pytest.param("", "exempt", " (annotation fleethpa.io/budget)", id="set"),
+        pytest.param("exempt", "", " (annotation fleethpa.io/budget)", id="taken away"),
+        pytest.param("exempt", "exempt", "", id="the same"),
+    ],
+)
+def test_an_annotation_of_fleethpas_that_alone_changed_is_applied_and_is_a_difference(
+    run: Cli, fleet: Fleet, broker: Broker, before: str, after: str, words: str
+) -> None:
+    def with_budget(value: str) -> str:
+        own = f', annotations: {{fleethpa.io/budget: "{value}"}}' if value else ""
+        return GOOD.replace("namespace: shop}", f"namespace: shop{own}}}")
+
+    body, _ = check_hpa(read_input((_written(run, with_budget(before)),)).hpas[0], "shop")
+    fleet.append(AutoscalerSet(hpa=body, origin="central", mode="shadow"))
+    fleet.checkpoint()
+    compared = run("diff", "-f", "-", stdin=with_budget(after))
+    applied = run("apply", "-f", "-", stdin=with_budget(after))
+    assert applied.stdout == f"hpa east/shop/web {'configured' if words else 'unchanged'}{words}\n"
+    assert compared.exit_code == (1 if words else 0), compared.output
+    assert ("fleethpa.io/budget" in compared.stdout) == bool(words)
+    assert len(broker.written) == (1 if words else 0)
+
+
 def test_apply_creates_a_central_hpa_with_author_and_reason(run: Cli, broker: Broker) -> None:
     result = run("apply", "-f", "-", "--reason", "PAY-1", stdin=GOOD)
     assert (result.exit_code, result.stdout) == (0, "hpa east/shop/web created\n")
@@ -128,6 +154,28 @@ def test_apply_follows_the_version_of_the_cluster(run: Cli, fleet: Fleet, broker
     assert "scaleUp.tolerance has no effect by the rules of 1.34" in warned.stderr
     assert (warned.exit_code, refused.exit_code, broker.written) == (0, 2, [])
     assert "must be greater than or equal to 1 (Kubernetes 1.34, gate HPAScaleToZero)" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(
+            "metric=queue_depth,above=0", "the spec has no metric queue_depth; it has cpu", id="not one of its metrics"
+        ),
+        pytest.param("metric=cpu,above=many", "above='many' is not a quantity", id="no quantity"),
+        pytest.param("cpu", "'cpu' must be such as metric=queue_depth,above=0", id="another form"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["apply", "lint", "diff"])
+def test_a_scale_down_block_of_no_use_is_refused_by_name(
+    run: Cli, broker: Broker, verb: str, text: str, says: str
+) -> None:
+    block = f'annotations: {{fleethpa.io/scale-down-block: "{text}"}}'
+    refused = run(verb, "-f", "-", stdin=GOOD.replace("namespace: shop}", f"namespace: shop, {block}}}"))
+    said = refused.output.replace("\n", " ")
+    assert (refused.exit_code, broker.written) == (1 if verb == "lint" else 2, []), said
+    assert f"metadata.annotations[fleethpa.io/scale-down-block]: {says}" in " ".join(said.split())
+    assert "web" in said
 
 
 def test_apply_tells_what_changed_and_what_did_not(run: Cli, fleet: Fleet) -> None:

@@ -155,6 +155,7 @@ DECIDER_ONLY = {
     "RemovalBudget": "by what other HPAs removed within a window",
     "AdditionBudget": "by what other HPAs added within a window",
     "CapacityGroup": "by what other HPAs have",
+    "ScaleDownBlock": "by the value of a metric",
 }
 """Limits that need what only the log has."""
 

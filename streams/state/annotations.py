@@ -1,0 +1,20 @@
+"""fleethpa's own annotations of an HPA: which of them a state row keeps, and which an owner may write."""
+
+from typing import Any, Final
+
+from schemas.capacity import UNITS_ANNOTATION
+from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
+from streams.state.limits.budgets import EXEMPT_ANNOTATION
+from streams.state.limits.table import ANNOTATED
+from streams.state.replacements.fallback import FALLBACK_ANNOTATION
+
+POLICY_ANNOTATIONS: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, *(each.annotation for each in ANNOTATED))
+"""What an owner wants of fleethpa, in any cluster and with any controller: it goes where the HPA goes."""
+OWN_ANNOTATIONS: Final = (*POLICY_ANNOTATIONS, OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
+"""Those that a row keeps, in the order in which it does. No other is known to an evaluation."""
+
+
+def own_annotations(metadata: dict[str, Any]) -> dict[str, str]:
+    """Return those of an object that a row keeps."""
+    known = metadata.get("annotations") or {}
+    return {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
