@@ -15,6 +15,8 @@ from schemas.topics import PREFIX
 
 FROM_PREFIX = f"{PREFIX}from."
 TO_PREFIX = f"{PREFIX}to."
+STAND_IN_POLICY = "fleethpa.io/stand-in"
+"""Annotation of a central HPA, which the stand-in reads: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""
 MAX_TOPIC_NAME = 249
 """Kafka's limit."""
 

@@ -14,15 +14,7 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
-from reconciler.core.objects import (
-    FIELD_MANAGER,
-    STAND_IN_LABEL,
-    STAND_IN_POLICY,
-    bears_own_label,
-    is_canary,
-    spec_manager,
-    target_of,
-)
+from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL, bears_own_label, is_canary, spec_manager, target_of
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
@@ -185,7 +177,7 @@ _TRACKED: Final = (
 """Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git; and what
 fleethpa keeps of its own work on a central HPA.
 """
-_POLICIES: Final = frozenset({STAND_IN_POLICY, *POLICY_ANNOTATIONS})
+_POLICIES: Final = frozenset(POLICY_ANNOTATIONS)
 """What its owner wants of fleethpa: it stays with the HPA, so that a later `adopt` finds it."""
 
 

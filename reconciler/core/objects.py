@@ -25,8 +25,6 @@ CANARY_LABEL = "fleethpa.io/canary"
 
 FIELD_MANAGER = "fleethpa"
 """Field manager of every write of fleethpa's, but for what the stand-in itself writes to `/scale`."""
-STAND_IN_POLICY = "fleethpa.io/stand-in"
-"""Annotation of a central HPA: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""
 STAND_IN_LABEL = "fleethpa.io/stand-in"
 """Label by which the stand-in finds the native HPAs that it keeps while the hub is away. Anybody may set it: which are
 its own it knows by a record (`reconciler.agents.standin.ownnatives`)."""

@@ -2,16 +2,20 @@
 
 from typing import Any, Final
 
+from schemas.agents import STAND_IN_POLICY
 from schemas.capacity import UNITS_ANNOTATION
 from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
 from streams.state.limits.budgets import EXEMPT_ANNOTATION
 from streams.state.limits.table import ANNOTATED
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION
 
-POLICY_ANNOTATIONS: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, *(each.annotation for each in ANNOTATED))
+_LIMITS = tuple([each.annotation for each in ANNOTATED])
+POLICY_ANNOTATIONS: Final = (EXEMPT_ANNOTATION, FALLBACK_ANNOTATION, *_LIMITS, STAND_IN_POLICY)
 """What an owner wants of fleethpa, in any cluster and with any controller: it goes where the HPA goes."""
 OWN_ANNOTATIONS: Final = (*POLICY_ANNOTATIONS, OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
-"""Those that a row keeps, in the order in which it does. No other is known to an evaluation."""
+"""Those that a row keeps, in the order in which it does. No other is known to an evaluation; the stand-in's is none of
+an evaluation, and kept for readers: an object is stored anew with its spec only.
+"""
 
 
 def own_annotations(metadata: dict[str, Any]) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct, structs
 
 from reconciler.agents.standin.protocol import HpaKey
-from reconciler.core.objects import STAND_IN_POLICY
 from schemas.agentknowledge import KnownPause
+from schemas.agents import STAND_IN_POLICY
 from schemas.decisions import Decision
 from schemas.inforce import covers
 from schemas.kubernetes.shape import Json, JsonView

@@ -37,8 +37,8 @@ from reconciler.agents.standin.protocol import HpaKey
 from reconciler.core.fence import GENERATION_LABEL, STAND_IN, STORE_NAME, fence_manifests
 from reconciler.core.lease import PROTOCOL
 from reconciler.core.objects import STAND_IN_LABEL
-from reconciler.core.objects import STAND_IN_POLICY as POLICY
 from schemas.agentknowledge import KnownPause
+from schemas.agents import STAND_IN_POLICY as POLICY
 from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.entries import ControlTransferred, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds

@@ -23,7 +23,7 @@ from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.fence import GENERATION_LABEL, LEASE
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.objects import FIELD_MANAGER, STAND_IN_LABEL
-from reconciler.core.objects import STAND_IN_POLICY as POLICY
+from schemas.agents import STAND_IN_POLICY as POLICY
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import ControlTransferred, LeftNative, Outcome
