@@ -28,6 +28,47 @@ def until_ms(session: Session, lasting: str) -> int:
     return until
 
 
+def pause_command(
+    session: Session, lasting: str | None, scale_in: bool, scale_out: bool, reason: str
+) -> tuple[Command, str]:
+    """What `pause` asks for, and in words. Raises CommandError: its options contradict each other (exit 2)."""
+    if scale_in and scale_out:
+        raise usage(
+            "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
+        )
+    words = "paused" + (" for scale-in" if scale_in else " for scale-out" if scale_out else "")
+    command = Command(
+        command="pause",
+        pause_kind="scaleDown" if scale_in else "scaleUp" if scale_out else "all",
+        until=0 if lasting is None else until_ms(session, lasting),
+        author=session.config.author,
+        reason=reason,
+    )
+    return command, words + (f" for {lasting}" if lasting else "")
+
+
+def override_command(
+    session: Session, scope: Scope, replicas: int | None, lasting: str | None, end: bool, reason: str
+) -> tuple[Command, str]:
+    """What `override` asks for, and in words; one without replicas ends an override.
+
+    Raises CommandError: its options contradict each other, or no HPA is named (exit 2).
+    """
+    if not scope.names or scope.everything:
+        raise usage("an override is of HPAs that are named", next_step="fleethpa override NAME --replicas N --for 2h")
+    if end == (replicas is not None) or end == (lasting is not None):
+        raise usage(
+            "--replicas and --for belong together, and exclude --end",
+            next_step="fleethpa override NAME --replicas N --for 2h, or fleethpa override NAME --end",
+        )
+    author = session.config.author
+    if lasting is None or replicas is None:
+        return Command(command="override", author=author, reason=reason), "override ended"
+    until = until_ms(session, lasting)
+    command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
+    return command, f"overridden to {replicas} replicas for {lasting}"
+
+
 async def issue(session: Session, scope: Scope, command: Command, words: str, options: WriteOptions) -> int:
     scope.check(command.command)
     code, concerns = OK, list[Concern]()

@@ -63,9 +63,18 @@ _YES: Final = click.option("--yes", is_flag=True, help="Skip the confirmation. R
 _WAIT: Final = click.option(
     "--wait", default="5s", callback=_checked_wait, help="How long to wait until it is recorded (0s: do not wait)."
 )
-change_options = together(_AUTHOR, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES))
-write_options = together(_AUTHOR, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES, _WAIT))
-"""The function gets one argument `options`; the author is part of the session's configuration."""
+_HUB: Final = together(
+    click.option(
+        "--hub",
+        "hub_context",
+        metavar="CONTEXT|kafka",
+        help="Write objects of the hub's API, with this context of your kubeconfig [default: kafka, which is records].",
+    ),
+    click.option("--hub-namespace", metavar="NAME", help="Their namespace in the hub [default: that of the HPA]."),
+)
+change_options = together(_AUTHOR, _HUB, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES))
+write_options = together(_AUTHOR, _HUB, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES, _WAIT))
+"""The function gets one argument `options`; author and hub are part of the session's configuration."""
 
 
 def confirm(

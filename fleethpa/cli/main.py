@@ -36,7 +36,7 @@ from fleethpa.frame.errors import (
     without_log,
 )
 from fleethpa.frame.options import output_option
-from fleethpa.frame.session import Session, command_options, group_options, say
+from fleethpa.frame.session import WRITES_TO_HUB, Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one
 from fleethpa.show.text import Column
 from schemas.decisions import ENGINE
@@ -163,6 +163,8 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
 """Under each title of the help, its verbs by name."""
 
 
+HUB_WRITER: Final = "hub.writing:written"
+"""What carries out a write verb that is given `--hub`: module and attribute below `fleethpa`."""
 FIRST: Final = ("dev", "get", "explain", "decisions", "page", "status", "doctor", "backtest", "apply", "pause")
 """What `--help` shows; `--help --all` shows every verb."""
 _ALL: Final = "fleethpa.all"
@@ -227,6 +229,7 @@ def cli(context: click.Context, /, **options: Any) -> None:
     Objects are named [CLUSTER/][NAMESPACE/]NAME.
     """
     context.obj = {name: value for name, value in options.items() if value is not None}
+    context.meta[WRITES_TO_HUB] = HUB_WRITER
 
 
 def run(arguments: list[str]) -> int:
@@ -352,7 +355,7 @@ def completion(session: Session, shell: str) -> None:
     session.out(kind(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE").source())
 
 
-_SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author")
+_SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author", "hub", "hubNamespace")
 
 
 @dataclass(frozen=True)
@@ -392,7 +395,7 @@ def view(session: Session, show_origin: bool, output: str) -> None:
 def _settings(session: Session) -> list[Setting]:
     found = session.config
     values = {"kafkaConfig": found.kafka_config, "kubeconfig": found.kubeconfig, "author": found.author}
-    values["contexts"] = ",".join(found.contexts)
+    values |= {"contexts": ",".join(found.contexts), "hub": found.hub, "hubNamespace": found.hub_namespace}
     shown = [Setting(name, values[name], found.origins.get(name, "default")) for name in _SHOWN]
     if not (found.brokers or found.kafka_config):
         return [Setting("kafka.bootstrapServers", "", "default"), *shown]

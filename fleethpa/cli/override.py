@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.changes.issuing import issue, until_ms
+from fleethpa.changes.issuing import issue, override_command
 from fleethpa.changes.settings import Scope, scope_options
 from fleethpa.changes.writing import WriteOptions, write_options
-from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options
-from schemas.observed import Command
 
 
 @click.command()
@@ -27,17 +25,5 @@ async def override(
     It stays within minReplicas and maxReplicas; pauses, freezes, budgets and the other limits hold or cut it as any
     other change. It ends after --for, with --end, and when the HPA leaves mode enforce (`mode`, `release`).
     """
-    if not scope.names or scope.everything:
-        raise usage("an override is of HPAs that are named", next_step="fleethpa override NAME --replicas N --for 2h")
-    if end == (replicas is not None) or end == (lasting is not None):
-        raise usage(
-            "--replicas and --for belong together, and exclude --end",
-            next_step="fleethpa override NAME --replicas N --for 2h, or fleethpa override NAME --end",
-        )
-    author, reason = session.config.author, options.reason
-    if lasting is None or replicas is None:
-        command = Command(command="override", author=author, reason=reason)
-        return await issue(session, scope, command, "override ended", options)
-    until = until_ms(session, lasting)
-    command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
-    return await issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", options)
+    command, words = override_command(session, scope, replicas, lasting, end, options.reason)
+    return await issue(session, scope, command, words, options)

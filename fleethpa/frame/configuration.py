@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.frame.errors import CommandError, read_text, unreadable_text, usage
+from fleethpa.frame.errors import OPTIONS, CommandError, read_text, unreadable_text, usage
 from schemas.connection import (
     ENVIRONMENT_PREFIX,
     PROPERTIES_ENCODING,
@@ -129,8 +129,12 @@ KEYS: Final = {
     "kubeconfig": ("kubeconfig", "FLEETHPA_KUBECONFIG"),
     "contexts": ("", "FLEETHPA_CONTEXTS"),
     "author": ("author", "FLEETHPA_AUTHOR"),
+    "hub": ("hub_context", "FLEETHPA_HUB"),
+    "hubNamespace": ("hub_namespace", "FLEETHPA_HUB_NAMESPACE"),
 }
 """A key of the configuration file: the parameter of its option (empty: it has none) and its variable."""
+KAFKA: Final = "kafka"
+"""In place of a context of the hub: records are written, also where a place further down names one."""
 ORIGINS: Final = {"flag": "--brokers", "environment": "FLEETHPA_BROKERS or FLEETHPA_KAFKA_BOOTSTRAP_SERVERS"}
 CI_AUTHORS: Final = (
     "GITHUB_ACTOR",  # GitHub Actions
@@ -158,6 +162,8 @@ class Config:
 
     `brokers`: bootstrap servers. `kafka_config`: a Java-style `client.properties`. `kubeconfig`: file with the
     contexts of the member clusters. `contexts`: which of them (empty: all). `author`: who is named in audit records.
+    `hub`: context of the hub's cluster, where write verbs state objects in place of records (empty: they write
+    records), and in which namespace of it (`hub_namespace`; empty: in the one of the HPA).
     `properties_first`: `kafka_config` was named in a place above that of `brokers`, so servers named in it win.
     """
 
@@ -166,6 +172,8 @@ class Config:
     kubeconfig: str = ""
     contexts: tuple[str, ...] = ()
     author: str = ""
+    hub: str = ""
+    hub_namespace: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
     properties_first: bool = False
 
@@ -254,6 +262,8 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
         kubeconfig=merged.get("kubeconfig", ""),
         contexts=tuple(merged.get("contexts", ())),
         author=merged["author"],
+        hub="" if merged.get("hub") == KAFKA else merged.get("hub", ""),
+        hub_namespace=merged.get("hubNamespace", ""),
         origins=origins,
         properties_first=above("kafkaConfig", "brokers"),
     )
@@ -289,7 +299,9 @@ def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     given = {key: flags.get(name) for key, (name, _) in KEYS.items()}
     for key, value in given.items():
         if value is not None and not value.strip():
-            raise usage(f"--{KEYS[key][0].replace('_', '-')} is empty", cause="Leave it out, or give it a value.")
+            name = KEYS[key][0]
+            flag = OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+            raise usage(f"{flag} is empty", cause="Leave it out, or give it a value.")
     return _given(given)
 
 

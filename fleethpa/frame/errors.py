@@ -230,6 +230,12 @@ class SuggestingGroup(click.Group):
         raise CommandError(what, cause=cause, next_step=f"{help_of} --help{all_verbs}", code=USAGE)
 
 
+def imported(place: str) -> Any:
+    """What a table names: module and attribute below `fleethpa`."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
+
+
 class ImportedGroup(SuggestingGroup):
     """A group that imports a command when it is called. `places`: module and attribute of each, below `fleethpa`."""
 
@@ -245,9 +251,8 @@ class ImportedGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (place := self.place(cmd_name)) is None:
             return None
-        module, _, attribute = place.partition(":")
         try:
-            command: click.Command = getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
+            command: click.Command = imported(place)
         except ModuleNotFoundError as error:
             if error.name != f"{NAME}.{LAB}":
                 raise
@@ -256,6 +261,13 @@ class ImportedGroup(SuggestingGroup):
                 f"{cmd_name} is not in this image", cause=cause, next_step="make demo, in a checkout"
             ) from error
         return command
+
+
+def words_of(context: click.Context) -> list[str]:
+    """The words of a command, without what the program itself was called."""
+    if context.parent is None:
+        return []
+    return [*words_of(context.parent), str(context.info_name)]
 
 
 EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "re2": "prometheus", "confluent_kafka": "lab"}
@@ -281,6 +293,8 @@ OPTIONS: Final = {
     "kafka_config": "--kafka-config",
     "config": "--config",
     "kubeconfig": "--kubeconfig",
+    "hub_context": "--hub",
+    "hub_namespace": "--hub-namespace",
 }
 """Options that say where fleethpa is, in the order in which hints give them: parameter and flag."""
 

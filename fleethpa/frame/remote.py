@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,12 +13,12 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import CommandError, unreachable, usage
+from fleethpa.frame.configuration import KEYS, Config
+from fleethpa.frame.errors import CommandError, unreachable, usage, words_of
 
 COMMAND_TYPE: Final = "application/vnd.fleethpa.command+json"
 """The form of an answer that has all that a command printed."""
-CONTEXT: Final = "FLEETHPA_HUB_CONTEXT"
+_VARIABLE: Final = KEYS["hub"][1]
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LONGEST_S: Final = 90.0
 _LARGEST: Final = 32 * 1024 * 1024
@@ -56,7 +55,7 @@ def asked_of_hub(source: str, context: click.Context, config: Config) -> RemoteA
     Raises CommandError: there is no token, the hub does not answer, or it refuses the request.
     """
     base = hub_address(source)
-    words = "/".join(_words(context))
+    words = "/".join(words_of(context))
     url = f"{base}/api/v1/{words}"
     if query := urllib.parse.urlencode(_query(context), doseq=True):
         url += f"?{query}"
@@ -88,13 +87,6 @@ def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandErr
     return unreachable(f"{base} cannot answer now", cause=cause)
 
 
-def _words(context: click.Context) -> list[str]:
-    """The words of a command, without what the program itself was called."""
-    if context.parent is None:
-        return []
-    return [*_words(context.parent), str(context.info_name)]
-
-
 def _query(context: click.Context) -> list[tuple[str, Any]]:
     """The arguments that were typed, as parameters of the address."""
     found: list[tuple[str, Any]] = []
@@ -108,24 +100,29 @@ def _query(context: click.Context) -> list[tuple[str, Any]]:
     return found
 
 
+def kubeconfig_path(config: Config) -> str:
+    """The file with the context of the hub, where kubectl would look for it."""
+    return config.kubeconfig or str(Path.home() / ".kube" / "config")
+
+
 async def _bearer(config: Config) -> str:
     """The header with which kubectl would sign in. Raises CommandError: there is none (exit 2)."""
     from reconciler.clusters.answers import ConfigError
     from reconciler.clusters.credentials import Credentials, current_context
     from reconciler.core.foundclusters import ClusterConfig
 
-    path = config.kubeconfig or str(Path.home() / ".kube" / "config")
+    path = kubeconfig_path(config)
     try:
-        context = os.environ.get(CONTEXT) or current_context(path)
+        context = config.hub or current_context(path)
         configuration, _ = await Credentials(ClusterConfig(context, path, context)).load()
     except ConfigError as error:
-        step = f"name the context of the hub's cluster in {CONTEXT}, and the file with --kubeconfig"
+        step = f"name the context of the hub's cluster in {_VARIABLE}, and the file with --kubeconfig"
         raise usage(f"kubeconfig {path} has no token for the hub", cause=str(error), next_step=step) from error
     header = next(iter(configuration.api_key.values()), "")
     if not header.lower().startswith("bearer "):
         raise usage(
             f"context {context} of {path} signs in without a token",
             cause="The hub reviews bearer tokens, and this context has a certificate.",
-            next_step=f"use a context with a token, such as one made of `kubectl create token ACCOUNT`: {CONTEXT}=NAME",
+            next_step=f"{_VARIABLE}=NAME of a context with a token, such as one that `kubectl create token` made",
         )
     return str(header)

@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config, load
-from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, internal, usage
+from fleethpa.frame.errors import (
+    KUBECTL,
+    NAME,
+    OK,
+    CommandError,
+    completed,
+    hinted,
+    imported,
+    internal,
+    usage,
+    words_of,
+)
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
@@ -37,8 +48,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
-CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
-"""Options that take part in the merged configuration; `author` is one of the write verbs' own."""
+CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author", "hub_context", "hub_namespace")
+"""Options that take part in the merged configuration; the last three are the write verbs' own."""
 WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
 MOST_NAMED = 20
@@ -49,8 +60,10 @@ ANSWER_S = 10.0
 """How long brokers may be silent before a command without --timeout ends."""
 TRAVEL = "world_at"
 """The parameter of `--at`."""
-SHARED = (*COMMON_NAMES, "source", "author", TRAVEL)
+SHARED = (*COMMON_NAMES, "source", "author", "hub_context", "hub_namespace", TRAVEL)
 """Parameters that a command's session takes."""
+WRITES_TO_HUB = f"{NAME}.hub"
+"""In the context's `meta`: what carries a write verb out in the hub's API, as `imported` takes it."""
 
 
 @dataclass
@@ -452,6 +465,10 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
                     from fleethpa.frame.remote import asked_of_hub
 
                     return session.answered(asked_of_hub(session.source, click.get_current_context(), session.config))
+                context = click.get_current_context()
+                if "hub_context" in given and session.config.hub:
+                    written: Callable[..., Coroutine[Any, Any, int]] = imported(context.meta[WRITES_TO_HUB])
+                    return session.run(written(session, words_of(context), kwargs))
                 with session.readable():
                     found = function(session, *args, **kwargs)
                     return session.run(found) if isinstance(found, Coroutine) else found

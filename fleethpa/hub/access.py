@@ -24,12 +24,12 @@ class FleetAccesses:
         `namespace` may be globs: then all that they can mean has to be allowed by one FleetAccess.
         """
         return any(
-            _covered(hub_namespace, grant.namespaces)
-            and _covered(cluster, grant.clusters)
+            covers(grant.namespaces, hub_namespace)
+            and covers(grant.clusters, cluster)
             and (
                 namespace == hub_namespace
                 if grant.member_namespaces is None
-                else _covered(namespace, grant.member_namespaces)
+                else covers(grant.member_namespaces, namespace)
             )
             for grant in self._grants
         )
@@ -39,7 +39,8 @@ class FleetAccesses:
         return [each for each in known if self.allows(each, cluster, namespace)]
 
 
-def _covered(wanted: str, granted: Iterable[str]) -> bool:
+def covers(granted: Iterable[str], wanted: str) -> bool:
+    """Whether some globs mean everything that a name or a glob can mean, each by itself."""
     return any(_covers(each, wanted) for each in granted)
 
 

@@ -1,8 +1,10 @@
-"""Objects of the hub's API made of the log, to begin with: central HPAs, groups, settings and pauses. Pure."""
+"""Objects of the hub's API made of what the log has or would have: HPAs, groups, settings and pauses. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import orjson
@@ -13,7 +15,7 @@ from fleethpa.changes.settings import written_settings
 from fleethpa.fleet.capacity import manifest_spec
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.hub.kinds import API_VERSION
-from fleethpa.hub.scene import all_pauses, plain_spec
+from fleethpa.hub.scene import StatedPause, all_pauses, plain_spec
 from schemas.keys import EVERY_CLUSTER, FLEET
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json
@@ -25,6 +27,8 @@ _NOT_STATED: Final = ("native-controller",)
 """Observers prove it, and set it themselves."""
 _GROUPS: Final = "default"
 _LONGEST: Final = 253
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DIGITS: Final = 8
 
 
 def objects_of(state: FleetState, now_ms: int) -> Iterator[Json]:
@@ -36,7 +40,7 @@ def objects_of(state: FleetState, now_ms: int) -> Iterator[Json]:
     yield from _hpas(state)
     for name, row in sorted(state.capacity_groups.items()):
         if not row.stated_by:
-            yield _object("CapacityGroup", name, manifest_spec(row.spec), _GROUPS)
+            yield object_of("CapacityGroup", name, manifest_spec(row.spec), _GROUPS)
     yield from _pauses(state, now_ms)
 
 
@@ -50,7 +54,8 @@ def unexported(state: FleetState) -> list[str]:
     return found
 
 
-def _object(kind: str, name: str, spec: Json, namespace: str = "", **metadata: Json) -> Json:
+def object_of(kind: str, name: str, spec: Json, namespace: str = "", **metadata: Json) -> Json:
+    """An object of a kind of the hub's API; metadata that is empty is left out."""
     head: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
     head |= {field: value for field, value in metadata.items() if value}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": head, "spec": spec}
@@ -66,17 +71,19 @@ def _hpas(state: FleetState) -> Iterator[Json]:
         first, place = views[0], views[0].id[1:]
         metadata = {"labels": first.labels, "annotations": _annotations(first)}
         if first.fleet is not None:
-            yield _object("FleetHPA", first.id.name, first.spec | first.fleet.fields(), first.id.namespace, **metadata)
+            yield object_of(
+                "FleetHPA", first.id.name, first.spec | first.fleet.fields(), first.id.namespace, **metadata
+            )
             continue
         name = first.id.name if place not in used else f"{first.id.name}-{first.id.cluster}"[:_LONGEST]
         used.add(place)
         spec: Json = {"clusters": [view.id.cluster for view in views], "mode": first.mode}
         spec |= {} if name == first.id.name else {"name": first.id.name}
-        yield _object("CentralHPA", name, spec | {"template": plain_spec(first)}, first.id.namespace, **metadata)
+        yield object_of("CentralHPA", name, spec | {"template": plain_spec(first)}, first.id.namespace, **metadata)
         if (schedule := schedule_of(first.hpa)) is not None:
             target = {"kind": "CentralHPA", "name": name}
             rules = {"target": target, "timeZone": schedule.time_zone, "rules": schedule.rules}
-            yield _object("Schedule", name, rules, first.id.namespace)
+            yield object_of("Schedule", name, rules, first.id.namespace)
 
 
 def _likeness(view: HpaView) -> bytes:
@@ -97,7 +104,7 @@ def _settings(state: FleetState) -> Iterator[Json]:
             continue
         written = {name: text for name, text in written_settings(settings) if name not in _NOT_STATED}
         if written:
-            yield _object("ClusterConfig", cluster, {"settings": written})
+            yield object_of("ClusterConfig", cluster, {"settings": written})
 
 
 def _pauses(state: FleetState, now_ms: int) -> Iterator[Json]:
@@ -105,12 +112,34 @@ def _pauses(state: FleetState, now_ms: int) -> Iterator[Json]:
         pause = each.pause
         if pause.stated_by or pause.by_budget or not is_in_force(pause.until_ms, now_ms):
             continue
-        spec: Json = {"clusters": [each.cluster], "reason": pause.reason}
-        spec |= {"until": rfc3339_seconds(pause.until_ms)} if pause.until_ms else {}
-        name = "-".join(filter(None, (each.cluster.replace(EVERY_CLUSTER, "all"), each.name, each.kind))).lower()
-        if each.kind == OVERRIDE:
-            yield _object("Override", name, spec | {"hpa": each.name, "replicas": pause.replicas}, each.namespace)
-            continue
-        spec["direction"] = _DIRECTIONS[each.kind]
-        kind = "Pause" if each.namespace else "ClusterPause"
-        yield _object(kind, name, spec | ({"hpa": each.name} if each.name else {}), each.namespace)
+        yield pause_object(each, [each.cluster])
+
+
+def pause_object(scope: StatedPause, clusters: Sequence[str]) -> Json:
+    """The object that states a pause or an override in some clusters: names, globs, or (`*`) all of them."""
+    pause = scope.pause
+    spec: Json = {"clusters": list(clusters), "reason": pause.reason}
+    spec |= {"until": rfc3339_seconds(pause.until_ms)} if pause.until_ms else {}
+    name = _pause_name(scope, clusters)
+    if scope.kind == OVERRIDE:
+        return object_of("Override", name, spec | {"hpa": scope.name, "replicas": pause.replicas}, scope.namespace)
+    spec["direction"] = _DIRECTIONS[scope.kind]
+    kind = "Pause" if scope.namespace else "ClusterPause"
+    return object_of(kind, name, spec | ({"hpa": scope.name} if scope.name else {}), scope.namespace)
+
+
+def _pause_name(scope: StatedPause, clusters: Sequence[str]) -> str:
+    """A name that only pauses of this scope and kind have, so that the same pause again is the same object.
+
+    `east.checkout.all`. Where the parts could be those of another scope, a digest of them makes the difference.
+    """
+    parts = ["all" if each == EVERY_CLUSTER else each for each in clusters] + [scope.name] * bool(scope.name)
+    is_plain = len(clusters) == 1 and clusters != ["all"] and all(map(_LABEL.fullmatch, parts))
+    kind = scope.kind.lower()
+    name = ".".join([*parts, kind])
+    if is_plain and len(name) <= _LONGEST:
+        return name
+    whole = orjson.dumps([list(clusters), scope.name])
+    digest = hashlib.sha256(whole).hexdigest()[:_DIGITS]
+    words = "-".join(re.findall(r"[a-z0-9]+", " ".join(parts).lower()))[:100].strip("-")
+    return ".".join(filter(None, (words, digest, kind)))

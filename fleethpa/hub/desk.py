@@ -1,0 +1,206 @@
+"""What verbs with `--hub` share: the API server of the hub, the objects there, and what is meant by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from fleethpa.changes.writing import Concern, WriteOptions
+from fleethpa.fleet.finding import Ref, Selection
+from fleethpa.fleet.views import object_command
+from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.session import Session
+from fleethpa.hub.access import covers
+from fleethpa.hub.exporting import object_of
+from fleethpa.hub.kinds import AUTHOR_ANNOTATION, BY_NAME, HubKind, HubObject, OverrideSpec, PauseSpec, hub_object
+from reconciler.clusters.answers import ApiError, ClusterError
+from reconciler.clusters.client import ClusterClient
+from schemas.keys import EVERY_CLUSTER, FLEET
+from schemas.kubernetes.shape import Json
+from schemas.observed import FLEET_KIND
+
+FIELD_MANAGER: Final = "fleethpa-cli"
+"""As whom the API server notes which fields of an object these verbs have set."""
+
+
+class HubChange(NamedTuple):
+    """One object to be applied (`body`) or, without a body, to be deleted. `uid`: of the one that is meant."""
+
+    kind: HubKind
+    namespace: str
+    name: str
+    body: Json | None = None
+    uid: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name, as `HubObject.key`."""
+        return "/".join(filter(None, (self.kind.name, self.namespace, self.name)))
+
+
+@dataclass
+class HubDesk:
+    """What the verbs share: the session, the API server of the hub, and what has to be agreed to and told."""
+
+    session: Session
+    client: ClusterClient
+    options: WriteOptions
+    concerns: list[Concern] = field(default_factory=list)
+    problems: list[CommandError] = field(default_factory=list)
+
+    def home(self, namespace: str) -> str:
+        """The namespace of the hub for what is about a namespace of members."""
+        return self.session.config.hub_namespace or namespace
+
+    async def listed(self, kind: str, home: str = "") -> list[HubObject]:
+        """All objects of a kind in a namespace of the hub, those that are being deleted left out."""
+        page = await self.client.get_page(BY_NAME[kind].path_of(home, "").rstrip("/"))
+        found = [hub_object(BY_NAME[kind], item) for item in page.items]
+        return [item for item in found if not item.is_ending]
+
+    async def found(self, kind: str, name: str) -> HubObject | None:
+        """A cluster-wide object; None: it is not there."""
+        try:
+            return hub_object(BY_NAME[kind], await self.client.get(BY_NAME[kind].path_of("", name)))
+        except ClusterError as error:
+            if isinstance(error, ApiError) and error.reason == "NotFound":
+                return None
+            raise
+
+
+# --- what is meant ----------------------------------------------------------------------------------------------------
+
+
+def asked_clusters(cluster: str | None, globs: Sequence[str], name: str) -> list[str]:
+    """The clusters that a name means, as names or globs. Raises CommandError: -C excludes the one of the name."""
+    if cluster is None:
+        return list(globs) or [EVERY_CLUSTER]
+    if globs and not any(fnmatchcase(cluster, glob) for glob in globs):
+        raise usage(f"-C {','.join(globs)} does not mean cluster {cluster} of {name}")
+    return [cluster]
+
+
+def stated_clusters(item: HubObject) -> list[str]:
+    """The clusters that an object is about, as names or globs."""
+    spec = item.body.get("spec") or {}
+    if spec.get("clusterSelector") is not None:
+        return [EVERY_CLUSTER]
+    found = [each["name"] if isinstance(each, dict) else each for each in spec.get("clusters") or ()]
+    return [str(each) for each in found]
+
+
+def is_within(item: HubObject, asked: Sequence[str]) -> bool:
+    """Whether all clusters of an object are meant."""
+    return all(covers(asked, each) for each in stated_clusters(item))
+
+
+def overlaps(item: HubObject, asked: Sequence[str]) -> bool:
+    """Whether an object is about a cluster that is meant, as far as names and globs show it."""
+    stated = stated_clusters(item)
+    return any(fnmatchcase(one, other) or fnmatchcase(other, one) for one in stated for other in asked)
+
+
+def hpa_of(item: HubObject) -> tuple[str, str]:
+    """Namespace and name in the members of the HPA that an object makes, pauses or overrides."""
+    spec = item.spec
+    namespace = getattr(spec, "namespace", "") or item.namespace
+    if isinstance(spec, PauseSpec | OverrideSpec):
+        return namespace, spec.hpa
+    return namespace, getattr(spec, "name", "") or item.name
+
+
+def parts(desk: HubDesk, found: Iterable[HubObject], asked: Sequence[str]) -> list[HubObject]:
+    """Those of which all clusters are meant; one of which only a part is meant is a problem that names it."""
+    whole = []
+    for item in found:
+        if is_within(item, asked):
+            whole.append(item)
+        elif overlaps(item, asked):
+            desk.problems.append(
+                usage(
+                    f"{item.key} is about further clusters than {', '.join(asked)}",
+                    cause=f"It is about {', '.join(stated_clusters(item))}, and would change for all of them.",
+                    next_step=f"{kubectl(desk, 'edit', item.key)}, or name no cluster",
+                )
+            )
+    return whole
+
+
+def kubectl(desk: HubDesk, verb: str, key: str) -> str:
+    return object_command(verb, key).replace("kubectl ", f"kubectl --context {desk.session.config.hub} ", 1)
+
+
+async def makers(
+    desk: HubDesk, ref: Ref, namespace: str, globs: Sequence[str], kinds: Sequence[str]
+) -> list[HubObject]:
+    """The objects that make the HPAs of a name. Raises CommandError: there is none (exit 4)."""
+    place, home = (ref.namespace or namespace, ref.name), desk.home(ref.namespace or namespace)
+    asked = asked_clusters(None if ref.cluster == FLEET else ref.cluster, globs, str(ref))
+    wanted = [kind for kind in kinds if ref.cluster != FLEET or kind == FLEET_KIND]
+    known = [item for kind in wanted for item in await desk.listed(kind, home)]
+    before = len(desk.problems)
+    found = parts(desk, (item for item in known if hpa_of(item) == place), asked)
+    if not found and len(desk.problems) == before:
+        raise not_found(
+            f"no {' or '.join(wanted)} in namespace {home} of the hub makes {'/'.join(place)} in {', '.join(asked)}",
+            cause="An HPA that no object makes belongs to the log, and is changed there.",
+            next_step=f"kubectl --context {desk.session.config.hub} get centralhpas -n {home}",
+        )
+    return found
+
+
+def refs_of(selection: Selection) -> list[Ref]:
+    """The names of a selection. Raises CommandError: it is of labels or of all namespaces (exit 2)."""
+    if selection.labels is not None or selection.namespace is None:
+        step = "name the HPAs, or use kubectl with -l"
+        raise usage("-l and -A are not there with --hub", cause="Objects are changed by their names.", next_step=step)
+    return list(selection.refs)
+
+
+# --- what is ours -----------------------------------------------------------------------------------------------------
+
+
+def own_fields(item: HubObject) -> Json:
+    """The part of an object that these verbs have set: server-side apply takes away what is left out of it."""
+    made: Json = {}
+    for each in item.metadata.get("managedFields") or ():
+        is_ours = each.get("manager") == FIELD_MANAGER and each.get("operation") == "Apply"
+        if is_ours and not each.get("subresource"):
+            made = _owned(item.body, each.get("fieldsV1") or {})
+    ((made.get("metadata") or {}).get("annotations") or {}).pop(AUTHOR_ANNOTATION, None)  # of the API server
+    return {name: made[name] for name in ("metadata", "spec") if name in made}
+
+
+def _owned(value: Json, fields: Json) -> Json:
+    made: Json = {}
+    for field_, below in fields.items():
+        name = field_.removeprefix("f:")
+        if not field_.startswith("f:") or name not in value:
+            continue
+        is_map = isinstance(value[name], dict) and any(each.startswith("f:") for each in below)
+        made[name] = _owned(value[name], below) if is_map else value[name]
+    return made
+
+
+def changed(item: HubObject, spec: Json) -> HubChange:
+    """Set fields of an object, and keep those that these verbs have set before."""
+    body = own_fields(item)
+    head = (body.get("metadata") or {}) | {"name": item.name}
+    made = object_of(item.kind.name, item.name, (body.get("spec") or {}) | spec, item.namespace)
+    return HubChange(item.kind, item.namespace, item.name, made | {"metadata": made["metadata"] | head})
+
+
+def to_delete(item: HubObject) -> HubChange:
+    return HubChange(item.kind, item.namespace, item.name, uid=item.uid)
+
+
+def to_apply(body: Json, home: str = "") -> HubChange:
+    """Apply an object. In a namespace of the hub that is not that of its HPA it names this, and is called after it."""
+    kind, head = BY_NAME[body["kind"]], body["metadata"]
+    namespace = head.get("namespace", "")
+    if home and namespace != home:
+        body = body | {"spec": body["spec"] | {"namespace": namespace}}
+        body["metadata"] = head | {"namespace": home, "name": f"{head['name']}-{namespace}"}
+    return HubChange(kind, body["metadata"].get("namespace", ""), body["metadata"]["name"], body)
