@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
+_OWN_NAMES: Final = "system:"
 COOKIE: Final = "fleethpa-page"
 OPEN_PATHS: Final = ("/healthz", "/login", "/static/", "/vendor/", "/api/v1/")
 """Paths without anything of the fleet, which need no token, and the API, which asks for tokens of the hub's cluster."""
@@ -56,11 +57,13 @@ class Guard:
 
     `names`: values of the Host header that are accepted, without port. `token`: empty where none is asked for.
     `user_header`: the header with which an authenticating proxy names the user; empty: there is no such proxy.
+    `groups_header`: the one with the user's groups, separated by commas; empty: the proxy names none.
     """
 
     names: frozenset[str]
     token: str = ""
     user_header: str = ""
+    groups_header: str = ""
 
     @property
     def cookie(self) -> str:
@@ -101,6 +104,18 @@ class Guard:
         if site:
             return not is_link
         return not self.is_own(request.headers.get("Origin", ""), request.headers.get("Host", ""))
+
+    def user_of(self, request: web.Request) -> tuple[str, tuple[str, ...]] | None:
+        """The user whom the proxy names, with the groups; None: it names none, several, or one of Kubernetes' own.
+
+        Names that begin with `system:` are those of Kubernetes itself, which no identity provider may give.
+        """
+        users = [each.strip() for each in request.headers.getall(self.user_header, ())]
+        lines = request.headers.getall(self.groups_header, ()) if self.groups_header else ()
+        groups = tuple(each.strip() for line in lines for each in line.split(",") if each.strip())
+        if len(users) != 1 or not users[0] or any(each.startswith(_OWN_NAMES) for each in (*users, *groups)):
+            return None
+        return users[0], groups
 
     def admits(self, request: web.Request) -> bool:
         """Whether a request may read the fleet."""

@@ -10,12 +10,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
@@ -23,7 +24,9 @@ from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import UNREADABLE, archive_past, open_past
 from fleethpa.page.hpapast import LastUsed
 from runtime.log import wall_clock_ms
+from schemas.keys import FLEET, HpaId
 from streams.history.past import LogGoneError, Past
+from streams.history.seenpast import NotSeenError, SeenParts, SeenPast
 
 T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
@@ -94,8 +97,9 @@ class LiveReader:
     source cannot be read now, with `since_ms`; empty: it can.
     """
 
-    def __init__(self, source: str, config: Config) -> None:
-        self.source, self._config = source, config
+    def __init__(self, source: str, config: Config, seen: SeenParts | None = None) -> None:
+        """`seen`: the parts of the fleet that are read; None: all."""
+        self.source, self._config, self._seen = source, config, seen
         self.state: FleetState | None = None
         self.version = 0
         self.problem = ""
@@ -117,8 +121,10 @@ class LiveReader:
 
     @property
     def rate(self) -> float | None:
-        """Decisions per second between the deciders' last two checkpoints; None: two were not seen yet."""
-        return sum(self._rates.values()) if self._rates else None
+        """Decisions per second between the deciders' last two checkpoints; None: two were not seen yet, or decisions of
+        a part of the fleet cannot be told from the others.
+        """
+        return sum(self._rates.values()) if self._rates and self._seen is None else None
 
     @property
     def is_live(self) -> bool:
@@ -183,7 +189,7 @@ class LiveReader:
 
     async def _newest(self) -> FleetState:
         async with self._followed.at(None) as past:
-            return await read_state(past)
+            return await read_state(self._part_of(past))
 
     async def _late_or_not(self, reading: Coroutine[Any, Any, FleetState]) -> FleetState:
         """Wait for a state, and say so if it is late: a broker that hangs gives no error for a long time."""
@@ -260,8 +266,8 @@ class LiveReader:
             return self.state
         if at_ms in self._earlier:
             return self._earlier.keep(at_ms, self._earlier[at_ms])
-        async with self.past(at_ms) as past:
-            return self._earlier.keep(at_ms, await read_state(past))
+        async with self._questions.at(at_ms) as past:
+            return self._earlier.keep(at_ms, await read_state(self._part_of(past)))
 
     async def _refresh_soon(self, older_than_s: float) -> None:
         """Read the state again, and go on without it where that takes long: there is one that can be shown."""
@@ -273,9 +279,33 @@ class LiveReader:
         if not done:
             await self._lose(f"It has not answered for {patient_s:.1f}s.")
 
-    def past(self, at_ms: int | None = None) -> AbstractAsyncContextManager[Past]:
-        """Open the past as of a moment, for one question at a time; entering it raises as `SharedPast.at`."""
-        return self._questions.at(at_ms)
+    @asynccontextmanager
+    async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:
+        """Open the past as of a moment, for one question at a time. Raises CommandError: as `SharedPast.at`."""
+        wholes = None
+        if self.state is not None and at_ms is None and not self.state.is_last_known:
+            wholes = [hpa for hpa in self.state.hpas if hpa.cluster == FLEET]
+        async with self._questions.at(at_ms) as past:
+            yield self._part_of(past, wholes)
+
+    @asynccontextmanager
+    async def past_of(self, hpa: HpaId, at_ms: int | None = None) -> AsyncIterator[Past]:
+        """The same for a question about one HPA. Raises CommandError: also where it may not be seen (exit 4)."""
+        async with self.past(at_ms) as past:
+            yield self._about(past, hpa)
+
+    def _about(self, past: Past, hpa: HpaId) -> Past:
+        if not isinstance(past, SeenPast):
+            return past
+        try:
+            return cast("Past", past.about(hpa))
+        except NotSeenError as error:
+            known = self.state.hpas if self.state is not None else ()
+            raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), known, hpa.namespace) from error
+
+    def _part_of(self, past: Past, wholes: Iterable[HpaId] | None = None) -> Past:
+        """What may be seen of a past. `wholes`: as of `SeenPast`."""
+        return past if self._seen is None else cast("Past", SeenPast(past, self._seen, wholes))
 
     async def _close(self) -> None:
         await self._questions.close()

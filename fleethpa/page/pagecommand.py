@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from asyncio import Event
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from fleethpa.page.guarding import Guard
+    from fleethpa.page.server import PageServer
     from reconciler.clusters.client import ClusterConfig
+    from streams.history.seenpast import SeenParts
 
 _LEAST_TOKEN = 16
 
@@ -35,13 +38,18 @@ _LEAST_TOKEN = 16
     help="An authenticating proxy in front of the page names the user in this header.",
 )
 @click.option(
+    "--proxy-groups",
+    metavar="HEADER",
+    help="With --behind-proxy and --api: the header in which the proxy names the user's groups, separated by commas.",
+)
+@click.option(
     "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated."
 )
 @click.option(
     "--api",
     metavar="CONTEXT",
-    help="Also answer read verbs below /api/v1/ to who signs in to this cluster of the kubeconfig; `in-cluster` for "
-    "that of this process.",
+    help="Also answer read verbs below /api/v1/ to who signs in to this cluster of the kubeconfig (`in-cluster`: that "
+    "of this process), and show the users of --behind-proxy what they may see there.",
 )
 @command_options(reads=True)
 def page(
@@ -50,6 +58,7 @@ def page(
     port: int,
     token_file: str | None,
     behind_proxy: str | None,
+    proxy_groups: str | None,
     allowed_hosts: tuple[str, ...],
     api: str | None,
 ) -> int:
@@ -57,8 +66,15 @@ def page(
 
     It only reads. It listens on 127.0.0.1; another --host requires a token (--token-file) or an authenticating proxy
     (--behind-proxy). Ctrl-C ends it.
+
+    With --api and --behind-proxy everybody sees what the hub's API server lets the user of the proxy see. Then the
+    proxy has to prove itself: the page listens on 127.0.0.1, or the proxy sends the token of --token-file.
     """
     guard = _guard(host, token_file, behind_proxy, allowed_hosts)
+    if proxy_groups and not (behind_proxy and api):
+        raise usage("--proxy-groups needs --behind-proxy and --api", cause="Groups say what a user may see in the hub.")
+    if api and behind_proxy:
+        guard = _of_users(guard, host, proxy_groups or "")
     if session.source == "kafka":
         session.config.kafka()
     else:
@@ -87,6 +103,19 @@ def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_
     return Guard(names_of(host, allowed_hosts), _token(token_file) if token_file else "", behind_proxy or "")
 
 
+def _of_users(guard: Guard, host: str, groups: str) -> Guard:
+    """A guard that believes the proxy who asks. Raises CommandError: others could name a user to it (exit 2)."""
+    from fleethpa.page.guarding import is_loopback
+
+    if not (is_loopback(host) or guard.token):
+        raise usage(
+            f"--host {host} is reached by others than the proxy, who could name any user",
+            cause="What a user may see is shown to whoever names that user in the header.",
+            next_step="fleethpa page --token-file FILE, and let the proxy send `Authorization: Bearer TOKEN`",
+        )
+    return replace(guard, groups_header=groups)
+
+
 def _token(path: str) -> str:
     token = read_text(path, f"--token-file {path}").strip()
     if len(token) < _LEAST_TOKEN:
@@ -103,23 +132,36 @@ async def _serve(
     from fleethpa.page.server import PageServer
 
     servers = session.config.servers
-    server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)
+
+    def make(seen: SeenParts | None) -> PageServer:
+        return PageServer(LiveReader(session.source, session.config, seen), guard, session.options, servers)
+
     async with AsyncExitStack() as opened:
-        routes = [] if cluster is None else await opened.enter_async_context(_api(session, cluster))
-        await _listen(session, server.app(routes), host, port, stop)
+        if cluster is None:
+            app = make(None).app()
+        else:
+            app = await opened.enter_async_context(_reviewed(session, guard, cluster, make))
+        await _listen(session, app, host, port, stop)
 
 
 @asynccontextmanager
-async def _api(session: Session, cluster: ClusterConfig) -> AsyncIterator[list[web.RouteDef]]:
-    """The addresses of the API, and the connection to the hub's cluster while it is served."""
-    from fleethpa.hub.reading import ReadingApi, Reviews, runner
+async def _reviewed(
+    session: Session, guard: Guard, cluster: ClusterConfig, make: Callable[[SeenParts | None], PageServer]
+) -> AsyncIterator[web.Application]:
+    """The application with the API, and the connection to the hub's cluster while it is served."""
+    from fleethpa.hub.reading import HubReader, ReadingApi, Reviews, runner
+    from fleethpa.page.seenpages import SeenPages
     from reconciler.clusters.client import ClusterClient
 
     client = ClusterClient(cluster)
+    reviews = Reviews(client)
     try:
         root = click.get_current_context().find_root().command
-        run = runner(session.options, session.source)
-        yield ReadingApi(root, Reviews(client), run).routes()
+        routes = ReadingApi(root, reviews, runner(session.options, session.source)).routes()
+        if guard.user_header:
+            yield SeenPages(guard, lambda *user: reviews.seen(HubReader(*user)), make).app(routes)
+        else:
+            yield make(None).app(routes)
     finally:
         await client.close()
 

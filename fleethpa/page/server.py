@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ from fleethpa.show.words import change
 from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId
 from streams.archive.layout import ArchiveError
+from streams.history.seenpast import NotSeenError
 from streams.hpa.rules import RELEASED
 from streams.state.ledger import CoreError
 
@@ -93,48 +94,62 @@ class PageServer:
 
     def app(self, others: Sequence[web.RouteDef] = ()) -> web.Application:
         """The application, with the reader running while it does. `others`: addresses that answer for themselves."""
-        app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=LARGEST_FORM)
+        app = web.Application(middlewares=[middleware(self.guard), self.errors], client_max_size=LARGEST_FORM)
         app[READER] = self.reader
-        app.add_routes(
-            [
-                web.get("/", self.fleet),
-                web.get("/find", self.find),
-                web.get("/fleet/replay", self.replay),
-                web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
-                web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
-                web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
-                web.get("/capacity/{name}", self.capacity),
-                web.get("/decision/{id}", self.decision),
-                web.get("/decision/{id}/verify", self.verify),
-                web.get("/diff", self.diff),
-                web.get("/changes", self.changes),
-                web.get("/changes/newer", self.newer),
-                web.get("/clusters", self.clusters),
-                web.get("/audit", self.audit),
-                web.get("/rollouts", self.rollouts),
-                web.get("/rollout/{id}", self.rollout),
-                *self._try_views.routes(),
-                *others,
-                web.get("/live", self.live),
-                web.get("/healthz", self.healthz),
-                web.get("/login", self.login),
-                web.post("/login", self.log_in),
-                web.static("/static", HERE / "static"),
-                web.static("/vendor", HERE / "vendor"),
-            ]
-        )
+        app.add_routes([*self.views(), *others, *self.open_addresses()])
         app.cleanup_ctx.append(self._reading)
         return app
 
-    async def _reading(self, _: web.Application) -> AsyncIterator[None]:
+    def views(self) -> list[web.RouteDef]:
+        """The addresses that show something of the fleet."""
+        return [
+            web.get("/", self.fleet),
+            web.get("/find", self.find),
+            web.get("/fleet/replay", self.replay),
+            web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
+            web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
+            web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
+            web.get("/capacity/{name}", self.capacity),
+            web.get("/decision/{id}", self.decision),
+            web.get("/decision/{id}/verify", self.verify),
+            web.get("/diff", self.diff),
+            web.get("/changes", self.changes),
+            web.get("/changes/newer", self.newer),
+            web.get("/clusters", self.clusters),
+            web.get("/audit", self.audit),
+            web.get("/rollouts", self.rollouts),
+            web.get("/rollout/{id}", self.rollout),
+            *self._try_views.routes(),
+            web.get("/live", self.live),
+        ]
+
+    def open_addresses(self) -> list[web.AbstractRouteDef]:
+        """The addresses that show nothing of the fleet."""
+        return [
+            web.get("/healthz", self.healthz),
+            web.get("/login", self.login),
+            web.post("/login", self.log_in),
+            web.static("/static", HERE / "static"),
+            web.static("/vendor", HERE / "vendor"),
+        ]
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Keep the state fresh meanwhile."""
         task = asyncio.create_task(self.reader.run())
         # Compiled before it is asked for: it is the largest template.
         await asyncio.to_thread(self._templates.get_template, "hpa.html")
-        yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await self.reader.close()
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await self.reader.close()
+
+    async def _reading(self, _: web.Application) -> AsyncIterator[None]:
+        async with self.reading():
+            yield
 
     # --- views ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +216,7 @@ class PageServer:
         """Read the past of an HPA; while the source cannot be read, return what was read of it last."""
 
         async def asked() -> HpaPast:
-            async with self.reader.past(at_ms) as past:
+            async with self.reader.past_of(hpa, at_ms) as past:
                 return await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts, depth)
 
         if at_ms is not None:
@@ -221,7 +236,7 @@ class PageServer:
         at_ms, hpa = self._at(request), hpa_of(request)
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", "").strip())
-        async with self.reader.past(at_ms) as past:
+        async with self.reader.past_of(hpa, at_ms) as past:
             found = await read_decisions(past, hpa, now_ms, span_ms, self._pasts if at_ms is None else None)
         return web.json_response(text=msgspec.json.encode(charts(*found)).decode())
 
@@ -236,7 +251,7 @@ class PageServer:
     async def spec(self, request: web.Request) -> web.Response:
         """What a change of the spec changed, as a diff."""
         hpa = hpa_of(request)
-        async with self.reader.past() as past:
+        async with self.reader.past_of(hpa) as past:
             found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
         return self._html(request, "spec.html", await self.reader.state_at(None), found, command=f"history {hpa}")
 
@@ -409,7 +424,7 @@ class PageServer:
     def _completed(self, command: str) -> str:
         return completed(command, self._options)
 
-    def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
+    def message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
         """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
         found |= {
@@ -425,7 +440,7 @@ class PageServer:
         return rendered(self._templates, "message.html", found, status)
 
     @web.middleware
-    async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+    async def errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
         """Say what failed, its likely cause and the next step, as the commands do."""
         try:
             answer: web.StreamResponse = await handler(request)
@@ -433,12 +448,15 @@ class PageServer:
             status = _STATUS.get(error.code, 500)
             known = self.reader.state.hpas if self.reader.state is not None else ()
             links = ways_on(request, error, known)
-            return self._message(status, error.what, error.cause, error.next_step, links=links)
+            return self.message(status, error.what, error.cause, error.next_step, links=links)
+        except NotSeenError:
+            cause = "It is made of the log of the whole fleet, and you may see a part of the fleet."
+            return self.message(403, "this view is not there for you", cause)
         except (ArchiveError, WireError, CoreError) as error:
             cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
-            return self._message(500, str(error), cause, "fleethpa audit verify")
+            return self.message(500, str(error), cause, "fleethpa audit verify")
         except web.HTTPException as error:
-            answer = self._message(error.status, *refusal_text(error, request))
+            answer = self.message(error.status, *refusal_text(error, request))
             if "Allow" in error.headers:
                 answer.headers["Allow"] = error.headers["Allow"]
             return answer
@@ -449,5 +467,5 @@ class PageServer:
                 raise
             what = f"internal error: {type(error).__name__}"
             step = "look at the log of `fleethpa page`, and report what it says of this address"
-            return self._message(500, what, "This is a fault of fleethpa.", step)
+            return self.message(500, what, "This is a fault of fleethpa.", step)
         return answer

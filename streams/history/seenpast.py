@@ -53,29 +53,46 @@ whole state, as it was made.
 """
 
 
+_OF_ONE_HPA: Final = frozenset({"check", "finds_hpas", "fold_to", "is_checked", "offset_at", "offsets"})
+"""Beside these, by who asks about one HPA that may be seen, and shows nothing else of what is read."""
+
+
+class NotSeenError(AttributeError):
+    """Something of a past that may show what somebody may not see."""
+
+
 class SeenPast:
     """A past without what may not be seen: no state, no decision and no count of it. It stands in for `Past` where read
     verbs read one. What is neither here nor known to be harmless is refused: a method that `Past` gets later shows
     nothing before somebody has thought about it.
     """
 
-    def __init__(self, past: Past, seen: SeenParts) -> None:
+    def __init__(self, past: Past, seen: SeenParts, wholes: Iterable[HpaId] | None = None) -> None:
+        """`wholes`: HPAs over several clusters all of which may be seen; None: they are read when they are needed."""
         self._past, self._seen = past, seen
-        self._wholes: set[HpaId] = set()
-        """Those over several clusters all of which may be seen, as of the last state that was read."""
+        self._wholes, self._knows_wholes = set(wholes or ()), wholes is not None
+        self._shown = _OF_THE_SOURCE | _OF_WHAT_WAS_FOUND
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _OF_THE_SOURCE | _OF_WHAT_WAS_FOUND:
-            raise AttributeError(f"Past.{name} may show what somebody may not see", name=name, obj=self)
+        if name not in self._shown:
+            raise NotSeenError(f"Past.{name} may show what somebody may not see", name=name, obj=self)
         return getattr(self._past, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("_past", "_seen", "_wholes"):
+        if name in ("_past", "_seen", "_wholes", "_knows_wholes", "_shown"):
             object.__setattr__(self, name, value)
         elif name == "remark":
             self._past.remark = value
         else:
             raise AttributeError(f"{name} of a past is set where it is opened", name=name, obj=self)
+
+    def about(self, hpa: HpaId) -> SeenPast:
+        """The same for a question about one HPA. Raises NotSeenError: it may not be seen."""
+        if not self._sees(hpa):
+            raise NotSeenError(f"{hpa} may not be seen", name="about", obj=self)
+        found = SeenPast(self._past, self._seen, self._wholes)
+        found._shown |= _OF_ONE_HPA
+        return found
 
     @property
     def rows_gone(self) -> set[str]:
@@ -96,6 +113,7 @@ class SeenPast:
             self._wholes |= {hpa for hpa in each.partition.state.hpas if self._is_whole_seen(each.partition, hpa)}
         for each in found:
             self._prune(each.partition)
+        self._knows_wholes = True
         return [replace(each, stored={}) for each in found]
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
@@ -144,7 +162,7 @@ class SeenPast:
 
     async def _know_wholes(self) -> None:
         """Read a state, if none was read: an HPA over several clusters is seen by who sees all of these."""
-        if not self._wholes:
+        if not self._knows_wholes:
             await self.fleet()
 
     def _both(self, wanted: Callable[[HpaId], bool] | None) -> Callable[[HpaId], bool]:
