@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ipaddress
@@ -123,10 +124,22 @@ class Guard:
             return False
         if not self.token:
             return True
-        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.knows_token(bearer.strip()):
+        if self.knows_token(_given_token(request.headers.get("Authorization", ""))):
             return True
         return hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), self.cookie.encode())
+
+
+def _given_token(authorization: str) -> str:
+    """The token that a header brings: as a bearer, or as the password of Basic authentication, as proxies send it."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return given.strip()
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(given.strip(), validate=True).decode().partition(":")[2].strip()
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

@@ -111,12 +111,13 @@ def render(
         AssertionError: helm refuses; has what it printed.
     """
     command = [helm, "template", release, str(chart), "--namespace", namespace, "--set", f"hub={namespace}/{release}"]
-    done = subprocess.run([*command, *_sets(values)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *sets(values)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)} {values}:\n{done.stderr}"
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def _sets(values: Sequence[str]) -> list[str]:
+def sets(values: Sequence[str]) -> list[str]:
+    """The options of helm for values: each as for `--set`, or the path of a file with values."""
     return [word for value in values for word in ("--set" if "=" in value else "--values", value)]
 
 

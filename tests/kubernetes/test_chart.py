@@ -13,7 +13,7 @@ import yaml
 
 from reconciler.clusters.manifests import AgentPlace, agent_manifests, inventory_manifests, manifests
 from schemas.agents import AgentTopics
-from tests.kubernetes.manifests import CHART, NAMESPACE, PLAIN, PLAIN_VALUES, RELEASE, render
+from tests.kubernetes.manifests import CHART, NAMESPACE, PLAIN, PLAIN_VALUES, RELEASE, render, sets
 from tests.kubernetes.site import Site, until
 
 Json = dict[str, Any]
@@ -46,11 +46,13 @@ EVERYTHING: Final = (
 )
 WRITES: Final = "clusters.enforce=true"
 AGENT: Final = ("mode=agent", "agent.incarnation=3")
+PROXY: Final = Path(__file__).parents[2] / "examples" / "oauth2-proxy"
 VARIANTS: Final = {
     "hub": ("clusters.inCluster=home",),
     "hub that writes": ("clusters.inCluster=home", WRITES, "kafka.principals=shared"),
     "hub without clusters": (),
     "hub with everything": EVERYTHING,
+    "hub behind oauth2-proxy": ("clusters.inCluster=home", str(PROXY / "values.yaml")),
     "hub with a ServiceMonitor": ("monitoring.kind=ServiceMonitor",),
     "hub that finds clusters": (
         "clusters.found.kubeconfigSecrets=kafka",
@@ -145,7 +147,7 @@ def _open_definition(name: str, kind: str, version: str) -> Json:
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS)
 def test_helm_finds_nothing_wrong(cluster: Cluster, values: tuple[str, ...]) -> None:
-    cluster.helm("lint", "--strict", str(CHART), *(word for value in values for word in ("--set", value)))
+    cluster.helm("lint", "--strict", str(CHART), *sets(values))
 
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS)
@@ -203,6 +205,22 @@ def test_the_permissions_for_finding_clusters_are_those_that_the_command_prints(
         secrets=("kafka", "shop"), profiles=("shop",), service_account=RELEASE, home=NAMESPACE
     )
     assert sorted(granted, key=_order) == sorted(printed, key=_order)
+
+
+def test_the_example_with_oauth2_proxy_is_accepted_and_the_page_believes_it_alone(cluster: Cluster, helm: str) -> None:
+    plane = cluster.site.plane
+    plane.kubectl("apply", "--dry-run=server", "-n", NAMESPACE, "-f", str(PROXY / "proxy.yaml"))
+    rendered = render(helm, "clusters.inCluster=home", str(PROXY / "values.yaml"))
+    found = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
+    (container,) = found["Deployment", "fleethpa-page"]["spec"]["template"]["spec"]["containers"]
+    arguments = " ".join(container["args"])
+
+    assert "--behind-proxy X-Forwarded-User --proxy-groups X-Forwarded-Groups" in arguments
+    assert "--api in-cluster" in arguments
+    assert "--token-file /etc/fleethpa/page/token" in arguments
+    assert "--allowed-host fleethpa.example.com" in arguments
+    (port,) = found["Service", "fleethpa-page"]["spec"]["ports"]
+    assert port["port"] == 7080
 
 
 def _order(document: Json) -> tuple[str, str]:

@@ -147,6 +147,31 @@ def test_what_the_chart_does_unasked_is_safe() -> None:
     assert values["networkPolicy"]["enabled"] is True
 
 
+def test_the_example_with_oauth2_proxy_fits_the_chart_and_itself() -> None:
+    folder = ROOT / "examples" / "oauth2-proxy"
+    values = yaml.safe_load((folder / "values.yaml").read_text())
+    jsonschema.validate(values, orjson.loads((CHART / "values.schema.json").read_bytes()))
+    proxy, service, ingress = yaml.safe_load_all((folder / "proxy.yaml").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    (container,) = proxy["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in container["env"]}
+    (rule,) = ingress["spec"]["rules"]
+    backends = {each["path"]: each["backend"]["service"] for each in rule["http"]["paths"]}
+    page = {"name": "fleethpa-page", "port": {"number": 7080}}
+    (port,) = service["spec"]["ports"]
+
+    assert values["page"]["proxy"] == {"userHeader": "X-Forwarded-User", "groupsHeader": "X-Forwarded-Groups"}
+    assert {"--pass-user-headers=true", "--pass-basic-auth=true"} <= set(container["args"])
+    assert f"--upstream=http://{page['name']}:7080" in container["args"]
+    token = {"name": defaults["page"]["tokenSecret"], "key": "token"}
+    assert variables["OAUTH2_PROXY_BASIC_AUTH_PASSWORD"] == token
+    own = {"name": service["metadata"]["name"], "port": {"number": port["port"]}}
+    assert backends == {"/api/v1/": page, "/": own}
+    assert service["spec"]["selector"].items() <= proxy["spec"]["template"]["metadata"]["labels"].items()
+    assert [rule["host"]] == values["page"]["allowedHosts"] == ingress["spec"]["tls"][0]["hosts"]
+    assert f"--redirect-url=https://{rule['host']}/oauth2/callback" in container["args"]
+
+
 def notes(*values: str) -> str:
     """What `helm install` would print at the end; no cluster is asked."""
     sets = [word for value in values for word in ("--set", value)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -178,6 +179,18 @@ async def test_only_the_proxy_may_name_a_user_and_only_one_who_may_see_something
     assert found == status
     assert words in text
     assert "shop" not in Shown(text).text.replace("X-Forwarded", "")
+
+
+def basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+async def test_a_proxy_may_send_the_token_as_the_password_of_basic_authentication(client: TestClient[Any, Any]) -> None:
+    right, _ = await text_at(client, "/", Authorization=basic("anna", f"{TOKEN}\n"))
+    for wrong in (basic("anna", "wrong"), basic(TOKEN, ""), "Basic", "Basic %", f"Digest {TOKEN}"):
+        status, _ = await text_at(client, "/", Authorization=wrong)
+        assert status == 401, wrong
+    assert right == 200
 
 
 async def test_a_second_name_of_a_user_is_refused(client: TestClient[Any, Any], hub: Hub) -> None:
