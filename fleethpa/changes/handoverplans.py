@@ -45,7 +45,9 @@ def adopt_plan(
             if hpa not in state.hpas and not is_canary(native):
                 plan.problems.append(_labelled(hpa))
             continue
-        problem = _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, whole)
+        view = state.hpas.get(hpa)
+        problem = None if view is None else owned_hpa(view)
+        problem = problem or _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, whole)
         problem = problem or (_not_scaled(state, hpa) if mode == "enforce" else None)
         if problem is None:
             plan.moved[hpa] = native

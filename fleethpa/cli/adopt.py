@@ -25,6 +25,7 @@ from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, who
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.handoverplans import adopt_plan
+from fleethpa.changes.owners import owned_hpa
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.writing import Concern, WriteOptions, change, write_options
 from fleethpa.fleet.views import FleetState
@@ -163,7 +164,12 @@ async def _fleet_plans(
 def _hindrances(
     state: FleetState, whole: HpaId, name: str, natives: Mapping[HpaId, Json], target: object
 ) -> Iterator[CommandError]:
-    """Why no FleetHPA is made with this cluster: it is away, or another HPA there drives the target."""
+    """Why no FleetHPA is made with this cluster: an object of the hub's API makes it, the cluster is away, or another
+    HPA there drives the target.
+    """
+    known = state.hpas.get(whole)
+    if known is not None and (owned := owned_hpa(known)) is not None:
+        yield owned
     cluster = state.clusters.get(name)
     if cluster is not None and cluster.hidden is not None:
         yield CommandError(

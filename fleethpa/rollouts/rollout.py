@@ -157,6 +157,9 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
     left = [
         view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
     ]
+    for view in (*lacking, *left):
+        if (problem := owned_hpa(view)) is not None:
+            raise problem
     stated = [
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
@@ -176,7 +179,8 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
 @command_options()
 async def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
-    rollout = drive.found_rollout(await drive.state_now(session), rollout_id)
+    state = await drive.state_now(session)
+    rollout = drive.found_rollout(state, rollout_id)
     why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
     writes = drive.reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:
@@ -186,7 +190,7 @@ async def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> 
         session.out(f"rollout {rollout_id}: nothing to revert")
         return OK
     stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
-    return await change(session, "rollout abort", writes, stated, options)
+    return await change(session, "rollout abort", writes, stated, options, state=state)
 
 
 # --- beginning --------------------------------------------------------------------------------------------------------

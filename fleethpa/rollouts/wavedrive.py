@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
+from fleethpa.changes.owners import without_owned
 from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
@@ -280,7 +281,10 @@ class WaveDrive:
         writes = [self._write(view, wave, max(self._session.now_ms(), state.clock_ms)) for view in new]
         if not writes:
             return OK
-        return await write_all(self._session, writer, writes, RECORDED, must_arrive=True)
+        free, owned = without_owned(state, writes)
+        if owned:  # since the rollout began
+            return self._session.report(*owned)
+        return await write_all(self._session, writer, free, RECORDED, must_arrive=True)
 
     def _write(self, view: HpaView, wave: int, now_ms: int) -> PlannedRecord:
         hpa, part = view.id, self._examples[f"{view.id.namespace}/{view.id.name}"]
@@ -323,9 +327,12 @@ class WaveDrive:
             await rest(period_s)
 
     async def _revert(self, writer: Writer, why: str) -> int:
-        rollout = rollouts_in(await state_now(self._session)).get(self._plan.id)
+        state = await state_now(self._session)
+        rollout = rollouts_in(state).get(self._plan.id)
         if rollout is not None:
-            await write_all(self._session, writer, reverting(rollout, self._author, why), RECORDED)
+            writes, owned = without_owned(state, reverting(rollout, self._author, why))
+            self._session.report(*owned)
+            await write_all(self._session, writer, writes, RECORDED)
         self._session.note(f"Next: fleethpa rollout status {self._plan.id}")
         return ANSWER_IS_NO
 

@@ -547,6 +547,18 @@ def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
     assert "east/shop/queue is not adopted: ScaledObject/queue owns it" in result.stderr
 
 
+def test_adopt_leaves_what_an_object_of_the_hubs_api_makes_and_names_it(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.observe()
+    owner = {"object": "CentralHPA/shop/web", "uid": "u", "generation": 1}
+    cluster.add_central("web", mode="shadow", annotations={"fleethpa.io/object": json.dumps(owner)})
+    before = len(cluster.fleet.log)
+    result = cluster.run("adopt", "east/shop/web")
+    assert result.exit_code == 1
+    assert "hpa east/shop/web: not written, as CentralHPA/shop/web of the hub's API states it" in result.stderr
+    assert (set(cluster.real), len(cluster.fleet.log)) == ({"web"}, before)
+
+
 def test_an_hpa_that_the_log_does_not_know_yet_is_not_adopted_into_a_cluster_whose_scale_downs_are_paused(
     cluster: Cluster,
 ) -> None:

@@ -288,6 +288,41 @@ def _apart(work: Callable[[], Result]) -> Result:
         return pool.submit(work).result()
 
 
+def _taken_by_an_object(waves: Waves, cluster: str) -> None:
+    """An object of the hub's API makes an HPA from now on, with the spec and the marks that it has."""
+    body = waves.fleet.partition.state.hpas[HpaId(cluster, "shop", "checkout")].row.hpa_object()
+    owner = {"object": "CentralHPA/shop/checkout", "uid": "u", "generation": 1}
+    marks = body["metadata"].get("annotations") or {}
+    body["metadata"]["annotations"] = marks | {"fleethpa.io/object": json.dumps(owner)}
+    waves.fleet.append(AutoscalerSet(hpa=body, origin="central"), key=f"{cluster}/shop")
+
+
+@pytest.mark.parametrize("verb", ["resume", "abort"])
+def test_what_an_object_of_the_hubs_api_makes_by_now_is_named_and_left_alone(waves: Waves, verb: str) -> None:
+    waves.kill_at = 2
+    with pytest.raises(Killed):
+        waves.begin()
+    _taken_by_an_object(waves, "c00" if verb == "abort" else "c05")
+    before = waves.targets()
+    result = waves.run(verb, waves.known()["id"])
+    assert result.exit_code == 1
+    assert "CentralHPA/shop/checkout of the hub's API states it" in result.stderr
+    assert waves.targets() == before
+
+
+def test_a_wave_that_meets_an_object_of_the_hubs_api_does_not_begin(waves: Waves) -> None:
+    def meanwhile() -> None:
+        waves.meanwhile = lambda: None
+        _taken_by_an_object(waves, "c01")
+
+    waves.meanwhile = meanwhile
+    result = waves.begin()
+    assert result.exit_code == 1
+    assert "hpa c01/shop/checkout" in result.stderr
+    assert "CentralHPA/shop/checkout of the hub's API states it" in result.stderr
+    assert {name for name, target in waves.targets().items() if target == 50} == {"c00"}
+
+
 def test_an_hpa_that_somebody_changes_stops_it_and_stays_as_it_is(waves: Waves) -> None:
     def meanwhile() -> None:
         changed = _central(metrics=_metrics(70))
