@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, get_args
 
 from fleethpa.hub.kinds import FleetAccessSpec, HubObject
+from schemas.observed import Mode
 
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+"""From doing nothing to writing."""
 _WILD: Final = frozenset("*?[")
 
 
@@ -23,20 +26,28 @@ class FleetAccesses:
         """Whether objects of a namespace of the hub may be about a namespace of a member cluster. `cluster` and
         `namespace` may be globs: then all that they can mean has to be allowed by one FleetAccess.
         """
-        return any(
-            covers(grant.namespaces, hub_namespace)
-            and covers(grant.clusters, cluster)
-            and (
-                namespace == hub_namespace
-                if grant.member_namespaces is None
-                else covers(grant.member_namespaces, namespace)
-            )
-            for grant in self._grants
-        )
+        return any(_grants(each, hub_namespace, cluster, namespace) for each in self._grants)
+
+    def max_mode(self, hub_namespace: str, cluster: str, namespace: str) -> Mode:
+        """The highest mode that HPAs of a namespace of the hub may have in a namespace of a member cluster."""
+        found = [each.max_mode for each in self._grants if _grants(each, hub_namespace, cluster, namespace)]
+        return max(found, key=MODES.index, default="off")
 
     def hub_namespaces(self, cluster: str, namespace: str, known: Iterable[str]) -> list[str]:
         """Which of some namespaces of the hub may act on a namespace of a member cluster."""
         return [each for each in known if self.allows(each, cluster, namespace)]
+
+
+def _grants(grant: FleetAccessSpec, hub_namespace: str, cluster: str, namespace: str) -> bool:
+    return (
+        covers(grant.namespaces, hub_namespace)
+        and covers(grant.clusters, cluster)
+        and (
+            namespace == hub_namespace
+            if grant.member_namespaces is None
+            else covers(grant.member_namespaces, namespace)
+        )
+    )
 
 
 def covers(granted: Iterable[str], wanted: str) -> bool:

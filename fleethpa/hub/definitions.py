@@ -243,7 +243,13 @@ _SPECS: Final[dict[str, Json]] = {
         }
     ),
     "FleetAccess": _object(
-        {"namespaces": _CLUSTERS, "clusters": _CLUSTERS, "memberNamespaces": _GLOBS}, ("namespaces", "clusters")
+        {
+            "namespaces": _CLUSTERS,
+            "clusters": _CLUSTERS,
+            "memberNamespaces": _GLOBS,
+            "maxMode": _MODE | {"default": "enforce"},
+        },
+        ("namespaces", "clusters"),
     ),
 }
 _CONDITION: Final = _object(

@@ -104,12 +104,13 @@ class ClusterConfigSpec(_Spec, frozen=True, kw_only=True):
 
 class FleetAccessSpec(_Spec, frozen=True, kw_only=True):
     """The reach of objects in some namespaces of the hub; all are names or globs. `memberNamespaces`: None: the
-    namespace of the same name.
+    namespace of the same name. `maxMode`: of HPAs there.
     """
 
     namespaces: Annotated[list[_Glob], Meta(min_length=1, max_length=256)]
     clusters: Annotated[list[_Glob], Meta(min_length=1, max_length=256)]
     member_namespaces: _Globs | None = None
+    max_mode: Mode = "enforce"
 
 
 class ManifestSpec(Struct, frozen=True):

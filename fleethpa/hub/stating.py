@@ -24,6 +24,7 @@ from fleethpa.changes.schedules import kept_by, made, schedule_of, spec_at, with
 from fleethpa.changes.settings import parse_changes
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import CommandError
+from fleethpa.hub.access import MODES
 from fleethpa.hub.kinds import (
     API_VERSION,
     GROUP,
@@ -45,7 +46,7 @@ from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.selectors import SelectorError, matches_label_selector
 from schemas.kubernetes.shape import Json
-from schemas.observed import Command
+from schemas.observed import Command, Mode
 from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.state.hpastate import OBJECT_ANNOTATION
@@ -174,6 +175,17 @@ def _conflict(scene: Scene, item: HubObject, hpa: HpaId) -> str:
     return f"HPA {hpa} is made by {other.object}." if other is not None and other.object != item.key else ""
 
 
+def _above(scene: Scene, item: HubObject, hpa: HpaId, mode: Mode | None) -> str:
+    """Why an HPA may not have the mode that its object states; empty: it may. None: whatever its cluster's setting is,
+    now or later.
+    """
+    most = scene.access.max_mode(item.namespace, hpa.cluster, hpa.namespace)
+    if MODES.index(mode or MODES[-1]) <= MODES.index(most):
+        return ""
+    wanted = f"of mode {mode}" if mode is not None else "without a mode"
+    return f"HPA {hpa} {wanted}: FleetAccess lets namespace {item.namespace} of the hub set at most mode {most} there."
+
+
 def _manifest(item: HubObject, metadata: Json) -> Json:
     """An object of a kind that `apply` reads, as its manifest."""
     return {"apiVersion": API_VERSION, "kind": item.kind.name, "metadata": metadata, "spec": item.body["spec"]}
@@ -212,7 +224,10 @@ def _central(scene: Scene, item: HubObject) -> ObjectVerdict:
     problems: list[tuple[str, str]] = []
     free = []
     for name in sorted(names):
-        if conflict := _conflict(scene, item, HpaId(name, namespace, called)):
+        hpa = HpaId(name, namespace, called)
+        if above := _above(scene, item, hpa, spec.mode):
+            problems.append(("Forbidden", above))
+        elif conflict := _conflict(scene, item, hpa):
             problems.append(("Conflict", conflict))
         else:
             free.append(name)
@@ -276,6 +291,8 @@ def _fleet(scene: Scene, item: HubObject) -> ObjectVerdict:
         if not scene.access.allows(item.namespace, hpa.cluster, hpa.namespace):
             text = f"No FleetAccess lets namespace {item.namespace} of the hub act on all clusters of FleetHPA {whole}."
             raise ObjectRefusedError("Forbidden", text)
+    if above := next(filter(None, (_above(scene, item, whole._replace(cluster=name), None) for name in names)), ""):
+        raise ObjectRefusedError("Forbidden", above)
     hpas = tuple(whole._replace(cluster=name) for name in names)
     if conflict := next(filter(None, (_conflict(scene, item, hpa) for hpa in hpas)), ""):
         raise ObjectRefusedError("Conflict", conflict)

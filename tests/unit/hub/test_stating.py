@@ -195,6 +195,56 @@ async def test_a_deleted_object_waits_for_the_log_and_without_access_gives_its_h
     assert object_owning(found["west/shop/api"]) is None
 
 
+@pytest.mark.parametrize(
+    ("most", "mode", "is_accepted"),
+    [
+        pytest.param("shadow", "shadow", True, id="as far as it may"),
+        pytest.param("shadow", "off", True, id="less"),
+        pytest.param("shadow", "enforce", False, id="more"),
+        pytest.param("shadow", None, False, id="the cluster's setting may be more at any time"),
+        pytest.param("enforce", None, True, id="everything may be"),
+        pytest.param("off", "shadow", False, id="nothing may be decided"),
+    ],
+)
+async def test_a_fleet_access_bounds_the_mode(most: str, mode: str | None, is_accepted: bool) -> None:
+    api = HubApi()
+    api.apply("FleetAccess", "shop", {"namespaces": ["shop"], "clusters": ["east"], "maxMode": most})
+    spec = {"clusters": ["east"], "template": template()} | ({"mode": mode} if mode else {})
+    key = api.apply("CentralHPA", "web", spec, "shop")
+
+    verdict = (await api.settle())[key]
+
+    assert verdict.is_accepted is is_accepted
+    assert bool(await api.hpas()) is is_accepted
+    if not is_accepted:
+        assert verdict.reason == "Forbidden"
+        assert f"at most mode {most}" in verdict.message
+
+
+async def test_the_highest_of_several_bounds_counts_and_a_lower_one_later_keeps_what_was_accepted() -> None:
+    api = HubApi()
+    bound = {"namespaces": ["shop"], "clusters": ["*"], "maxMode": "shadow"}
+    api.apply("FleetAccess", "shop", bound)
+    more = api.apply("FleetAccess", "more", {"namespaces": ["shop"], "clusters": ["east"]})
+    spec = {"clusters": ["east", "west"], "mode": "enforce", "template": template()}
+    key = api.apply("CentralHPA", "web", spec, "shop")
+    whole = {"clusters": [{"name": "west"}]} | template("all")
+    fleet = api.apply("FleetHPA", "all", whole, "shop")
+
+    verdicts = await api.settle()
+    first = await api.hpas()
+    api.objects.pop(more)
+    api.apply("CentralHPA", "web", spec | {"template": template(most=30)}, "shop")
+    later = await api.settle()
+
+    assert (verdicts[key].reason, sorted(first)) == ("Forbidden", ["east/shop/web"])
+    assert "HPA west/shop/web of mode enforce" in verdicts[key].message
+    assert verdicts[fleet].reason == "Forbidden"
+    assert later[key].reason == "Forbidden"
+    view = (await api.hpas())["east/shop/web"]
+    assert (view.mode, view.spec["maxReplicas"]) == ("enforce", 8)
+
+
 async def test_a_revoked_access_leaves_what_was_accepted_and_refuses_a_change(api: HubApi) -> None:
     key = api.apply("CentralHPA", "web", {"clusters": ["east"], "template": template()}, "shop")
     await api.settle()
