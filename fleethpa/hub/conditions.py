@@ -119,6 +119,10 @@ def _listed(texts: Sequence[str]) -> str:
 def _member(view: HpaView, state: FleetState, old: Json) -> Json:
     """One cluster. What nobody can know now is left out."""
     made: Json = {"name": view.id.cluster, "mode": view.mode}
+    if state.is_last_known:
+        made |= {"override": old["override"]} if "override" in old else {}
+    elif view.override is not None:
+        made["override"] = view.override.replicas
     if not (state.is_last_known or view.cut_off or view.unfed):
         wanted = view.status.get("desiredReplicas")
         made |= {} if view.has is None else {"replicas": view.has}
@@ -150,7 +154,9 @@ class News(NamedTuple):
 
 
 def news(old: Json, new: Json) -> list[News]:
-    """The Events of a changed status: one for each condition whose status or reason is another one."""
+    """The Events of a changed status: one for each condition whose status or reason is another one, and for each
+    cluster in which an override has ended.
+    """
     before = {each.get("type"): each for each in old.get("conditions") or ()}
     found = []
     for each in new["conditions"]:
@@ -164,7 +170,17 @@ def news(old: Json, new: Json) -> list[News]:
         text = each["message"] or ("It is as it should be again." if last.get("status") == "True" else "")
         is_warning = is_bad and each["reason"] not in ("Ended", "Paused")
         found.append(News("Warning" if is_warning else "Normal", each["reason"], text or each["reason"]))
+    found += [
+        News("Normal", "OverrideEnded", f"The override to {replicas} replicas in {name} has ended.")
+        for name, replicas in _overrides(old).items()
+        if any(each["name"] == name for each in new.get("clusters") or ()) and name not in _overrides(new)
+    ]
     return found
+
+
+def _overrides(status: Json) -> dict[str, int]:
+    """Cluster → the replicas of the override that is in force there."""
+    return {str(each["name"]): each["override"] for each in status.get("clusters") or () if "override" in each}
 
 
 def is_worth_writing(old: Json, new: Json) -> bool:

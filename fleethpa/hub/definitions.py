@@ -277,6 +277,7 @@ _STATUS: Final = _object(
                     "mode": {"type": "string"},
                     "replicas": {"type": "integer", "format": "int32"},
                     "wanted": {"type": "integer", "format": "int32"},
+                    "override": {"type": "integer", "format": "int32"},
                     "decision": {"type": "string"},
                 },
                 ("name",),

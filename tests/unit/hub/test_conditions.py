@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.hub.conditions import is_worth_writing, news, one_word, status_of
+from fleethpa.hub.conditions import News, is_worth_writing, news, one_word, status_of
 from fleethpa.hub.kinds import BY_NAME, HubObject, hub_object
 from fleethpa.hub.scene import ObjectVerdict
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
+from streams.state.replacements.override import Override
 from tests.kit.hubapi import ANNA, template
 
 WEB = HpaId("east", "shop", "web")
@@ -105,6 +106,22 @@ def test_what_did_not_change_keeps_its_time_and_its_decision() -> None:
     assert again == first
     assert not is_worth_writing(first, again)
     assert news(first, again) == []
+
+
+def test_an_override_is_shown_per_cluster_and_its_end_is_news_that_names_it() -> None:
+    before = shown(view(override=Override(9, NOW + 1, "anna", "launch")))
+    after = shown(view())
+    state = FleetState(hpas={WEB: view()}, unread="the brokers are away")
+    unknown = status_of(item(status=before), ObjectVerdict(hpas=(WEB,)), state, NOW, ANNA, is_written=True)
+    gone = shown(None)
+
+    assert before["clusters"][0]["override"] == 9
+    assert "override" not in after["clusters"][0]
+    assert News("Normal", "OverrideEnded", "The override to 9 replicas in east has ended.") in news(before, after)
+    assert is_worth_writing(before, after)
+    assert not any(
+        each.reason == "OverrideEnded" for status in (unknown, gone, before) for each in news(before, status)
+    )
 
 
 def test_news_are_what_became_worse_or_better() -> None:
