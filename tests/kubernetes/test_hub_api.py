@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -350,6 +351,173 @@ def test_a_reader_of_one_namespace_sees_that_namespace_with_a_token_and_no_kafka
     assert "may see no namespace" in nobody.stderr
     assert wrong.returncode == 2
     assert "does not know this token" in wrong.stderr
+
+
+class Person:
+    """Somebody with a kubeconfig of their own, and no Kafka."""
+
+    def __init__(self, site: HubSite, user: str, folder: Path) -> None:
+        self._folder = folder
+        server = {"server": site.plane.url, "certificate-authority": str(site.plane.cafile)}
+        pem = str(site.plane.admin_pem)
+        signed_in = {"client-certificate": pem, "client-key": pem, "as": user, "as-groups": ["system:authenticated"]}
+        self._kubeconfig = folder / f"{user}.json"
+        self._kubeconfig.write_text(json.dumps(kubeconfig({"hub": (server, signed_in)})))
+
+    def run(self, line: str, manifest: Json | None = None) -> subprocess.CompletedProcess[str]:
+        """A command of fleethpa with `--hub`."""
+        environ = {"KUBECONFIG": str(self._kubeconfig), "PATH": os.environ["PATH"], "HOME": str(self._folder)}
+        environ |= {"FLEETHPA_RUNTIME_DIR": str(self._folder), "FLEETHPA_HUB": "hub"}
+        command = [sys.executable, "-m", "fleethpa", *shlex.split(line), "--wait", "60s"]
+        text = json.dumps(manifest or {})
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environ, check=False, input=text)
+
+
+OWN: Final = (
+    ("apply -f - -C east --mode shadow", "CentralHPA/shop/hers applied"),
+    ("autoscale deployment/web --max 9 --name second -n shop -C east --mode shadow", "CentralHPA/shop/second applied"),
+    ("mode off east/shop/hers", "CentralHPA/shop/hers applied"),
+    ("pause east/shop/hers --for 1h --reason INC-7", "Pause/shop/east.hers.all applied"),
+    ("resume east/shop/hers", "Pause/shop/east.hers.all deleted"),
+    ("override east/shop/hers --replicas 5 --for 1h", "Override/shop/east.hers.override applied"),
+    ("override east/shop/hers --end", "Override/shop/east.hers.override deleted"),
+    ("schedule create shop/hers --rule 'daily 00:00-24:00 minReplicas=4'", "Schedule/shop/hers applied"),
+    ("schedule delete shop/hers", "Schedule/shop/hers deleted"),
+    ("delete shop/hers shop/second --yes", "CentralHPA/shop/hers deleted"),
+)
+"""Verbs in the order in which the team `shop` uses them on its own HPA, and what each prints first."""
+OF_ALL: Final = (
+    "settings east max-step=3 --yes",
+    "settings east --remove --yes",
+    "mode off -C east --yes",
+    "pause -C east --reason x",
+    "pause --all --reason x",
+    "resume -C east",
+    "resume --all",
+)
+"""Verbs about whole clusters, which no team may use."""
+
+
+def test_every_verb_does_for_a_team_what_rbac_lets_it_do_and_for_no_other(site: HubSite, tmp_path: Path) -> None:
+    shop, *others = (Person(site, f"{name}@example.com", tmp_path) for name in TEAMS)
+    spec = central("web", "shop")["spec"]["template"]
+    head = {"name": "hers", "namespace": "shop"}
+    manifest = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": head, "spec": spec}
+
+    for line, first in OWN:
+        for each in others:
+            refused = each.run(line, manifest)
+            assert refused.returncode == 1, (line, refused.stdout, refused.stderr)
+            assert "is forbidden" in refused.stderr, line
+            assert not refused.stdout, line
+        done = shop.run(line, manifest)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        assert done.stdout.splitlines()[0] == first, (line, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+    for line in OF_ALL:
+        for each in (shop, *others):
+            refused = each.run(line)
+            assert refused.returncode == 1, (line, refused.stdout, refused.stderr)
+            assert "is forbidden" in refused.stderr, line
+    authors = [each["author"] for each in site.hub.items("history", f"{CLUSTER}/shop/hers", codes=(0, 5))]
+    assert set(authors) - {""} == {"shop@example.com"}
+    assert site.hpa("shop", "hers") == {}
+
+
+def test_a_command_with_a_hub_says_why_an_object_does_not_count(site: HubSite, tmp_path: Path) -> None:
+    pay = Person(site, "pay@example.com", tmp_path)
+
+    told = pay.run("pause east/pay/web --reason x")
+
+    assert told.returncode == 1
+    assert "Pause/pay/east.web.all is not accepted: Forbidden" in told.stderr
+    assert "No FleetAccess lets namespace pay" in told.stderr
+
+
+def _others(site: HubSite) -> list[Json]:
+    """What the log has of everybody but the team `shop`."""
+    fields = ("cluster", "spec", "mode", "paused")
+    found = [
+        each for each in site.hub.items("get", "hpa", "-A", codes=(0, 5)) if each["metadata"]["namespace"] != "shop"
+    ]
+    named = ("name", "namespace", "labels", "annotations")
+    return [
+        {name: each.get(name) for name in fields} | {name: each["metadata"].get(name) for name in named}
+        for each in found
+    ]
+
+
+def test_a_hostile_tenant_with_edit_changes_nothing_of_others_and_is_told_nothing_of_them(site: HubSite) -> None:
+    """Marked as others are: what a tenant writes in its own namespace of the hub may be anything."""
+    tenant = "shop@example.com"
+    site.apply("search@example.com", central("victim", "search"))
+    site.until(lambda: site.hpa("search", "victim"), "the HPA is in the log")
+    before, settings = _others(site), site.hub.run("settings", CLUSTER)
+    until_ = "2099-01-01T00:00:00Z"
+    owner = json.dumps({"object": "CentralHPA/search/victim", "uid": "x", "generation": 99})
+    forged = {"fleethpa.io/object": owner, "fleethpa.io/schedule": "{}", "fleethpa.io/rollout": "{}"}
+    stolen = central("victim", "shop", namespace="search")["spec"] | {"name": "victim"}
+    hostile = (
+        made("CentralHPA", "h-namespace", stolen, "shop"),
+        central("h-system", "shop", namespace="kube-system"),
+        central("h-glob", "shop", clusters=["*"], namespace="s*"),
+        made("Pause", "h-pause", {"clusters": ["*"], "namespace": "search"}, "shop"),
+        made("Pause", "h-hpa", {"clusters": [CLUSTER], "namespace": "search", "hpa": "victim"}, "shop"),
+        made(
+            "Override",
+            "h-override",
+            {"clusters": ["*"], "namespace": "search", "hpa": "victim", "replicas": 1, "until": until_},
+            "shop",
+        ),
+        made("CapacityGroup", "h-group", {"selector": {}, "namespaces": ["search"], "limit": {"replicas": 1}}, "shop"),
+        made("CapacityGroup", "h-globs", {"selector": {}, "namespaces": ["*"], "limit": {"replicas": 1}}, "shop"),
+        made(
+            "Schedule",
+            "h-schedule",
+            {"target": {"name": "victim"}, "rules": ["daily 00:00-24:00 maxReplicas=1"]},
+            "shop",
+        ),
+    )
+    site.apply(tenant, *hostile)
+    marked = central("h-marks", "shop")
+    marked["metadata"]["annotations"] = forged
+    site.apply(tenant, marked)
+
+    for item in hostile:
+        kind, name = item["kind"].lower(), item["metadata"]["name"]
+
+        def refused(kind: str = kind, name: str = name) -> Json:
+            each = site.condition("Accepted", kind, name, "shop")
+            return each if each.get("status") == "False" else {}
+
+        verdict = site.until(refused, f"{kind} {name} is refused")
+        stated = json.dumps(item["spec"])
+        for secret in ("victim", "search@example.com", "web"):
+            assert secret in stated or secret not in verdict["message"], (name, verdict)
+    site.until(lambda: site.hpa("shop", "h-marks"), "the HPA with marks is in the log")
+    annotations = site.hpa("shop", "h-marks")["metadata"].get("annotations") or {}
+    assert "victim" not in json.dumps(annotations)
+    assert not {"fleethpa.io/schedule", "fleethpa.io/rollout"} & annotations.keys()
+
+    denied = (
+        (made("FleetAccess", "mine", {"namespaces": ["shop"], "clusters": ["*"], "memberNamespaces": ["*"]}),),
+        (made("ClusterConfig", CLUSTER, {"settings": {"frozen": "false"}}),),
+        (made("Pause", "there", {"clusters": ["*"]}, "search"),),
+    )
+    for (item,) in denied:
+        assert "forbidden" in site.refused(tenant, "apply", "-f", "-", stdin=json.dumps(item)).lower()
+    status = json.dumps({"status": {"conditions": []}})
+    patch = ("patch", "centralhpa/h-marks", "-n", "shop", "--subresource=status", "--type=merge", "-p", status)
+    assert "forbidden" in site.refused(tenant, *patch)
+    for name in ("centralhpas", "pauses", "fleetaccesses", "clusterconfigs"):
+        assert "forbidden" in site.refused(tenant, "get", f"{name}.fleethpa.io", "-n", "search")
+    for item in (*hostile, marked):
+        where = ("-n", "shop", "--timeout=60s")
+        site.kubectl(tenant, "delete", f"{item['kind'].lower()}.fleethpa.io/{item['metadata']['name']}", *where)
+
+    assert _others(site) == before
+    assert site.hub.run("settings", CLUSTER) == settings
+    assert "h-" not in site.hub.run("get", "capacitygroups", codes=(0, 4, 5))
 
 
 def test_decisions_go_on_while_the_api_is_away_and_nothing_is_written_before_it_is_seen_again(site: HubSite) -> None:
