@@ -26,13 +26,16 @@ FIELD_MANAGER: Final = "fleethpa-cli"
 
 
 class HubChange(NamedTuple):
-    """One object to be applied (`body`) or, without a body, to be deleted. `uid`: of the one that is meant."""
+    """One object to be applied (`body`) or, without a body, to be deleted. `uid`: of the one that is meant.
+    `generation`: of the one that was read; 0: whatever is there, it becomes this.
+    """
 
     kind: HubKind
     namespace: str
     name: str
     body: Json | None = None
     uid: str = ""
+    generation: int = 0
 
     @property
     def key(self) -> str:
@@ -129,6 +132,7 @@ def parts(desk: HubDesk, found: Iterable[HubObject], asked: Sequence[str]) -> li
 
 
 def kubectl(desk: HubDesk, verb: str, key: str) -> str:
+    """The command of kubectl about an object of the hub."""
     return object_command(verb, key).replace("kubectl ", f"kubectl --context {desk.session.config.hub} ", 1)
 
 
@@ -185,14 +189,16 @@ def _owned(value: Json, fields: Json) -> Json:
 
 
 def changed(item: HubObject, spec: Json) -> HubChange:
-    """Set fields of an object, and keep those that these verbs have set before."""
+    """Set fields of an object, and keep those that these verbs have set before, in the version that was read."""
     body = own_fields(item)
-    head = (body.get("metadata") or {}) | {"name": item.name}
+    head = (body.get("metadata") or {}) | {"resourceVersion": item.metadata["resourceVersion"]}
     made = object_of(item.kind.name, item.name, (body.get("spec") or {}) | spec, item.namespace)
-    return HubChange(item.kind, item.namespace, item.name, made | {"metadata": made["metadata"] | head})
+    made["metadata"] |= head
+    return HubChange(item.kind, item.namespace, item.name, made, item.uid, item.generation)
 
 
 def to_delete(item: HubObject) -> HubChange:
+    """Delete an object, and no other of its name."""
     return HubChange(item.kind, item.namespace, item.name, uid=item.uid)
 
 

@@ -22,7 +22,15 @@ from fleethpa.hub.verbs import VERBS
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.credentials import APPLY_PATCH
+from schemas.kubernetes.shape import Json
 
+MOST_TRIES: Final = 5
+"""How often a change is tried whose object got another status meanwhile."""
+_FIELD_CONFLICT: Final = "Apply failed with"
+"""How the API server begins to say that other managers have set fields. Source: apimachinery v0.37.1
+`pkg/util/managedfields/internal/conflict.go` `NewConflictError`.
+"""
+_NO_KIND: Final = "could not find the requested resource"
 LOOK_S: Final = 0.5
 """How long until an object is looked at again, while it waits for its verdict."""
 
@@ -82,6 +90,8 @@ async def _carried_out(desk: HubDesk, verb: str, changes: Sequence[HubChange]) -
             code = max(code, await _one(desk, each))
         except ClusterError as error:
             code = max(code, session.report(_refusal(each.key, error, session)))
+        except CommandError as error:
+            code = max(code, session.report(error))
     return code
 
 
@@ -96,9 +106,7 @@ async def _one(desk: HubDesk, change: HubChange) -> int:
         await desk.client.request("DELETE", f"{path}?propagationPolicy=Background{rehearsal}", body=precondition)
         done, item = "deleted", None
     else:
-        applied = f"{path}?fieldManager={quote(FIELD_MANAGER)}&force=false{rehearsal}"
-        found = await desk.client.request("PATCH", applied, body=change.body, content_type=APPLY_PATCH)
-        done, item = "applied", hub_object(change.kind, found)
+        done, item = "applied", await _applied(desk, change, change.body, rehearsal)
     if options.dry_run or not limit_s:
         session.out(f"{change.key} {done}{' (dry run)' if options.dry_run else ''}")
         return OK
@@ -116,6 +124,26 @@ async def _one(desk: HubDesk, change: HubChange) -> int:
         return session.report(verdict)
     session.out(f"{change.key} {done}")
     return OK
+
+
+async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str) -> HubObject:
+    """Apply an object, and return it as it is now. A change of what was read is refused where that is another one by
+    now, but for its status, which the process of the hub writes at any time.
+    """
+    path = change.kind.path_of(change.namespace, change.name)
+    applied = f"{path}?fieldManager={quote(FIELD_MANAGER)}&force=false{rehearsal}"
+    for _ in range(MOST_TRIES):
+        try:
+            found = await desk.client.request("PATCH", applied, body=body, content_type=APPLY_PATCH)
+            return hub_object(change.kind, found)
+        except ClusterError as error:
+            if not error.is_conflict or _FIELD_CONFLICT in str(error) or not change.generation:
+                raise
+        now = hub_object(change.kind, await desk.client.get(path))
+        if (now.uid, now.generation) != (change.uid, change.generation):
+            break
+        body = body | {"metadata": body["metadata"] | {"resourceVersion": now.metadata["resourceVersion"]}}
+    raise CommandError(f"{change.key} was changed by somebody else meanwhile", next_step="run the command again")
 
 
 async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> CommandError | None:
@@ -157,7 +185,7 @@ def _refusal(key: str, error: ClusterError, session: Session) -> CommandError:
         refused.next_step = "change it where its manifest is kept; who set a field: kubectl get … --show-managed-fields"
     elif error.status == 403:
         refused.next_step = f"kubectl --context {context} auth can-i --list"
-    elif error.is_missing:
+    elif error.is_missing and _NO_KIND in str(error):
         refused.next_step = "fleethpa hub manifests | kubectl apply --server-side -f -, by an administrator of the hub"
     elif error.status == 401:
         refused.next_step = f"kubectl --context {context} auth whoami"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,6 +37,8 @@ class HubServer:
         self.refusals: dict[str, Refused] = {}
         self.verdict: tuple[str, str] | None = ("Accepted", "")
         self.asked: list[tuple[str, str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called before a write is carried out."""
         self._number = 0
 
     def put(self, kind: str, name: str, spec: Json, namespace: str = "", manager: str = "argocd") -> None:
@@ -53,6 +55,9 @@ class HubServer:
     def apply(self, key: tuple[str, str, str], body: Json, manager: str, *, is_real: bool) -> Json | Refused:
         """Server-side apply without force."""
         held = self.objects.get(key) or {"metadata": {"managedFields": []}, "spec": {}}
+        version = body["metadata"].get("resourceVersion")
+        if version is not None and version != held["metadata"].get("resourceVersion"):
+            return Refused(409, "Conflict", "Operation cannot be fulfilled: the object has been modified")
         owners = {each["manager"]: set(_leaves(each["fieldsV1"])) for each in held["metadata"]["managedFields"]}
         wanted = {
             path: value for part in ("metadata", "spec") for path, value in _values(body.get(part) or {}, (part,))
@@ -69,6 +74,7 @@ class HubServer:
                     text = f'Apply failed with 1 conflict: conflict with "{other}": .{".".join(path)}'
                     return Refused(409, "Conflict", text)
         others = {path for other, leaves in owners.items() if other != manager for path in leaves}
+        wanted.pop(("metadata", "resourceVersion"), None)
         left = owners.get(manager, set()) - wanted.keys() - others
         made: Json = json.loads(json.dumps(held))
         for path in left:
@@ -94,12 +100,21 @@ class HubServer:
             self.objects[key] = made
         return made
 
+    def touch(self, plural: str, name: str, namespace: str = "", **spec: Any) -> None:
+        """Somebody writes the status of an object, and maybe its spec."""
+        found = self.objects[plural, namespace, name]
+        self._number += 1
+        head = found["metadata"]
+        head |= {"resourceVersion": str(self._number), "generation": head["generation"] + bool(spec)}
+        found["spec"] |= spec
+
     def answer(self, method: str, path: str, body: Json | None) -> Json | Refused:
         """Answer a request."""
         parts = urlsplit(path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if method != "GET":
             self.asked.append((method, parts.path))
+            self.meanwhile()
         if method in self.refusals:
             return self.refusals[method]
         words = parts.path.removeprefix(_PREFIX).split("/")

@@ -224,6 +224,29 @@ def test_a_field_of_another_manager_is_a_conflict_in_the_words_of_the_api_server
     assert "where its manifest is kept" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("spec", "code"), [({}, 0), ({"template": template(most=30)}, 1)], ids=["a status is no change", "a spec is"]
+)
+def test_what_somebody_changed_meanwhile_is_not_written_over(person: Person, spec: dict[str, Any], code: int) -> None:
+    person.server.put("CentralHPA", "web", {"clusters": ["east"], "template": template()}, "shop", "fleethpa-cli")
+
+    def once() -> None:
+        person.server.meanwhile = lambda: None
+        person.server.touch("centralhpas", "web", "shop", **spec)
+
+    person.server.meanwhile = once
+    done = person("mode off shop/web")
+
+    found = person.server.spec("centralhpas", "web", "shop")
+    assert found is not None
+    assert done.exit_code == code, done.stderr
+    assert ("mode" in found) is (code == 0)
+    assert found["template"] == spec.get("template", template())
+    if code:
+        assert "CentralHPA/shop/web was changed by somebody else meanwhile" in done.stderr
+        assert "Next: run the command again" in done.stderr
+
+
 def test_apply_makes_one_object_of_what_is_alike_and_wants_clusters(person: Person) -> None:
     path = person.file(manifest(), manifest("api"))
 
