@@ -176,7 +176,7 @@ def _refusal(key: str, error: ClusterError, session: Session) -> CommandError:
     context = session.config.hub
     what = f"{key}: " if key else ""
     if isinstance(error, ConfigError):
-        step = f"kubectl --context {context} auth whoami; --hub names a context of {kubeconfig_path(session.config)}"
+        step = f"kubectl config get-contexts; --hub names one of {kubeconfig_path(session.config)}"
         return usage(f"{what}context {context} of the hub cannot be used", cause=str(error), next_step=step)
     if not isinstance(error, ApiError) or error.status >= 500 or error.status == 429:
         return unreachable(f"{what}the hub's API server does not answer", cause=str(error))
