@@ -72,7 +72,7 @@ def _without_kind(words: Sequence[str]) -> CommandError:
 
 
 INSTEAD: Final = {
-    "rollback": "fleethpa history NAME --revision N -o yaml --from https://HUB | fleethpa apply -f - --hub CONTEXT"
+    "rollout undo": "fleethpa history NAME --revision N -o yaml --from https://HUB | fleethpa apply -f - --hub CONTEXT"
 }
 """Verbs of which something else does the same in the hub's API, or nearly."""
 

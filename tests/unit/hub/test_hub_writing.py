@@ -414,7 +414,7 @@ def _writing_verbs() -> Iterator[tuple[str, ...]]:
 
 NEEDED = {
     "adopt": "east/shop/web",
-    "rollback": "shop/web",
+    "rollout undo": "shop/web",
     "release": "east/shop/web",
     "rollout": "-f x.yaml",
     "rollout resume": "x",
