@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -351,6 +353,48 @@ def test_a_reader_of_one_namespace_sees_that_namespace_with_a_token_and_no_kafka
     assert "may see no namespace" in nobody.stderr
     assert wrong.returncode == 2
     assert "does not know this token" in wrong.stderr
+
+
+def test_the_page_behind_a_proxy_shows_each_user_what_the_api_server_lets_them_see(site: HubSite) -> None:
+    for team in ("shop", "search"):
+        site.apply(f"{team}@example.com", central(f"{team}-page", team))
+        site.until(lambda team=team: site.hpa(team, f"{team}-page"), "the HPA is in the log")  # type: ignore[misc]
+    (port,) = free_ports(1)
+    options = ("--behind-proxy", "X-Forwarded-User", "--proxy-groups", "X-Forwarded-Groups")
+    words = ["page", "--port", str(port), "--api", CLUSTER, *options]
+    site.hub.parts["proxied"] = Part("proxied", words, site.hub.folder, site.hub.environ)
+    site.hub.parts["proxied"].start()
+
+    def seen(user: str, groups: str = "", path: str = "/") -> tuple[int, str]:
+        headers = {"X-Forwarded-User": user, "X-Forwarded-Groups": groups}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    site.plane.kubectl(
+        "create", "rolebinding", "team-search", "--clusterrole=view", "--group=team-search", "-n", "search"
+    )
+    site.until(lambda: seen("shop@example.com")[0] == 200, "the page answers")
+    _, own = seen("shop@example.com")
+    _, by_group = seen("eve@example.com", "everybody,team-search")
+    other, _ = seen("shop@example.com", path=f"/hpa/{CLUSTER}/search/search-page")
+    nobody, _ = seen("pay@example.com")
+    forged, _ = seen("eve@example.com", "system:masters")
+    _, whole = seen(ADMIN)
+
+    assert "shop-page" in own
+    assert "search-page" not in own
+    assert "/search/" not in own
+    assert "search-page" in by_group
+    assert "shop-page" not in by_group
+    assert (other, nobody, forged) == (404, 403, 401)
+    assert "shop-page" in whole
+    assert "search-page" in whole
 
 
 class Person:
