@@ -463,7 +463,7 @@ def test_every_verb_does_for_a_team_what_rbac_lets_it_do_and_for_no_other(site: 
             refused = each.run(line)
             assert refused.returncode == 1, (line, refused.stdout, refused.stderr)
             assert "is forbidden" in refused.stderr, line
-    authors = [each["author"] for each in site.hub.items("history", f"{CLUSTER}/shop/hers", codes=(0, 5))]
+    authors = [each.get("author", "") for each in site.hub.items("history", f"{CLUSTER}/shop/hers", codes=(0, 5))]
     assert set(authors) - {""} == {"shop@example.com"}
     assert site.hpa("shop", "hers") == {}
 
