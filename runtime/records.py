@@ -91,7 +91,7 @@ class Publisher:
         if topic not in self._partitions:
             found = await self._producer.partitions_for(topic)
             if not found:
-                raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa topics init`")
+                raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa admin topics init`")
             self._partitions[topic] = len(found)
         return self._partitions[topic]
 
@@ -147,7 +147,7 @@ async def follow_topics(
 
 
 async def read_in_force(settings: KafkaSettings) -> InForce:
-    """What the topic of settings states now.
+    """Return what the topic of settings states now.
 
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.

@@ -29,7 +29,7 @@ def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
 
 
 _COMPARED = Acl("topic", topics.PREFIX.rstrip("."), ("DESCRIBE", "DESCRIBE_CONFIGS"), "prefixed")
-"""For `topics check` and `doctor`; the topics of agents and the changelog included, whose name has no dot."""
+"""For `admin topics check` and `doctor`; the topics of agents and the changelog included, whose name has no dot."""
 ACLS: Mapping[Component, tuple[Acl, ...]] = {
     "observer": (
         *_topics((topics.SAMPLES, topics.PODS, topics.AUTOSCALERS), "WRITE"),
@@ -222,7 +222,7 @@ _STAMP = "message.timestamp.type"
 
 
 def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str) -> str:
-    """Say what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
+    """Return what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
 
     Args:
         settings: of the topic of the log.

@@ -31,7 +31,7 @@ def until_ms(session: Session, lasting: str) -> int:
 def pause_command(
     session: Session, lasting: str | None, scale_in: bool, scale_out: bool, reason: str
 ) -> tuple[Command, str]:
-    """What `pause` asks for, and in words. Raises CommandError: its options contradict each other (exit 2)."""
+    """Return what `pause` asks for, and in words. Raises CommandError: its options contradict each other (exit 2)."""
     if scale_in and scale_out:
         raise usage(
             "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
@@ -50,7 +50,7 @@ def pause_command(
 def override_command(
     session: Session, scope: Scope, replicas: int | None, lasting: str | None, end: bool, reason: str
 ) -> tuple[Command, str]:
-    """What `override` asks for, and in words; one without replicas ends an override.
+    """Return what `override` asks for, and in words; one without replicas ends an override.
 
     Raises CommandError: its options contradict each other, or no HPA is named (exit 2).
     """

@@ -197,7 +197,7 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
 def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
     if fate.state == "rejected":
         what = f"{fate.pending.subject}: rejected"
-        return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa ingest check"))
+        return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa admin ingest check"))
     if not silent:
         session.out(fate.pending.subject)
     if fate.state == "unknown":
@@ -209,7 +209,7 @@ def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
 
 
 def dry_run(session: Session, writes: Sequence[PlannedRecord]) -> int:
-    """Say what would be written. Raises CommandError: a record would be rejected (exit 2), as `write_all`."""
+    """Return what would be written. Raises CommandError: a record would be rejected (exit 2), as `write_all`."""
     check_writes(writes)
     for write in writes:
         session.out(f"{write.subject} (dry run)")

@@ -163,7 +163,7 @@ def _log_time(session: Session, state: FleetState) -> Iterator[CheckResult]:
     for each in [state.folded[number] for number in sorted(state.folded)]:
         if text := log_time_problem(each, session.now_ms()):
             yield CheckResult(
-                "failure", "log", "log time", f"log partition {each.number}: {text}", "fleethpa topics log-time"
+                "failure", "log", "log time", f"log partition {each.number}: {text}", "fleethpa admin topics log-time"
             )
 
 
@@ -189,7 +189,9 @@ def _present_ms(session: Session, state: FleetState) -> int:
 
 
 async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Unread | CheckResult | None:
-    """What a process has not read yet; None: it has never read anything. A warning where this user may not ask."""
+    """Return what a process has not read yet; None: it has never read anything. A warning where this user may not
+    ask.
+    """
     from aiokafka.errors import KafkaError
 
     from fleethpa.fleet.backlogs import unread
@@ -198,7 +200,7 @@ async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Un
         return await unread(client_settings(session.config), process)
     except (KafkaError, OSError) as error:
         text = f"how far it has read cannot be asked: {error!r}"
-        return CheckResult("warning", "log", process, text, "fleethpa topics acls operator")
+        return CheckResult("warning", "log", process, text, "fleethpa admin topics acls operator")
 
 
 async def _topics(session: Session) -> list[CheckResult]:
@@ -213,11 +215,13 @@ async def _topics(session: Session) -> list[CheckResult]:
         return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
     except (KafkaError, TopicError, OSError) as error:
         return [
-            CheckResult("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")
+            CheckResult(
+                "warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa admin topics acls operator"
+            )
         ]
     if not found:
         return [CheckResult("ok", "topics", "settings", "as fleethpa needs them")]
-    step = "fleethpa topics check --fix --dry-run"
+    step = "fleethpa admin topics check --fix --dry-run"
     return [
         CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
         for one in found
@@ -283,8 +287,8 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
 
 
 def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
-    """What comes next for these problems of an HPA: a pause is ended, and anything else, with or without a pause, is
-    explained.
+    """Return what comes next for these problems of an HPA: a pause is ended, and anything else, with or without a
+    pause, is explained.
     """
     is_paused = all(each.label == "paused" for each in problems)
     if view.twin and any(each.text == view.twin for each in problems):
@@ -316,7 +320,7 @@ async def _access(session: Session, state: FleetState | None, options: Mapping[s
 
 
 def finding_checks(members: KnownMembers) -> list[CheckResult]:
-    """What keeps clusters from being found."""
+    """Return what keeps clusters from being found."""
     return [
         CheckResult("failure", "access", where, why, _inventory_step(where))
         for where, why in sorted(members.unreadable.items())
@@ -324,25 +328,25 @@ def finding_checks(members: KnownMembers) -> list[CheckResult]:
 
 
 def _inventory_step(where: str) -> str:
-    """What grants the reading of a collection; empty for a file or an object, whose trouble says what to mend."""
+    """Return what grants the reading of a collection; empty for a file or an object, whose trouble says what to
+    mend.
+    """
     path = where.partition("?")[0].split("/")
     if "namespaces" not in path or " in " in where:
         return ""
     namespace, option = path[path.index("namespaces") + 1], f"--{path[-1]}-in"
-    return f"fleethpa clusters rbac {option} {namespace} | kubectl apply -f -"
+    return f"fleethpa admin clusters rbac {option} {namespace} | kubectl apply -f -"
 
 
 def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
-    """What a cluster's answers mean."""
+    """Return what a cluster's answers mean."""
     if found.error:
         return CheckResult("failure", "access", found.cluster, found.error, "check --kubeconfig")
     if not found.denied:
         work = "observe and enforce" if enforce else "observe"
         return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
     scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
-    rbac = (
-        f"fleethpa clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
-    )
+    rbac = f"fleethpa admin clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
     lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
     return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
 

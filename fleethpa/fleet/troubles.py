@@ -226,7 +226,7 @@ def since(since_ms: int | None, now_ms: int) -> str:
 
 
 def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
-    """What the reports of observers say, and that none came since `due_ms`, by which one was due."""
+    """Yield what the reports of observers say, and that none came since `due_ms`, by which one was due."""
     start = f"fleethpa run observer --contexts {cluster.name}"
     now_ms, reported_ms = cluster.clock_ms, cluster.reported_ms
     # One of two observers that stops, as in a rolling update, leaves the other one.
@@ -271,7 +271,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
     lacking = f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
     rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{lacking}{_error(trouble)}"
-    check = f"fleethpa clusters check {cluster}"
+    check = f"fleethpa admin clusters check {cluster}"
     if trouble.part.endswith("metrics.k8s.io"):
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
@@ -293,7 +293,7 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
     if trouble.part == REFUSED_PART:
         text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
-        step = f"read fleethpa.rejected; fleethpa clusters remove {cluster}, if its agent is not to be trusted"
+        step = f"read fleethpa.rejected; fleethpa admin clusters remove {cluster}, if its agent is not to be trusted"
         return ClusterTrouble("reportsRefused", trouble.since, text, step)
     if trouble.part == RIVALS_PART:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
@@ -371,7 +371,7 @@ def _unknown_version(cluster: ClusterView) -> Iterator[ClusterTrouble]:
 
 
 def _over_limits(cluster: ClusterView) -> Iterator[ClusterTrouble]:
-    """What the limits kept out of the state lately."""
+    """Yield what the limits kept out of the state lately."""
     for what, row in sorted(cluster.refused.items()):
         if cluster.clock_ms - row.last_ms <= REFUSED_SHOWN_MS:
             newest = one_line(row.name)

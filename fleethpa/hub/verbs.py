@@ -56,7 +56,7 @@ HubVerb = Callable[..., Awaitable[list[HubChange]]]
 
 
 def _scopes(desk: HubDesk, scope: Scope) -> list[tuple[StatedPause, list[str]]]:
-    """What a scope means, as pauses of nothing yet, and their clusters."""
+    """Return what a scope means, as pauses of nothing yet, and their clusters."""
     namespace = scope.namespace or ""
     nothing = Pause(0, "", "")
     if not scope.names:

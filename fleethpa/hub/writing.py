@@ -147,7 +147,9 @@ async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str)
 
 
 async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> CommandError | None:
-    """What `fleethpa run hub` says of an object as it was written (exit code 0: the log has it); None: nothing yet."""
+    """Return what `fleethpa run hub` says of an object as it was written (exit code 0: the log has it); None: nothing
+    yet.
+    """
     taken = CommandError("", code=OK)
     try:
         now = hub_object(change.kind, await desk.client.get(change.kind.path_of(change.namespace, change.name)))

@@ -132,7 +132,7 @@ class LiveReader:
         return self.source == KAFKA or archive_past(self.source).is_live()
 
     def now_ms(self) -> int:
-        """What ages refer to: the wall clock, for an archive its newest record."""
+        """Return what ages refer to: the wall clock, for an archive its newest record."""
         if self.source == KAFKA:
             return wall_clock_ms()
         return self.state.clock_ms if self.state is not None else archive_past(self.source).newest_ms()
@@ -304,7 +304,7 @@ class LiveReader:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), known, hpa.namespace) from error
 
     def _part_of(self, past: Past, wholes: Iterable[HpaId] | None = None) -> Past:
-        """What may be seen of a past. `wholes`: as of `SeenPast`."""
+        """Return what may be seen of a past. `wholes`: as of `SeenPast`."""
         return past if self._seen is None else cast("Past", SeenPast(past, self._seen, wholes))
 
     async def _close(self) -> None:

@@ -127,7 +127,7 @@ class SeenPages:
 
 
 def _handler(number: int) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """What answers at the address of this number, in the page that was chosen."""
+    """Return what answers at the address of this number, in the page that was chosen."""
 
     async def view(request: web.Request) -> web.StreamResponse:
         answer: web.StreamResponse = await request[_PAGE].handlers[number](request)

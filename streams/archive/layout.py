@@ -197,7 +197,7 @@ def create(root: Path, partitions: int) -> ArchiveInfo:
 
 
 def open_archive(root: Path) -> ArchiveInfo:
-    """What the archive is. Raises ArchiveError: no archive, or one of another version."""
+    """Return what the archive is. Raises ArchiveError: no archive, or one of another version."""
     path = root / "archive.json"
     with reading(path):
         there = path.exists()
@@ -243,7 +243,7 @@ class MissingTopicError(LookupError):
     """A topic to read does not exist."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic} does not exist; next: fleethpa topics init")
+        super().__init__(f"topic {topic} does not exist; next: fleethpa admin topics init")
         self.topic = topic
 
 

@@ -120,13 +120,13 @@ def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> N
     if odd := sorted(_names(reader.folder) - wanted):
         raise ArchiveError(
             f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
-            "(then `fleethpa archive --to` continues from it)"
+            "(then `fleethpa admin archive --to` continues from it)"
         )
     path = reader.folder / open_file(reader.topic)
     if path.exists() and (torn := torn_bytes(path)):
         raise ArchiveError(
             f"{path}: its last {torn} bytes are not a whole frame: it was damaged, or the writer was killed just then "
-            "(then `fleethpa archive --to` continues from it)"
+            "(then `fleethpa admin archive --to` continues from it)"
         )
 
 
@@ -171,7 +171,7 @@ def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) ->
 
 
 def signed_heads(checkpoints: list[Heads], topic: str, partition: int) -> dict[int, str]:
-    """What the checkpoints say of one topic partition.
+    """Return what the checkpoints say of one topic partition.
 
     Raises ArchiveError: two checkpoints name different heads at one offset.
     """

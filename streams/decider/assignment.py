@@ -297,7 +297,7 @@ def ending_where_rows_lack(number: int) -> Iterator[None]:
 
 
 RECOVER_HINT = (
-    "Stop all deciders, delete the changelog topic, run `fleethpa topics init` and start again: the state is then "
+    "Stop all deciders, delete the changelog topic, run `fleethpa admin topics init` and start again: the state is then "
     "folded anew from the log. If the log no longer begins at offset 0, run `fleethpa run decider --rebuild --archive "
     "DIR` before: the archive has what the log has lost. Without one, `fleethpa run decider --rebuild` marks the "
     "gap with a restart entry"

@@ -213,7 +213,7 @@ def check_empty(bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
         raise StartError(
             Exit.NEEDS_OPERATOR,
             f"{CHANGELOG} holds records in partitions {used}: stop all deciders, delete the topic, "
-            "run `fleethpa topics init`, then rebuild",
+            "run `fleethpa admin topics init`, then rebuild",
         )
 
 
@@ -241,7 +241,7 @@ async def _write(number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIO
 
 
 def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
-    """Give what the next decision follows. If all have expired: a number that none of them can have had.
+    """Return what the next decision follows. If all have expired: a number that none of them can have had.
 
     Each decision is a record at least, so none has a higher number than the topic has had records.
     """

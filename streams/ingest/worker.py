@@ -76,7 +76,7 @@ class AgentWorker(SourceWorker):
         cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic
         text = (
             f"{tp.topic} is at offset {offset}, but {read} records of it were read: the topic was created again; "
-            f"no more is read of it. Next: fleethpa clusters remove {cluster}, then fleethpa clusters add {cluster}"
+            f"no more is read of it. Next: fleethpa admin clusters remove {cluster}, then fleethpa admin clusters add {cluster}"
         )
         log.error(text)
         self._agents.stopped[tp.topic] = text
@@ -84,7 +84,7 @@ class AgentWorker(SourceWorker):
             self._consumer.pause(tp)
 
     async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        """What was read, each topic in its turn: none waits for another."""
+        """Return what was read, each topic in its turn: none waits for another."""
         return self.in_turn()
 
     def done(self) -> dict[TopicPartition, int]:
@@ -121,7 +121,7 @@ class Agents:
         """Topic -> offset of the next record to count."""
 
     def notes(self) -> list[str]:
-        """What is wrong with single topics, for `/readyz`."""
+        """Return what is wrong with single topics, for `/readyz`."""
         return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
 
     def admit(self, found: Conversion, record: ConsumerRecord, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""`fleethpa archive` as a process on the embedded broker: killed at any moment it continues without gaps."""
+"""`fleethpa admin archive` as a process on the embedded broker: killed at any moment it continues without gaps."""
 
 import asyncio
 import os
@@ -143,7 +143,7 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
             process.send_signal(signal.SIGKILL)
             await process.wait()
             kills += 1
-    code, _, err = await fleethpa(tmp_path, "archive", "--to", str(root), "--once", settings=broker)
+    code, _, err = await fleethpa(tmp_path, "admin", "archive", "--to", str(root), "--once", settings=broker)
     assert code == 0, err
     assert kills >= 4
     assert archived(root) == await on_topics(broker) == made

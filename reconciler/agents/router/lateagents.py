@@ -62,7 +62,7 @@ class PendingFleetUpdates(FleetKnowledge):
         self.waiting.set()
 
     def taken(self) -> FleetChanges:
-        """Give what has changed since it was taken last."""
+        """Return what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken
 
@@ -307,6 +307,6 @@ class _Tried:
 
 def _reason(error: BaseException | None) -> str:
     if isinstance(error, TopicAuthorizationFailedError):
-        return "the router may not write it; grant what `fleethpa topics acls router` prints"
+        return "the router may not write it; grant what `fleethpa admin topics acls router` prints"
     what = "it acknowledges nothing" if error is None else str(error)
     return f"{what}; look at its leader and its in-sync replicas (kafka-topics --describe)"

@@ -46,7 +46,7 @@ WRONG = (
     ("run observr", 2, "Did you mean `observer`?"),
     ("export all", 2, "Known are"),
     ("demo dya", 2, "Did you mean `day`?"),
-    ("topics ini", 2, "fleethpa topics init --help"),
+    ("topics ini", 2, "fleethpa admin topics init --help"),
     ("--bogus", 2, "No such option"),
     ("--version", 2, "fleethpa version"),
     ("help", 2, "fleethpa --help"),
@@ -71,7 +71,7 @@ WRONG = (
     ("audit verify --from nosuch", 2, "no such folder"),
     ("audit verify --from nosuch", 2, "This one is looked for in /"),
     ("pause east/shop/web --reason INC-42 --from folder", 2, "pause has no --from"),
-    ("topics check --from folder", 2, "leave out --from, or fleethpa topics check --help"),
+    ("topics check --from folder", 2, "leave out --from, or fleethpa admin topics check --help"),
     ("export --from folder decisions", 2, "Next: fleethpa export decisions --from …"),
     ("topics --from folder check", 2, "fleethpa topics has no --from"),
     ("audit verify --from file", 2, "is a file, and not a bundle"),
@@ -390,7 +390,7 @@ def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Pat
 @pytest.mark.parametrize(
     "verb",
     [
-        pytest.param(["topics", "check"], id="what asks for topics"),
+        pytest.param(["admin", "topics", "check"], id="what asks for topics"),
         pytest.param(["get", "hpa", "-A"], id="what reads the fleet"),
         pytest.param(["pause", "east/shop/web", "--reason", "INC-42"], id="what writes"),
     ],
