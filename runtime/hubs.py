@@ -23,7 +23,7 @@ STARTED_S: Final = 2 * WATCHED_S
 """How long a process that has started looks for another hub that started with it: longer than a start and an append."""
 _HEADER: Final = "hub"
 _READ_BACK: Final = 20
-"""Records of each partition, of which all are signed but those of tools such as `topics log-time`."""
+"""Records of each partition, of which all are signed but those of tools such as `admin topics log-time`."""
 _NEVER_MS: Final = 253_402_300_799_000
 _POLL_MS: Final = 500
 

@@ -91,7 +91,7 @@ class Publisher:
         if topic not in self._partitions:
             found = await self._producer.partitions_for(topic)
             if not found:
-                raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa topics init`")
+                raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa admin topics init`")
             self._partitions[topic] = len(found)
         return self._partitions[topic]
 

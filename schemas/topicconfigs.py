@@ -70,7 +70,7 @@ TOPICS: tuple[Topic, ...] = (
         },
     ),
 )
-"""Every topic of fleethpa with the settings `fleethpa topics init` gives it."""
+"""Every topic of fleethpa with the settings `fleethpa admin topics init` gives it."""
 
 
 AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime", compression_type="producer")

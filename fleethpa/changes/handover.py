@@ -266,7 +266,7 @@ def asking(cluster: str, what: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        step = "run the command again" if error.is_conflict else f"fleethpa clusters check {cluster} --enforce"
+        step = "run the command again" if error.is_conflict else f"fleethpa admin clusters check {cluster} --enforce"
         raise CommandError(f"cannot {what}: {error}", next_step=step) from error
     except ClusterError as error:
         raise unreachable(f"cluster {cluster} does not answer: {error}", next_step="check --kubeconfig") from error

@@ -188,7 +188,7 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
 def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
     if fate.state == "rejected":
         what = f"{fate.pending.subject}: rejected"
-        return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa ingest check"))
+        return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa admin ingest check"))
     if not silent:
         session.out(fate.pending.subject)
     if fate.state == "unknown":

@@ -1,4 +1,4 @@
-"""`fleethpa archive`: log and decisions into a folder that every read verb takes with `--from`."""
+"""`fleethpa admin archive`: log and decisions into a folder that every read verb takes with `--from`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleethpa clusters`: what member clusters must allow, and agents; the proof that no native controller runs."""
+"""`fleethpa admin clusters`: what member clusters must allow, and agents; the proof that no native controller runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
         raise usage(
             f"cluster {cluster} has an agent already",
             cause=f"It reports on {present.topics.reports}.",
-            next_step=f"fleethpa clusters remove {cluster}, if it is to begin anew",
+            next_step=f"fleethpa admin clusters remove {cluster}, if it is to begin anew",
         )
     for other in registry.agents():
         if metric_name(other.cluster) == metric_name(cluster):

@@ -1,4 +1,4 @@
-"""`fleethpa ingest`: try a message, print a sample, start a source anew."""
+"""`fleethpa admin ingest`: try a message, print a sample, start a source anew."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check(
 
     \b
     Examples:
-      fleethpa ingest check record.json
-      kcat -C -t otlp_metrics -c 1 | fleethpa ingest check --header content-type=application/x-protobuf
+      fleethpa admin ingest check record.json
+      kcat -C -t otlp_metrics -c 1 | fleethpa admin ingest check --header content-type=application/x-protobuf
     """
     from streams.ingest.preflight import check_record
 
@@ -60,15 +60,15 @@ def sample(session: Session, format_: str) -> None:
 
     \b
     Examples:
-      fleethpa ingest sample | fleethpa ingest check
-      fleethpa ingest sample otlp_json > message.json
+      fleethpa admin ingest sample | fleethpa admin ingest check
+      fleethpa admin ingest sample otlp_json > message.json
     """
     from streams.ingest.preflight import example
 
     written = example(format_, session.now_ms())
     stream = click.get_binary_stream("stdout")
     if format_ == "otlp_proto" and sys.stdout.isatty():
-        raise usage("otlp_proto is binary", next_step="fleethpa ingest sample otlp_proto > message.bin")
+        raise usage("otlp_proto is binary", next_step="fleethpa admin ingest sample otlp_proto > message.bin")
     stream.write(written)
 
 

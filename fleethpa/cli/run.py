@@ -114,7 +114,7 @@ _process(
         "--incarnation",
         type=click.IntRange(1),
         required=True,
-        help="Number in the names of the cluster's topics, as `fleethpa clusters add` prints it.",
+        help="Number in the names of the cluster's topics, as `fleethpa admin clusters add` prints it.",
     ),
     _NAMESPACES,
     _ALL_PODS,
@@ -123,7 +123,7 @@ _process(
         "--stand-in/--no-stand-in",
         default=True,
         help="Let the cluster's own HPA controller scale while the hub is away; needs "
-        "`fleethpa clusters rbac --stand-in`.",
+        "`fleethpa admin clusters rbac --stand-in`.",
     ),
     click.option("--region", default="main", metavar="NAME", help="The hub's region, as it is written into the Lease."),
     click.option(

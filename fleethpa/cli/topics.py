@@ -1,4 +1,4 @@
-"""`fleethpa topics`: create and check topics, print access lists, set engine and log time."""
+"""`fleethpa admin topics`: create and check topics, print access lists, set engine and log time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def init(session: Session, /, **options: Any) -> int:
     for gap in others:
         session.warn(f"{gap}")
     if others:
-        session.note("Next: fleethpa topics check --fix")
+        session.note("Next: fleethpa admin topics check --fix")
     if not missing:
         session.out("all topics exist")
     return OK
@@ -86,7 +86,7 @@ async def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
         session.out("all topics are as they should be")
         return OK
     if not fix:
-        session.note("Next: fleethpa topics check --fix --dry-run")
+        session.note("Next: fleethpa admin topics check --fix --dry-run")
         return ANSWER_IS_NO
     await _change(session, want, options["dry_run"])
     left = [gap for gap in found if not gap.fixable]
@@ -115,7 +115,7 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
 async def engine(session: Session, /, number: int | None, options: WriteOptions) -> int:
     """Show the engine and the partition count that the log records, or set the engine from this point of the log on.
 
-    Do it once after `topics init`, and after an upgrade when every worker runs the new release.
+    Do it once after `admin topics init`, and after an upgrade when every worker runs the new release.
     """
     if number is None:
         return await _show_engine(session)
@@ -159,7 +159,7 @@ async def _show_log_times(session: Session) -> int:
         found += bool(problem)
         session.out(f"{number:<4} {rfc3339(row.clock_ms) if row.clock_ms else 'no record yet'}  {problem}".rstrip())
     if found:
-        session.note("Next: set the brokers' clocks, then fleethpa topics log-time --set")
+        session.note("Next: set the brokers' clocks, then fleethpa admin topics log-time --set")
     return ANSWER_IS_NO if found else OK
 
 
@@ -192,7 +192,9 @@ async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[Wan
         async with session.waiting(), connecting(settings.bootstrap_servers):
             return await compared(settings, options["partitions"], options["replication_factor"])
     except TopicError as error:
-        raise unreachable(f"topics cannot be compared: {error}", next_step="fleethpa topics acls operator") from error
+        raise unreachable(
+            f"topics cannot be compared: {error}", next_step="fleethpa admin topics acls operator"
+        ) from error
 
 
 async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
@@ -205,5 +207,5 @@ async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) 
         async with connecting(settings.bootstrap_servers):
             await fix(settings, want)
     except TopicError as error:
-        step = "fleethpa topics init --replication-factor 1"
+        step = "fleethpa admin topics init --replication-factor 1"
         raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error

@@ -125,7 +125,7 @@ def audit_report(session: Session, file: str, public_key: str, output: str) -> i
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def audit_keygen(session: Session, key: str | None, output: str) -> None:
-    """Create the Ed25519 key with which `fleethpa archive` signs checkpoints; verifiers get the .pub file."""
+    """Create the Ed25519 key with which `fleethpa admin archive` signs checkpoints; verifiers get the .pub file."""
     private = Path(key) if key else private_path()
     public = private.with_suffix(".pub")
     try:
@@ -141,4 +141,6 @@ def audit_keygen(session: Session, key: str | None, output: str) -> None:
     made = {"private": str(private), "public": str(public), "publicKey": text}
     shown = f"private key  {private}\npublic key   {public}  ({text})"
     session.out(shown if output == "table" else one("AuditKey", made, output))
-    session.note("Keep the private key away from anyone who can write to the archive. Next: fleethpa archive --to DIR")
+    session.note(
+        "Keep the private key away from anyone who can write to the archive. Next: fleethpa admin archive --to DIR"
+    )

@@ -163,7 +163,7 @@ def _log_time(session: Session, state: FleetState) -> Iterator[CheckResult]:
     for each in [state.folded[number] for number in sorted(state.folded)]:
         if text := log_time_problem(each, session.now_ms()):
             yield CheckResult(
-                "failure", "log", "log time", f"log partition {each.number}: {text}", "fleethpa topics log-time"
+                "failure", "log", "log time", f"log partition {each.number}: {text}", "fleethpa admin topics log-time"
             )
 
 
@@ -198,7 +198,7 @@ async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Un
         return await unread(client_settings(session.config), process)
     except (KafkaError, OSError) as error:
         text = f"how far it has read cannot be asked: {error!r}"
-        return CheckResult("warning", "log", process, text, "fleethpa topics acls operator")
+        return CheckResult("warning", "log", process, text, "fleethpa admin topics acls operator")
 
 
 async def _topics(session: Session) -> list[CheckResult]:
@@ -213,11 +213,13 @@ async def _topics(session: Session) -> list[CheckResult]:
         return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
     except (KafkaError, TopicError, OSError) as error:
         return [
-            CheckResult("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")
+            CheckResult(
+                "warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa admin topics acls operator"
+            )
         ]
     if not found:
         return [CheckResult("ok", "topics", "settings", "as fleethpa needs them")]
-    step = "fleethpa topics check --fix --dry-run"
+    step = "fleethpa admin topics check --fix --dry-run"
     return [
         CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
         for one in found
@@ -329,7 +331,7 @@ def _inventory_step(where: str) -> str:
     if "namespaces" not in path or " in " in where:
         return ""
     namespace, option = path[path.index("namespaces") + 1], f"--{path[-1]}-in"
-    return f"fleethpa clusters rbac {option} {namespace} | kubectl apply -f -"
+    return f"fleethpa admin clusters rbac {option} {namespace} | kubectl apply -f -"
 
 
 def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
@@ -340,9 +342,8 @@ def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckR
         work = "observe and enforce" if enforce else "observe"
         return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
     scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
-    rbac = (
-        f"fleethpa clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
-    )
+    enforcing = " --enforce" if enforce else ""
+    rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {found.cluster} apply -f -"
     lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
     return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
 

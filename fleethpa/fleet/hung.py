@@ -98,7 +98,7 @@ def _of_log(
 
 
 def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
-    step = "fleethpa archive --to DIR" if process == "archiver" else f"fleethpa run {process}"
+    step = "fleethpa admin archive --to DIR" if process == "archiver" else f"fleethpa run {process}"
     return HungProcess(process, since_ms, what, step)
 
 

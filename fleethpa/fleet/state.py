@@ -218,7 +218,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         lost = ", ".join(sorted(past.rows_gone)[:3])
         yield (
             f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
-            "Next: fleethpa topics check"
+            "Next: fleethpa admin topics check"
         )
     yield from (each.text for each in state.hung)
     yield from _away(state)

@@ -271,7 +271,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
     lacking = f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
     rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{lacking}{_error(trouble)}"
-    check = f"fleethpa clusters check {cluster}"
+    check = f"fleethpa admin clusters check {cluster}"
     if trouble.part.endswith("metrics.k8s.io"):
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
@@ -293,7 +293,7 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
     if trouble.part == REFUSED_PART:
         text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
-        step = f"read fleethpa.rejected; fleethpa clusters remove {cluster}, if its agent is not to be trusted"
+        step = f"read fleethpa.rejected; fleethpa admin clusters remove {cluster}, if its agent is not to be trusted"
         return ClusterTrouble("reportsRefused", trouble.since, text, step)
     if trouble.part == RIVALS_PART:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)

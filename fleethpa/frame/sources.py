@@ -201,8 +201,8 @@ def missing_topic(topic: str, brokers: str) -> CommandError:
     return unreachable(
         f"topic {topic} does not exist at {brokers}",
         cause="These brokers have not been prepared for fleethpa, or this user may not see the topic "
-        "(fleethpa topics acls).",
-        next_step="fleethpa topics init",
+        "(fleethpa admin topics acls).",
+        next_step="fleethpa admin topics init",
     )
 
 
@@ -252,7 +252,7 @@ async def reading(session: ProgressNotes, past: Past) -> AsyncIterator[None]:
             return ""
         share = share_done(past.log_records_read, past.log_records_due)
         done = f"{share}read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
-        return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
+        return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa admin archive --to DIR"
 
     async with showing_progress(session, text):
         yield
@@ -330,7 +330,7 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
         past.check_folder()
     except ArchiveError as error:
         cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
-        step = "name another folder, or make an archive: fleethpa archive --to DIR"
+        step = "name another folder, or make an archive: fleethpa admin archive --to DIR"
         if not Path(folder).is_absolute():
             cause += f" This one is looked for in {Path.cwd()}."
         raise usage(f"--from {folder}: {error}", cause=cause, next_step=step) from error

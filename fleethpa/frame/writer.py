@@ -97,7 +97,7 @@ async def _start(producer: Any, brokers: str) -> None:
     except ClusterAuthorizationFailedError as error:
         # An idempotent producer is refused at once where its user may write to no topic at all (KIP-679).
         what, cause = f"{brokers} refuses to take records from this user", "It has no permission to write to any topic."
-        raise unreachable(what, cause=cause, next_step="fleethpa topics acls operator") from error
+        raise unreachable(what, cause=cause, next_step="fleethpa admin topics acls operator") from error
 
 
 @asynccontextmanager

@@ -101,7 +101,9 @@ def _failed(name: str, error: BaseException) -> BaseException:
     text = str(error) or type(error).__name__
     if "AuthorizationFailed" in type(error).__name__:
         cause = f"Kafka denies this user access: {type(error).__name__}."
-        return unreachable(f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
+        return unreachable(
+            f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa admin topics acls {name}"
+        )
     if isinstance(error, PortTakenError):
         return usage(f"{name} cannot continue: {text}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
@@ -111,7 +113,7 @@ def _failed(name: str, error: BaseException) -> BaseException:
         "schemas",
         "aiokafka",
     ):
-        return unreachable(f"{name} cannot continue: {text}", next_step="fleethpa topics check")
+        return unreachable(f"{name} cannot continue: {text}", next_step="fleethpa admin topics check")
     return error
 
 

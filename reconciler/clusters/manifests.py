@@ -316,7 +316,7 @@ class Access:
 
 
 def wanted(*, enforce: bool) -> list[Permission]:
-    """The permissions of `fleethpa clusters rbac`."""
+    """The permissions of `fleethpa admin clusters rbac`."""
     return _permissions(observing_rules() + (enforcing_rules() if enforce else []))
 
 

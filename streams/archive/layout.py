@@ -243,7 +243,7 @@ class MissingTopicError(LookupError):
     """A topic to read does not exist."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic} does not exist; next: fleethpa topics init")
+        super().__init__(f"topic {topic} does not exist; next: fleethpa admin topics init")
         self.topic = topic
 
 

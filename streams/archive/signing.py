@@ -120,13 +120,13 @@ def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> N
     if odd := sorted(_names(reader.folder) - wanted):
         raise ArchiveError(
             f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
-            "(then `fleethpa archive --to` continues from it)"
+            "(then `fleethpa admin archive --to` continues from it)"
         )
     path = reader.folder / open_file(reader.topic)
     if path.exists() and (torn := torn_bytes(path)):
         raise ArchiveError(
             f"{path}: its last {torn} bytes are not a whole frame: it was damaged, or the writer was killed just then "
-            "(then `fleethpa archive --to` continues from it)"
+            "(then `fleethpa admin archive --to` continues from it)"
         )
 
 

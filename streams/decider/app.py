@@ -60,7 +60,7 @@ def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
         if abs(behind_ms) > CLOCK_BEHIND_MS:
             way = "behind" if behind_ms > 0 else "ahead of"
             off = f"the broker's clock is {abs(behind_ms) // 1000} s {way} log time"
-            found.append(f"log partition {number}: {off}. Next: fleethpa topics log-time")
+            found.append(f"log partition {number}: {off}. Next: fleethpa admin topics log-time")
     return found
 
 
@@ -398,7 +398,7 @@ def end(error: BaseException) -> None:
         case RecordTooLargeError() | PortTakenError() | HubTakenError():
             die(Exit.NEEDS_OPERATOR, str(error))
         case TopicAuthorizationFailedError():
-            die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")
+            die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa admin topics acls`")
         case KafkaError():
             die(Exit.STALLED, f"Kafka: {error!r}", error=error)
         case _:

@@ -213,7 +213,7 @@ def check_empty(bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
         raise StartError(
             Exit.NEEDS_OPERATOR,
             f"{CHANGELOG} holds records in partitions {used}: stop all deciders, delete the topic, "
-            "run `fleethpa topics init`, then rebuild",
+            "run `fleethpa admin topics init`, then rebuild",
         )
 
 

@@ -116,7 +116,9 @@ async def _check_topics(config: DeciderConfig) -> int:
         counts = await admin.partitions(_TOPICS)
         found = await admin.config(LOG)
     if missing := [name for name in _TOPICS if name not in counts]:
-        raise StartError(Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa topics init`")
+        raise StartError(
+            Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa admin topics init`"
+        )
     if len(set(counts.values())) != 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise StartError(Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {listed}")
@@ -126,7 +128,7 @@ async def _check_topics(config: DeciderConfig) -> int:
 
 
 def _denied(kind: str, name: str, operation: str) -> StartError:
-    return StartError(Exit.DENIED, f"Kafka denies {operation} on {kind} {name}; see `fleethpa topics acls`")
+    return StartError(Exit.DENIED, f"Kafka denies {operation} on {kind} {name}; see `fleethpa admin topics acls`")
 
 
 def _unreachable(config: DeciderConfig, error: KafkaError) -> str:

@@ -174,7 +174,7 @@ class KafkaPast(Past):
                 self._signs = await last_signs(self.settings)
             except KafkaError as error:  # an answer about the fleet does not need these
                 unknown = f"whether router, scheduler and archiver run is not known: {error}"
-                self.remark(f"{unknown}. Next: fleethpa topics acls")
+                self.remark(f"{unknown}. Next: fleethpa admin topics acls")
                 self._signs = {}
             self._signs_read_s = now_s
         return self._signs

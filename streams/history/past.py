@@ -236,7 +236,9 @@ class Past(ABC):
             is_beginning = found == (await anext(records)).offset
         if not is_beginning:
             return LogGoneError(f"log partition {number}: offset {found} does not follow {expected - 1}")
-        archive = "an archive that was begun earlier has what is missing (fleethpa archive --to DIR, then --from DIR)"
+        archive = (
+            "an archive that was begun earlier has what is missing (fleethpa admin archive --to DIR, then --from DIR)"
+        )
         lost = (
             f"what came after the stored state of offset {expected - 1} is gone"
             if expected

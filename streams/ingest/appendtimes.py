@@ -64,5 +64,5 @@ def _text(partition: int, off_ms: int) -> str:
     way = "ahead of" if off_ms > 0 else "behind"
     return (
         f"log partition {partition}: its broker's clock is {abs(off_ms) // 1000} s {way} this machine's. Next: set the "
-        "clocks by NTP; once they are right, fleethpa topics log-time shows whether log time is"
+        "clocks by NTP; once they are right, fleethpa admin topics log-time shows whether log time is"
     )

@@ -60,7 +60,7 @@ class SampleFormat:
     `words`: as an error names what is expected. `series` reads a message: its values, or why one of them is not read.
     It gets the JSON document if the format is known by a top-level `key` of it, else the bytes, of which `matches`
     says, from them and the headers alone, whether they are of this format. `example`: a message with samples of a time
-    (Unix ms), for `fleethpa ingest sample`.
+    (Unix ms), for `fleethpa admin ingest sample`.
     """
 
     name: str

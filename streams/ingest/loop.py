@@ -404,7 +404,7 @@ class Worker(SourceWorker):
         raise IngestError(
             f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic "
             "was created again, and the log would take its records for duplicates. "
-            f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
+            f"Next: fleethpa admin ingest reset {tp.topic} {tp.partition}"
         )
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -93,7 +93,7 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
         case kafka.KafkaConnectionError():
             return IngestError(f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials")
         case kafka.UnknownTopicOrPartitionError():
-            return IngestError(f"a topic is missing at {where}: {text}. Next: fleethpa topics init")
+            return IngestError(f"a topic is missing at {where}: {text}. Next: fleethpa admin topics init")
         case _:
             return IngestError(f"Kafka at {where}: {type(error).__name__}: {text}")
 
@@ -126,7 +126,7 @@ async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, 
     async with TopicAdmin(kafka) as admin:
         found = await admin.partitions(names)
     if missing := [name for name in names if name not in found]:
-        raise IngestError(f"missing topics: {', '.join(missing)}. Next: fleethpa topics init")
+        raise IngestError(f"missing topics: {', '.join(missing)}. Next: fleethpa admin topics init")
     return found
 
 
@@ -135,14 +135,14 @@ def _check_counts(counts: dict[str, int]) -> None:
     if wrong := [f"{name} ({counts[name]})" for name in PUBLIC_TOPICS if counts[name] != wanted]:
         raise IngestError(
             f"partition counts differ from the {wanted} of {LOG}: {', '.join(wrong)}; one worker could not own a "
-            "namespace in all topics. Next: create them again with the same count (fleethpa topics init)"
+            "namespace in all topics. Next: create them again with the same count (fleethpa admin topics init)"
         )
 
 
 def _check_size(text: str) -> None:
     size = whole_number(text)
     if size is not None and size < MAX_LOG_RECORD_BYTES + _OVERHEAD_BYTES:
-        raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records. Next: fleethpa topics init")
+        raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records. Next: fleethpa admin topics init")
 
 
 async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[int, int]:

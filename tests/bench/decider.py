@@ -59,7 +59,17 @@ class Rig:
     def __init__(self, tree: Path, folder: Path, port: int, stack: AsyncExitStack) -> None:
         self.tree, self.folder, self._port = tree, folder, port
         self.kafka = stack.enter_context(KafkaBroker(folder))
-        made = ("topics", "init", "--partitions", "24", "--replication-factor", "1", "--brokers", self.kafka.bootstrap)
+        made = (
+            "admin",
+            "topics",
+            "init",
+            "--partitions",
+            "24",
+            "--replication-factor",
+            "1",
+            "--brokers",
+            self.kafka.bootstrap,
+        )
         subprocess.run([*self._fleethpa(), *made], cwd=tree, check=True, stdout=subprocess.DEVNULL)
         run = ("run", "decider", "--brokers", self.kafka.bootstrap, "--log-level", "error", "--web-port", str(port))
         self.process = subprocess.Popen([*self._fleethpa(), *run], cwd=tree, stdout=subprocess.DEVNULL)

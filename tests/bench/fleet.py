@@ -121,7 +121,7 @@ def brokers(plan: Plan, folder: Path) -> Iterator[tuple[str, int | None]]:
             yield embedded.bootstrap, None
         return
     with KafkaBroker(folder / "kafka", java=JAVA) as kafka:
-        make = ("topics", "init", "--partitions", str(plan.partitions), "--replication-factor", "1")
+        make = ("admin", "topics", "init", "--partitions", str(plan.partitions), "--replication-factor", "1")
         command = [sys.executable, "-m", "fleethpa", *make, "--brokers", kafka.bootstrap]
         subprocess.run(command, cwd=ROOT, check=True, timeout=120, stdout=subprocess.DEVNULL)
         yield kafka.bootstrap, kafka._running().pid

@@ -1,4 +1,4 @@
-"""Permissions of `fleethpa topics acls`, given on a broker that enforces them."""
+"""Permissions of `fleethpa admin topics acls`, given on a broker that enforces them."""
 
 from runtime.topicadmin import TopicAdmin
 from runtime.topicneeds import ACLS, Component

@@ -66,7 +66,7 @@ SAMPLE_TOPIC = "shop.samples"
 SAMPLES_BYTES = 20_000_000
 PREVIEWS_A_WAVE, WAVES = 50, 40
 AGENT_HPAS = 2_500
-"""`clusters add --max-hpas`: what a stolen credential may fill in each log partition, at some 10 kB in a decider."""
+"""`admin clusters add --max-hpas`: what a stolen credential may fill in a log partition, at some 10 kB in a decider."""
 LINES = 40
 """Of the log of a part, meanwhile."""
 
@@ -144,7 +144,7 @@ def _start(rig: Rig, agent: AgentSet) -> None:
 
 
 def _set_quotas(secured: Secured, properties: Path, users: list[str]) -> None:
-    """Give agents' users the quotas that `clusters add` prints, with Kafka's own tool."""
+    """Give agents' users the quotas that `admin clusters add` prints, with Kafka's own tool."""
     tool = ("java", "-Xmx128m", "-cp", f"{fetch_jars()}/*", "kafka.admin.ConfigCommand", "--alter")
     reach = ("--bootstrap-server", secured.broker.bootstrap, "--command-config", str(properties))
     named = [part for user in users for part in ("--entity-type", "users", "--entity-name", user)]
@@ -345,11 +345,11 @@ async def _use_commands(site: Site, folder: Path) -> None:
     assert "fleethpa ignores this HPA" in shown
     for who in (reader, operator):
         assert "as fleethpa needs them" in await fleethpa(folder, "doctor", "--only", "topics", *who)
-    await fleethpa(folder, "archive", "--to", str(folder / "archive"), "--once", *reader)
+    await fleethpa(folder, "admin", "archive", "--to", str(folder / "archive"), "--once", *reader)
     await fleethpa(folder, "pause", f"{PUSH}/n0/app0", "--reason", "INC-1", *operator)
     for name in ("observer-0", "agent-0", "reconciler-0", "router-0", "ingest-0", "decider-0"):
         await site.rig.stop(name)
-    reset = ("ingest", "reset", topics.PODS, "1", "--yes", "--reason", "made again")
+    reset = ("admin", "ingest", "reset", topics.PODS, "1", "--yes", "--reason", "made again")
     assert "its recorded offsets are dropped; ingest continues from" in await fleethpa(folder, *reset, *operator)
 
 

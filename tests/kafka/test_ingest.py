@@ -67,7 +67,7 @@ async def test_workers_that_are_killed_in_turn_lose_nothing(settings: KafkaSetti
 async def test_a_topic_made_again_is_read_from_its_start_after_a_reset(settings: KafkaSettings) -> None:
     await make_topics(settings, WANTED)
     await commit(settings, TopicPartition(topics.PODS, 1), 500)
-    with pytest.raises(IngestError, match=r"fleethpa ingest reset fleethpa\.pods 1"):
+    with pytest.raises(IngestError, match=r"fleethpa admin ingest reset fleethpa\.pods 1"):
         await asyncio.wait_for(run_ingest(IngestConfig(kafka=settings), asyncio.Event()), PATIENCE_S)
     assert await reset_source(settings, topics.PODS, 1, author="ada", reason="made again") == 0
     value = b'{"v":1,"cluster":"east","namespace":"shop","entries":[{"kind":"podDeleted","name":"p"}]}'

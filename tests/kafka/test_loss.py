@@ -68,7 +68,7 @@ async def test_with_an_archive_a_lost_changelog_and_a_cut_log_change_nothing(
     log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=25)
     await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
     archive = str(tmp_path / "archive")
-    assert (await _run(settings, "archive", "--to", archive, "--once"))[0] == 0
+    assert (await _run(settings, "admin", "archive", "--to", archive, "--once"))[0] == 0
     # What came after the archive's end is in the log only, what the log has lost in the archive only.
     await load_log(settings, {number: records[400:450] for number, records in log.items()})
     await lose_changelog(settings)

@@ -1,4 +1,4 @@
-"""The whole fleet on Apache Kafka: `fleethpa topics init`, `fleethpa dev --brokers`, parts that share partitions."""
+"""The whole fleet on Apache Kafka: `admin topics init`, `dev --brokers`, and parts that share partitions."""
 
 import asyncio
 import json
@@ -46,8 +46,8 @@ async def test_dev_brokers_runs_the_simulated_fleet_and_decides_what_a_replay_do
     kafka: KafkaBroker, settings: KafkaSettings, tmp_path: Path
 ) -> None:
     shape = ("--partitions", "4", "--replication-factor", "1", "--brokers", kafka.bootstrap)
-    assert "topic/fleethpa.log created" in await fleethpa(tmp_path, "topics", "init", *shape)
-    assert "all topics are as they should be" in await fleethpa(tmp_path, "topics", "check", *shape)
+    assert "topic/fleethpa.log created" in await fleethpa(tmp_path, "admin", "topics", "init", *shape)
+    assert "all topics are as they should be" in await fleethpa(tmp_path, "admin", "topics", "check", *shape)
     with (tmp_path / "dev.out").open("wb") as out:
         command = [*FLEETHPA, "dev", "--brokers", kafka.bootstrap]
         environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}

@@ -59,7 +59,7 @@ async def test_a_denied_permission_is_an_error_in_words_and_not_a_hang(
     with worker(secured, tmp_path, *scram("decider")) as running:
         assert await asyncio.to_thread(running.process.wait, 180) == code, running.tail()
         assert text in running.tail()
-        assert "fleethpa topics acls" in running.tail()
+        assert "fleethpa admin topics acls" in running.tail()
 
 
 async def test_a_wrong_password_is_an_error_in_words(secured: Secured, tmp_path: Path) -> None:

@@ -93,4 +93,4 @@ async def test_a_reader_may_compare_topics_and_is_denied_writes_with_the_next_st
     assert "as fleethpa needs them" in await fleethpa(tmp_path, "doctor", "--only", "topics", *reach)
     denied = await fleethpa(tmp_path, "pause", "--all", "--reason", "INC-1", "--yes", *reach, code=3)
     assert "It has no permission to write to any topic." in denied
-    assert "fleethpa topics acls operator" in denied
+    assert "fleethpa admin topics acls operator" in denied

@@ -40,7 +40,7 @@ async def test_deciders_restarted_in_turn_keep_deciding_and_all_parts_end_in_ord
             rig.add(name)
             more = await count(rig.settings, topics.DECISIONS) + 10
             await until(lambda more=more: decided(more), "decisions continue", 120)  # type: ignore[misc]
-        shown = await fleethpa(tmp_path, "topics", "engine", "--brokers", kafka.bootstrap)
+        shown = await fleethpa(tmp_path, "admin", "topics", "engine", "--brokers", kafka.bootstrap)
         assert f"engine      {ENGINE}" in shown
         assert "partitions  4" in shown
         for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0", "decider-1"):
@@ -66,9 +66,11 @@ async def test_an_engine_that_this_release_lacks_is_refused_and_one_it_has_is_re
     async with Rig(kafka, tmp_path / "rig", World(clusters=1, namespaces=1, hpas=1)) as rig:
         rig.add("ingest-0")
         reach = ("--brokers", kafka.bootstrap)
-        assert f"has engine {ENGINE}, not 99" in await fleethpa(tmp_path, "topics", "engine", "99", *reach, code=2)
+        assert f"has engine {ENGINE}, not 99" in await fleethpa(
+            tmp_path, "admin", "topics", "engine", "99", *reach, code=2
+        )
         stated = await fleethpa(
-            tmp_path, "topics", "engine", str(ENGINE), "--reason", "upgrade", "--wait", "30s", *reach
+            tmp_path, "admin", "topics", "engine", str(ENGINE), "--reason", "upgrade", "--wait", "30s", *reach
         )
         assert f"engine {ENGINE} and 4 partitions recorded" in stated
         await rig.stop("ingest-0")

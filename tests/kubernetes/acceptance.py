@@ -279,7 +279,7 @@ def adopt(walk: Walk) -> str:
     """Give fleethpa the permission to write, and all HPAs."""
     push, hub = walk.sites[PUSH].plane, walk.hub
     push.kubectl("apply", "-f", "-", stdin=hub.run(*rbac(enforce=True)))
-    hub.run("clusters", "check", PUSH, "--enforce")
+    hub.run("admin", "clusters", "check", PUSH, "--enforce")
     hub.start("reconciler")
     before = {name: counts(site) for name, site in walk.sites.items()}
     for name in walk.sites:
@@ -509,7 +509,7 @@ def two_ways(folder: Path, built: Path) -> Iterator[Walk]:
         sites[PULL].plane.apply([each for each in manifests if each["kind"] != "Deployment"])
         give_token(sites[PULL], TOKEN, tokens[PULL], AGENT)
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
         register(hub, REGISTERED)
         hub.start("decider", "--session-timeout", "10")

@@ -116,7 +116,7 @@ def main() -> None:
             plane.kubectl("apply", "--server-side", "-f", "-", stdin=hub.run("hub", "manifests"))
             plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
             hub.start("ingest")
-            hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+            hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
             hub.start("decider", "--session-timeout", "10")
             hub.start("observer")
             process = hub.start("hub", "--context", CLUSTER)

@@ -37,7 +37,7 @@ PLAIN: Final = COMPOSE / "kubernetes"
 RELEASE: Final = "fleethpa"
 NAMESPACE: Final = "fleethpa-system"
 PLAIN_VALUES: Final[Mapping[str, Sequence[str]]] = {"hub.yaml": ("clusters.inCluster=home",)}
-"""The plain manifests and the values that each is rendered with. Those of an agent: `fleethpa clusters add`."""
+"""The plain manifests and the values that each is rendered with. Those of an agent: `fleethpa admin clusters add`."""
 HOME_MARK: Final = "HOME-NAMESPACE"
 ACCOUNT_MARK: Final = "SERVICE-ACCOUNT"
 """What the chart replaces in `fence.yaml`."""

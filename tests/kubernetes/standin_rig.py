@@ -113,7 +113,7 @@ class Rig:
 
     def brake(self) -> None:
         """Switch the brakes on that the production profile has."""
-        self.hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        self.hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         brakes = ("removal-budget=30%/10m", "partial-view=true")
         self.hub.run("settings", CLUSTER, *brakes, "--yes", "--wait", "30s")
 
@@ -302,7 +302,7 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         broker = BrokerProcess()
         hub = stack.enter_context(Hub(folder / "hub", config, broker))
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         register(hub, AgentSet(cluster=CLUSTER, incarnation=TOPICS.incarnation))
         site.plane.apply([each for each in agent_manifests(AgentPlace(TOPICS, "none")) if each["kind"] != "Deployment"])
         token.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration", "24h"))

@@ -100,10 +100,10 @@ def across(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         hub = stack.enter_context(Hub(folder / "hub", write_kubeconfig(folder / "kubeconfig", {token: sites["west"]})))
         made = Across(sites, hub)
         made.demand(200, 200)
-        admit(sites["west"], hub.run("clusters", "rbac", "--enforce"), token)
+        admit(sites["west"], hub.run("admin", "clusters", "rbac", "--enforce"), token)
         sites["east"].plane.apply(agent_manifests(AgentPlace(topics=EAST.topics, image="fleethpa:0")))
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "native-controller=absent", "--yes", "--wait", "30s")
         register(hub, EAST)
         for part in ("decider --session-timeout 10", "router", "observer", "reconciler"):

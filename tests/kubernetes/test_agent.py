@@ -1,4 +1,4 @@
-"""An agent in a real cluster: two replicas with exactly the access that `clusters add` prints, one of them killed."""
+"""An agent in a real cluster: two replicas with the access that `admin clusters add` prints, one of them killed."""
 
 import json
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def member(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         _furnish(site)
         site.plane.apply(made.manifests)
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
         register(hub, AGENT_SET)
         hub.run("settings", CLUSTER, "default-mode=enforce", "--yes", "--wait", "30s")
@@ -118,7 +118,7 @@ def test_the_agent_scales_what_the_hub_decides(member: Member, tmp_path: Path) -
     until(lambda: member.agents.leader(), "one replica leads", 60.0)
     until(lambda: {each["state"] for each in member.hub.items("get", "clusters")} == {"up"}, "the cluster is up", 60.0)
     by_admin = ("--kubeconfig", str(member.site.plane.kubeconfig), "--canary-wait", f"{2 * SYNC_PERIOD_S}s")
-    member.hub.run("clusters", "prove-native-absent", CLUSTER, *by_admin, "--yes", "--wait", "30s")
+    member.hub.run("admin", "clusters", "prove-native-absent", CLUSTER, *by_admin, "--yes", "--wait", "30s")
     member.hub.run("apply", "-f", str(tmp_path / "api.json"), "-C", CLUSTER, "--mode", "enforce", "--yes")
     member.settle(200)
     # Status and Event are written after the scale.

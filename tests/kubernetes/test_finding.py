@@ -88,11 +88,11 @@ def definition() -> Json:
 
 @pytest.fixture(scope="module")
 def inventory(world: World) -> World:
-    """A namespace in cluster east that names clusters, with the permissions of `clusters rbac` and nothing else."""
+    """A namespace in cluster east that names clusters, with the permissions of `admin clusters rbac` alone."""
     plane = world.native.plane
     plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INVENTORY}}, definition()])
     plane.kubectl("wait", "--for=condition=Established", f"crd/{PROFILES}")
-    rbac = world.hub.run("clusters", "rbac", "--secrets-in", INVENTORY, "--clusterprofiles-in", INVENTORY)
+    rbac = world.hub.run("admin", "clusters", "rbac", "--secrets-in", INVENTORY, "--clusterprofiles-in", INVENTORY)
     plane.kubectl("apply", "-f", "-", stdin=rbac)
     return world
 
@@ -179,7 +179,7 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
         until(partial(is_up, world, name), f"{name} is found", 60.0, every_s=1.0)
 
         until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
-        asked = world.hub.run("clusters", "check", *options)
+        asked = world.hub.run("admin", "clusters", "check", *options)
         assert asked.split()[:3] == ["ok", "access", name]
         assert set(modes(world, name).values()) == {"shadow"}
         if way == "profile":
@@ -232,7 +232,7 @@ def test_a_cluster_of_a_folder_is_found_and_leaves_and_the_others_notice_nothing
 
 def test_finding_clusters_needs_what_the_command_grants_and_nothing_else(inventory: World) -> None:
     plane = inventory.native.plane
-    rbac = inventory.hub.run("clusters", "rbac", "--secrets-in", INVENTORY, "--clusterprofiles-in", INVENTORY)
+    rbac = inventory.hub.run("admin", "clusters", "rbac", "--secrets-in", INVENTORY, "--clusterprofiles-in", INVENTORY)
     events = [each for each in plane.audit(USER) if f"/namespaces/{INVENTORY}/" in each["requestURI"]]
     assert refused(events) == []
     assert used(events) == granted(yaml.safe_load_all(rbac))

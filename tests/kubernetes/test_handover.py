@@ -116,7 +116,7 @@ def move(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
         cpu = resource("cpu", averageUtilization=50)
         site.plane.apply([namespace(), *(deployment(name) for name in NAMES), *(hpa(name, cpu) for name in NAMES)])
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
         hub.start("decider", "--session-timeout", "10")
         for part in ("observer", "reconciler"):

@@ -137,7 +137,7 @@ def _furnish(site: HubSite) -> None:
         plane.apply([workload])
     plane.kubectl("create", "clusterrolebinding", "root", "--clusterrole=fleethpa-admin", f"--user={ADMIN}")
     hub.start("ingest")
-    hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+    hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
     hub.start("decider", "--session-timeout", "10")
     hub.start("observer")
     hub.start("hub", "--context", CLUSTER, "--every", "5s")

@@ -184,7 +184,7 @@ BEFORE: Final[dict[tuple[str, str], Callable[[Walk], None]]] = {
     ("Switch the native controller off", "fleethpa run observer"): _native_off,
     ("Switch the native controller off", "fleethpa get clusters"): _proven,
     ("Adopt: where the native controller stays", "fleethpa release"): _adopted,
-    ("Leave", "fleethpa clusters rbac"): _parts_ended,
+    ("Leave", "fleethpa admin clusters rbac"): _parts_ended,
 }
 """What happens, or is waited for, before a command (named by its beginning) under a heading."""
 AFTER: Final[dict[str, Callable[[Walk], None]]] = {
@@ -211,7 +211,7 @@ def walk(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
         site.plane.kubectl("wait", "--for=condition=Established", f"crd/{WIDGETS}")
         site.plane.apply(manifests())
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.start("decider", "--session-timeout", "10")
         yield walk
 

@@ -60,7 +60,7 @@ def test_access_that_is_taken_away_is_reported_and_given_back_is_used(world: Wor
 
     try:
         world.until(lambda: problems() >= set(NAMES), lambda: f"the trouble is seen; there is {problems()}")
-        assert "may not list pods" in hub.run("clusters", "check", "west", "--enforce", codes=(1,))
+        assert "may not list pods" in hub.run("admin", "clusters", "check", "west", "--enforce", codes=(1,))
         world.demand(0)
         world.until(partial(is_at, world.native, 0), lambda: "the native controller scales down")
         assert counts(world.central) == wanted(200)

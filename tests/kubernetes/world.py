@@ -98,7 +98,7 @@ def two_clusters(folder: Path, binaries: Path) -> Iterator[World]:
         for site in (native, central):
             admit(site, hub.run(*rbac(enforce=site is central)), tokens[site.name])
         hub.start("ingest")
-        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
         hub.run("settings", central.name, "default-mode=enforce", "--yes", "--wait", "30s")
         hub.start("decider", "--session-timeout", "10")
@@ -110,7 +110,7 @@ def two_clusters(folder: Path, binaries: Path) -> Iterator[World]:
 
 def rbac(*, enforce: bool) -> list[str]:
     """The command that prints the permissions."""
-    return ["clusters", "rbac", "--for", WIDGETS, *(["--enforce"] if enforce else [])]
+    return ["admin", "clusters", "rbac", "--for", WIDGETS, *(["--enforce"] if enforce else [])]
 
 
 def furnish_all(*sites: Site) -> None:

@@ -113,7 +113,7 @@ class RecordedFleet(Fleet):
 def week(folder: Path, decisions: int) -> Path:
     """An archive of one HPA with that many decisions, 15 s apart. Its load rises and falls within hours.
 
-    A segment holds an hour, as `fleethpa archive` makes them.
+    A segment holds an hour, as `fleethpa admin archive` makes them.
     """
     fleet = RecordedFleet()
     fleet.settle(replicas=3, usage_milli=300)

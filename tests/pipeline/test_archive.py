@@ -1,4 +1,4 @@
-"""`fleethpa archive` as a process on the embedded broker: killed at any moment it continues without gaps."""
+"""`fleethpa admin archive` as a process on the embedded broker: killed at any moment it continues without gaps."""
 
 import asyncio
 import os
@@ -110,6 +110,7 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
     rng, root = random.Random(11), tmp_path / "archive"
     everything = in_order(made)
     arguments = command(
+        "admin",
         "archive",
         "--to",
         str(root),
@@ -143,7 +144,7 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
             process.send_signal(signal.SIGKILL)
             await process.wait()
             kills += 1
-    code, _, err = await fleethpa(tmp_path, "archive", "--to", str(root), "--once", settings=broker)
+    code, _, err = await fleethpa(tmp_path, "admin", "archive", "--to", str(root), "--once", settings=broker)
     assert code == 0, err
     assert kills >= 4
     assert archived(root) == await on_topics(broker) == made
@@ -188,6 +189,7 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
         await produce(producer, everything[: len(everything) // 2])
         process = await asyncio.create_subprocess_exec(
             *command(
+                "admin",
                 "archive",
                 "--to",
                 str(root),

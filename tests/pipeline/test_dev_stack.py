@@ -293,7 +293,7 @@ def recorded(terminal: Terminal) -> Path:
 
     until(enough, f"{FEWEST} evaluations of each HPA", 400)
     archive = terminal.folder / "archive"
-    terminal.ok("archive", "--to", str(archive), "--once")
+    terminal.ok("admin", "archive", "--to", str(archive), "--once")
     return archive
 
 

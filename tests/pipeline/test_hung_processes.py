@@ -43,7 +43,7 @@ LINES = {
     "agent": "the agent of west hangs or does not run",
 }
 NEXT = {
-    "archiver": "fleethpa archive --to DIR",
+    "archiver": "fleethpa admin archive --to DIR",
     "agent": "kubectl --context west -n fleethpa-system logs deployment/fleethpa-agent",
 }
 """The next command, where it is not `fleethpa run PROCESS`."""
@@ -109,7 +109,7 @@ class _Separate(Stack):
             "router": [*run, "router", *reach],
             "scheduler": [*run, "scheduler", *reach],
             "agent": [*run, "agent", *reach, *kubeconfig, WEST.cluster, *AGENT],
-            "archiver": [*run[:-1], "archive", *reach, "--to", str(self._plan.folder / "archive")],
+            "archiver": [*run[:-1], "admin", "archive", *reach, "--to", str(self._plan.folder / "archive")],
         }
         return commands | {name: together[name] for name in ("decider", "page")}
 

@@ -205,7 +205,7 @@ async def test_a_topic_made_again_stops_ingest_with_the_command_that_helps(broke
     with Process(broker) as process:
         code, error = await process.ended()
     assert code == 3
-    assert "fleethpa ingest reset fleethpa.pods 1" in error
+    assert "fleethpa admin ingest reset fleethpa.pods 1" in error
     assert "Traceback" not in error
 
 

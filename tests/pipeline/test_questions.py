@@ -1,4 +1,4 @@
-"""Every read verb on the topics of a broker and on the archive that `fleethpa archive` makes of them.
+"""Every read verb on the topics of a broker and on the archive that `fleethpa admin archive` makes of them.
 
 Both give the same answer, which fits its published schema; wrong input has its exit code and a message that helps.
 """
@@ -68,12 +68,12 @@ def broker(records: list[TopicRecord]) -> Iterator[KafkaSettings]:
 
 @pytest.fixture(scope="module")
 def archive(broker: KafkaSettings, records: list[TopicRecord], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `fleethpa archive` makes of the topics; signed."""
+    """What `fleethpa admin archive` makes of the topics; signed."""
     home = tmp_path_factory.mktemp("archive")
     with pytest.MonkeyPatch.context() as patch:
         run = _cli(patch, home)
         fits("AuditKey", run("audit", "keygen", "-o", "json").stdout)
-        arguments = ("archive", "--to", str(home / "a"), "--once", "--segment-time", "40s")
+        arguments = ("admin", "archive", "--to", str(home / "a"), "--once", "--segment-time", "40s")
         made = run(*arguments, "-o", "json", "--brokers", broker.bootstrap_servers)
         assert made.exit_code == 0, made.output
         report = fits("ArchiveReport", made.stdout)
@@ -396,7 +396,7 @@ def test_no_broker_and_brokers_without_the_topics(run: Cli, bare: KafkaSettings,
     nobody = run(*arguments, "--brokers", "127.0.0.1:1")
     assert (nobody.exit_code, "cannot talk to Kafka at 127.0.0.1:1" in nobody.stderr) == (3, True), nobody.output
     nothing = run(*arguments, "--brokers", bare.bootstrap_servers)
-    assert (nothing.exit_code, "fleethpa topics init" in nothing.stderr) == (3, True), nothing.output
+    assert (nothing.exit_code, "fleethpa admin topics init" in nothing.stderr) == (3, True), nothing.output
 
 
 @pytest.fixture(scope="module")
@@ -435,7 +435,7 @@ def spoilt(records: list[TopicRecord]) -> Iterator[KafkaSettings]:
     ("arguments", "code", "stated"),
     [
         pytest.param(("--to", "made", "--brokers", "127.0.0.1:1"), 3, "cannot talk to Kafka", id="no broker"),
-        pytest.param(("--to", "made", "--brokers", "BARE"), 3, "fleethpa topics init", id="no topics"),
+        pytest.param(("--to", "made", "--brokers", "BARE"), 3, "fleethpa admin topics init", id="no topics"),
         pytest.param(("--to", "a-file"), 2, "cannot be written", id="not a folder"),
         pytest.param(("--to", "made", "--key", "/no/key"), 2, "no such file", id="no key"),
         pytest.param(("--to", "made", "--key", "a-file"), 2, "a-file", id="a file that is no key"),
@@ -457,7 +457,7 @@ def test_archive_of_wrong_input(
     if "OTHER" in arguments:
         write_archive(Path("OTHER"))
     named = [bare.bootstrap_servers if each == "BARE" else each for each in arguments]
-    done = run("--brokers", broker.bootstrap_servers, "archive", "--once", *named)
+    done = run("--brokers", broker.bootstrap_servers, "admin", "archive", "--once", *named)
     assert done.exit_code == code, done.output
     assert stated in done.stderr
 

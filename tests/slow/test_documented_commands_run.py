@@ -32,8 +32,8 @@ ELSEWHERE = (
     ("fleethpa page", "the page of the development stack has its port here; tests/unit/page/test_page.py serves one"),
 )
 """Commands that are not run here, and why. That fleethpa takes them is a fast test's."""
-ENDLESS = (" --follow", "fleethpa archive --to DIR")
-"""Commands that go on until they are interrupted; `archive --once` ends by itself."""
+ENDLESS = (" --follow", "fleethpa admin archive --to DIR")
+"""Commands that go on until they are interrupted; `admin archive --once` ends by itself."""
 CODES = (
     (" --at 2026-11-21T07:40:00Z", (4,)),
     ("shadow-report -A -C north", (1,)),

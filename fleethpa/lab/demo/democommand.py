@@ -29,7 +29,7 @@ from reconciler.clusters.answers import ConfigError
 
 
 class Archiving:
-    """`fleethpa archive` as a child process; `root` is the archive."""
+    """`fleethpa admin archive` as a child process; `root` is the archive."""
 
     def __init__(self, folder: Path, config: Config) -> None:
         self.root = folder / "archive"
@@ -41,7 +41,7 @@ class Archiving:
         if (self.root / "archive.json").exists():
             shutil.rmtree(self.root)
         self._log.unlink(missing_ok=True)
-        arguments = ["archive", "--to", str(self.root), "--brokers", self._brokers, "--segment-time", "30s"]
+        arguments = ["admin", "archive", "--to", str(self.root), "--brokers", self._brokers, "--segment-time", "30s"]
         command = [sys.executable, "-m", "fleethpa", *arguments]
         await self._supervisor.start(Child("archive", command, self._log, {"FLEETHPA_CONFIG": ""}))
         return self

@@ -307,6 +307,6 @@ class _Tried:
 
 def _reason(error: BaseException | None) -> str:
     if isinstance(error, TopicAuthorizationFailedError):
-        return "the router may not write it; grant what `fleethpa topics acls router` prints"
+        return "the router may not write it; grant what `fleethpa admin topics acls router` prints"
     what = "it acknowledges nothing" if error is None else str(error)
     return f"{what}; look at its leader and its in-sync replicas (kafka-topics --describe)"

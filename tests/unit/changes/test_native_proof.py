@@ -1,4 +1,4 @@
-"""`clusters prove-native-absent`: a canary HPA is watched, deleted, and its verdict recorded."""
+"""`admin clusters prove-native-absent`: a canary HPA is watched, deleted, and its verdict recorded."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -80,7 +80,7 @@ def run(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> Cli:
 
 
 def prove(run: Cli, *options: str, name: str = "east") -> Any:
-    return run("clusters", "prove-native-absent", name, "--canary-wait", "50ms", *options)
+    return run("admin", "clusters", "prove-native-absent", name, "--canary-wait", "50ms", *options)
 
 
 def test_where_nobody_writes_its_status_no_native_controller_runs(run: Cli, cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_a_native_controller_is_recorded_too_and_ends_with_1(run: Cli, cluster: 
 @pytest.mark.parametrize(
     ("failure", "code", "stated"),
     [
-        pytest.param(ApiError(403, "forbidden"), 1, "fleethpa clusters check east --enforce", id="refused"),
+        pytest.param(ApiError(403, "forbidden"), 1, "fleethpa admin clusters check east --enforce", id="refused"),
         pytest.param(ClusterError("connection refused"), 3, "does not answer: connection refused", id="away"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`clusters add|remove`: names, incarnations, permissions, and the manifests of an agent."""
+"""`admin clusters add|remove`: names, incarnations, permissions, and the manifests of an agent."""
 
 import time
 from typing import Any

@@ -444,5 +444,5 @@ def test_why_an_archive_ends_is_named_with_what_to_do(
         raise error
 
     monkeypatch.setattr("streams.history.archiving.run_archive", failing)
-    made = run("archive", "--to", str(tmp_path / "a"), "--brokers", "k:9")
+    made = run("admin", "archive", "--to", str(tmp_path / "a"), "--brokers", "k:9")
     assert (made.exit_code, made.stderr.partition("Error: ")[2]) == (2, stated.format(tmp_path / "a"))

@@ -1,4 +1,4 @@
-"""`doctor` and `clusters check`: every trouble is named, with what to do next."""
+"""`doctor` and `admin clusters check`: every trouble is named, with what to do next."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_doctor_and_topics_log_time_name_a_partition_whose_records_are_stamped_a
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:
     run, true_ms = Cli(monkeypatch, fleet), fleet.now_ms
-    assert run("topics", "log-time").exit_code == 0
+    assert run("admin", "topics", "log-time").exit_code == 0
     monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: true_ms + 900)
     fleet.append(after_ms=7_200_000)
     doubted = "its newest record is stamped 2h ahead of log time, and counts once others confirm it"
     assert ("failure", "log", f"log partition 0: {doubted}") in troubles(run("doctor", *AREAS, "-o", "json"))
-    shown = run("topics", "log-time")
+    shown = run("admin", "topics", "log-time")
     assert (shown.exit_code, doubted in shown.stdout) == (1, True)
-    assert "fleethpa topics log-time --set" in shown.stderr
+    assert "fleethpa admin topics log-time --set" in shown.stderr
     fleet.append(after_ms=10_000)
     ahead = "log partition 0: log time is 2h9s ahead of this machine's clock"
     assert ("failure", "log", ahead) in troubles(run("doctor", *AREAS, "-o", "json"))

@@ -93,7 +93,7 @@ async def test_a_broker_clock_behind_the_newest_log_time_shows_in_readiness() ->
     assert deciderhealth.problems(assignment, recovering=False) == []
     await one.fold(record(12, 39_000))
     assert deciderhealth.problems(assignment, recovering=False) == [
-        "log partition 0: the broker's clock is 61 s behind log time. Next: fleethpa topics log-time"
+        "log partition 0: the broker's clock is 61 s behind log time. Next: fleethpa admin topics log-time"
     ]
     assert deciderhealth.problems(assignment, recovering=True) == ["recovering state rows or waiting for an assignment"]
 

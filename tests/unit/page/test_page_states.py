@@ -102,4 +102,4 @@ async def test_an_archive_that_is_gone_is_named_with_what_can_be_done(tmp_path: 
         shutil.rmtree(folder)
         view = await shown(client, "/hpa/c0/ns0/app0", 400)
         assert f"--from {folder}: no such folder" in view.text
-        assert "Next: name another folder, or make an archive: fleethpa archive --to DIR" in view.text
+        assert "Next: name another folder, or make an archive: fleethpa admin archive --to DIR" in view.text

@@ -185,13 +185,13 @@ def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Brokers([]))
     monkeypatch.setattr("runtime.topicadmin.read_in_force", _no_agents)
     run = Cli(monkeypatch)
-    made = run("topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
+    made = run("admin", "topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
     assert (made.exit_code, made.stdout.count("created")) == (0, len(TOPICS)), made.output
-    checked = run("topics", "check", "--brokers", "127.0.0.1:1")
+    checked = run("admin", "topics", "check", "--brokers", "127.0.0.1:1")
     assert (checked.exit_code, checked.stdout) == (0, "all topics are as they should be\n"), checked.output
-    again = run("topics", "init", "--brokers", "127.0.0.1:1")
+    again = run("admin", "topics", "init", "--brokers", "127.0.0.1:1")
     assert (again.exit_code, again.output) == (0, "all topics exist\n")
-    asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
+    asked = run("admin", "topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
     assert asked.exit_code == 1
     assert "partition count is 4, wanted 24 (cannot be changed: create the topic again)" in asked.stdout
 
@@ -203,15 +203,15 @@ def test_topics_of_agents_are_checked_and_mended(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", brokers)
     monkeypatch.setattr("runtime.topicadmin.read_in_force", _two_agents)
     run = Cli(monkeypatch)
-    found = run("topics", "check", "--brokers", "127.0.0.1:1")
+    found = run("admin", "topics", "check", "--brokers", "127.0.0.1:1")
     assert found.exit_code == 1
     assert found.stdout.splitlines() == [
         f"{reports.name}: compression.type is uncompressed, wanted producer",
         f"{orders.name}: topic is missing, wanted present",
     ]
-    mended = run("topics", "check", "--fix", "--brokers", "127.0.0.1:1")
+    mended = run("admin", "topics", "check", "--fix", "--brokers", "127.0.0.1:1")
     assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 fixed, 0 left"), mended.output
-    assert run("topics", "check", "--brokers", "127.0.0.1:1").exit_code == 0
+    assert run("admin", "topics", "check", "--brokers", "127.0.0.1:1").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["init", "check"])
@@ -223,17 +223,17 @@ def test_topics_whose_settings_may_not_be_read_are_an_error_with_the_permission_
             raise TopicError(f"cannot read the settings of {asked[0]}: TopicAuthorizationFailedError")
 
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Refusing([]))
-    done = Cli(monkeypatch)("topics", verb, "--brokers", "127.0.0.1:1")
+    done = Cli(monkeypatch)("admin", "topics", verb, "--brokers", "127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (UNREACHABLE, ""), done.output
     assert "cannot read the settings of" in done.stderr
-    assert "Next: fleethpa topics acls operator" in done.stderr
+    assert "Next: fleethpa admin topics acls operator" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("stamp", "is_playback", "expected"),
     [
         pytest.param("LogAppendTime", True, "which overwrites them", id="playback on a log of the broker"),
-        pytest.param("CreateTime", False, "fleethpa topics check --fix", id="a log of the producers' times"),
+        pytest.param("CreateTime", False, "fleethpa admin topics check --fix", id="a log of the producers' times"),
         pytest.param("LogAppendTime", False, "", id="as it should be"),
         pytest.param("CreateTime", True, "", id="playback"),
         pytest.param("", False, "", id="not reported"),

@@ -67,7 +67,7 @@ def _written() -> list[tuple[str, int, bytes]]:
 
 
 def _retained() -> list[tuple[str, int, bytes]]:
-    """What the topic of settings still holds years later, as `topics init` sets it up: the newest of each key."""
+    """What the topic of settings still holds years later, as `admin topics init` sets it up: the newest of each key."""
     config = {topic.name: topic.config for topic in TOPICS}
     assert {topic_of(namespace, [body]) for _, namespace, body in MADE} == {topics.SETTINGS}
     assert config[topics.SETTINGS]["cleanup.policy"] == "compact"

@@ -79,7 +79,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{/*
-The pod of one part. Takes a dict: root; component; principal (a component of `topics acls`); args; values (replicas,
+The pod of one part. Takes a dict: root; component; principal (a component of `admin topics acls`); args; values (replicas,
 resources, extraArgs); asksClusters (its service account may ask API servers); readyPath; web (whether it serves HTTP);
 secrets, configs, claim (name → mount path).
 */}}
