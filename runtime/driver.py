@@ -227,7 +227,7 @@ def _works_for(task: "asyncio.Task[Any]") -> object:
 
 
 def driver_of(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:
-    """What of a client holds its connections."""
+    """Return what of a client holds its connections."""
     return client.client if isinstance(client, AIOKafkaProducer) else client._client
 
 

@@ -158,7 +158,7 @@ class FrequentCounters(Collector):
         registry.register(self)
 
     def of(self, counter: Counter) -> FrequentCount:
-        """What to count in, instead of in this counter without labels, or with their values."""
+        """Return what to count in, instead of in this counter without labels, or with their values."""
         return self._frequent.setdefault(counter, FrequentCount())
 
     def collect(self) -> Iterable[Metric]:

@@ -147,7 +147,7 @@ async def follow_topics(
 
 
 async def read_in_force(settings: KafkaSettings) -> InForce:
-    """What the topic of settings states now.
+    """Return what the topic of settings states now.
 
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.

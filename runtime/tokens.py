@@ -87,12 +87,12 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return text
 
     def extensions(self) -> dict[str, str]:
-        """What the brokers are sent beside the token."""
+        """Return what the brokers are sent beside the token."""
         return self._settings.extension_values
 
 
 def token_provider(settings: KafkaSettings) -> TokenProvider:
-    """What gives the tokens that the settings ask for.
+    """Return what gives the tokens that the settings ask for.
 
     Raises SettingsError: MSK's signer is not installed, or the region of MSK is not known.
     """

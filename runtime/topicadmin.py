@@ -104,7 +104,7 @@ class TopicAdmin:
                 raise TopicError(f"cannot delete {name}: {for_code(code).__name__}")
 
     async def allow(self, acls: Iterable[Acl], principal: str) -> bool:
-        """Give a principal (`User:name`) permissions; False: these brokers enforce none.
+        """Return a principal (`User:name`) permissions; False: these brokers enforce none.
 
         Raises TopicError: Kafka refused one.
         """

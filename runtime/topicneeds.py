@@ -222,7 +222,7 @@ _STAMP = "message.timestamp.type"
 
 
 def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str) -> str:
-    """Say what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
+    """Return what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
 
     Args:
         settings: of the topic of the log.

@@ -43,7 +43,7 @@ class PodUsage(NamedTuple):
 
 
 def pod_value(pod: str, milli: int, time: int, window_ms: int = DEFAULT_WINDOW_MS) -> PodUsage:
-    """Give the value of a custom metric for a pod."""
+    """Return the value of a custom metric for a pod."""
     return PodUsage(pod, time, window_ms, [("", {"": milli})])
 
 
@@ -97,7 +97,7 @@ class PodColumns(Struct, frozen=True, gc=False, array_like=True):
         return [self.window_ms - less for less in self.shorter] if self.shorter else [self.window_ms] * self.count
 
     def containers(self) -> Iterator[tuple[str, dict[str, list[int | None]]]]:
-        """Give the name of each container and resource -> milli value for each pod."""
+        """Yield the name of each container and resource -> milli value for each pod."""
         found: dict[tuple[str, int], dict[str, list[int | None]]] = {}
         seen: Counter[tuple[str, str]] = Counter()
         for container, resource, factor, values in self.columns:
@@ -109,7 +109,7 @@ class PodColumns(Struct, frozen=True, gc=False, array_like=True):
 
 
 def window_of_seconds_ms(seconds: int) -> int:
-    """Give a MetricValue's `windowSeconds` in milliseconds: through Go's 64 bit of nanoseconds, which wrap."""
+    """Return a MetricValue's `windowSeconds` in milliseconds: through Go's 64 bit of nanoseconds, which wrap."""
     nanoseconds = wrap_i64(seconds * 10**9)
     return nanoseconds // 10**6 if nanoseconds >= 0 else -(-nanoseconds // 10**6)
 
@@ -150,7 +150,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
 
 
 def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
-    """What was asked: the identity under which a newer answer replaces this one."""
+    """Return what was asked: the identity under which a newer answer replaces this one."""
     return (answer.api, answer.selector, answer.metric, answer.metric_selector, answer.group_kind, answer.object)
 
 
@@ -175,7 +175,7 @@ Query = MetricAnswer
 
 
 def metric_query(metric: JsonView, pod_selector: str) -> Query | None:
-    """Give the query of one metric (an item of an autoscaling/v2 `spec.metrics`); None for an unknown type.
+    """Return the query of one metric (an item of an autoscaling/v2 `spec.metrics`); None for an unknown type.
 
     `pod_selector`: string form of the target's pod selector, which Resource, ContainerResource and Pods metrics ask by.
 
@@ -204,7 +204,7 @@ def metric_query(metric: JsonView, pod_selector: str) -> Query | None:
 
 
 def is_root_scoped(query: AnswerIdentity) -> bool:
-    """Say whether an Object metric describes a Namespace, asked for at the root, always the HPA's own."""
+    """Return whether an Object metric describes a Namespace, asked for at the root, always the HPA's own."""
     return query.api == "object" and query.group_kind == "Namespace"
 
 
@@ -227,7 +227,7 @@ _CONTAINERLESS: Final = {"": 0}
 
 
 def in_columns(pods: Sequence[PodUsage]) -> PodColumns | None:
-    """Give what pods use as columns; None: there are no pods.
+    """Return what pods use as columns; None: there are no pods.
 
     metrics-server gives each pod a window of its own, the time between the last two reads of its node's kubelet.
     Source: kubernetes-sigs/metrics-server, pkg/storage/types.go `resourceUsage`.
@@ -255,7 +255,7 @@ def in_columns(pods: Sequence[PodUsage]) -> PodColumns | None:
 
 
 def _common_prefix(first: str, last: str) -> str:
-    """What the first and the last name in order have in common, and so all between them."""
+    """Return what the first and the last name in order have in common, and so all between them."""
     length = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:length]
 

@@ -40,11 +40,11 @@ class CapacityLimit(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     count: Use
 
     def number(self, count: int | None = None) -> Decimal:
-        """Give a count in the limit's unit, by default the limit itself."""
+        """Return a count in the limit's unit, by default the limit itself."""
         return Decimal(self.count if count is None else count) / _SCALES[self.kind]
 
     def text(self, count: int | None = None) -> str:
-        """Give a count with the limit's unit, by default the limit itself: `500 replicas`, `64 gpu`, `40/h`."""
+        """Return a count with the limit's unit, by default the limit itself: `500 replicas`, `64 gpu`, `40/h`."""
         shown = f"{self.number(count).normalize():f}"
         if self.kind == "cost":
             return f"{shown}/h"
@@ -162,7 +162,9 @@ class CapacityMatch:
         self._priorities = [(each.namespaces, _compiled(each.selector), each.value) for each in spec.priorities]
 
     def priority(self, cluster: str, namespace: str, labels: Mapping[str, str]) -> int | None:
-        """Give the priority of an HPA of this cluster and namespace with these labels; None: it is not of the group."""
+        """Return the priority of an HPA of this cluster and namespace with these labels; None: it is not of the
+        group.
+        """
         if not _is_named(namespace, self.spec.namespaces):
             return None
         in_cluster = not self.spec.clusters or _is_named(cluster, self.spec.clusters)

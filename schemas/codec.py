@@ -31,7 +31,7 @@ def encode_to_keep(value: Any) -> bytes:
 
 
 def in_words(error: msgspec.ValidationError, place: str = "") -> str:
-    """Say what is wrong with a part of a document at `place`, the field first: `rules[0].type: expected …`."""
+    """Return what is wrong with a part of a document at `place`, the field first: `rules[0].type: expected …`."""
     text, _, field = str(error).partition(" - at `$")
     where = f"{place}{field.removesuffix('`')}".lstrip(".")
     return f"{where}: {text[0].lower()}{text[1:]}" if where else text

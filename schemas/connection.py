@@ -305,7 +305,7 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def _jaas_options(jaas: str) -> dict[str, str]:
-    """What a login module line gives: `<class> required username="u" password="p";`, the client of an issuer
+    """Return what a login module line gives: `<class> required username="u" password="p";`, the client of an issuer
     (`clientId`, `clientSecret`, `scope`, `extension_NAME`), or nothing with the module of MSK.
     """
     try:

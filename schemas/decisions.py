@@ -37,7 +37,7 @@ def links_of(value: bytes) -> Links:
 
 
 def log_offset_of(decision_id: str) -> int:
-    """Give the offset of the log record that a decision is of.
+    """Return the offset of the log record that a decision is of.
 
     Raises ValueError: the text is not the id of a decision.
     """
@@ -48,7 +48,7 @@ def log_offset_of(decision_id: str) -> int:
 
 
 def uid_of(decision_id: str) -> str:
-    """Give the uid of the HPA that a decision is of."""
+    """Return the uid of the HPA that a decision is of."""
     return decision_id.split("-", 2)[2].removesuffix("-c")
 
 

@@ -50,7 +50,7 @@ _NO_TARGET = {"apiVersion": "", "kind": "TooLong", "name": "too-long"}
 
 
 def fitted(body: T, namespace: str, note: Note) -> T:
-    """Give a body within the limits: itself, unless something exceeds them."""
+    """Return a body within the limits: itself, unless something exceeds them."""
     made: Any = body
     match body:
         case AutoscalerSet() | AutoscalerList():
@@ -118,7 +118,7 @@ def _fitted_autoscalers(
 
 
 def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
-    """Give an HPA, or a stub of it that says under `ignored` why it is ignored.
+    """Return an HPA, or a stub of it that says under `ignored` why it is ignored.
 
     A stub has the identity, target, bounds and counts of the HPA, and no metrics. It is of any version that the object
     is of; what is wrong with its fields stays wrong.
@@ -132,7 +132,7 @@ def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
 
 
 def over_limits(hpa: Json, namespace: str) -> list[OverLimitError]:
-    """Say why an HPA would be ignored; empty: it would not."""
+    """Return why an HPA would be ignored; empty: it would not."""
     noted: list[OverLimitError] = []
     fitted_hpa(hpa, namespace, noted.append)
     return noted
@@ -173,7 +173,7 @@ def _may_be_long(spec: bytes) -> bool:
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Give each part of a JSON value with its path; keys are bounded with the whole."""
+    """Yield each part of a JSON value with its path; keys are bounded with the whole."""
     yield path, value
     if isinstance(value, dict):
         for name, each in value.items():
@@ -263,7 +263,7 @@ def _fitted_answers(body: Answers, note: Note) -> Answers:
 
 
 def _fitted_answer(answer: MetricAnswer) -> MetricAnswer:
-    """Give an answer whose texts are within their limits."""
+    """Return an answer whose texts are within their limits."""
     if answer.promql:
         answer = _changed(answer, promql=shortened(answer.promql, limits.PROMQL))
     return answer if answer.error is None else _changed(answer, error=shortened(answer.error, limits.ERROR))

@@ -95,7 +95,7 @@ _MOST_BYTES = 6
 
 
 def shortened(text: str, limit: Limit) -> str:
-    """Give a text whose JSON is within a limit in bytes; a longer one is cut, and ends with a mark."""
+    """Return a text whose JSON is within a limit in bytes; a longer one is cut, and ends with a mark."""
     if len(text) * _MOST_BYTES <= limit.most or len(encode(text)) - 2 <= limit.most:
         return text
     mark = f"… (cut, it has {len(text)} characters)"

@@ -55,7 +55,7 @@ class FleetSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     away_spill_after_ms: TimeMs = 0
 
     def fields(self) -> dict[str, Any]:
-        """Give the fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
+        """Return the fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
         placement = {"strategy": self.strategy, "rebalanceAfter": _duration(self.rebalance_after_ms)}
         if self.spill_after_ms:
             placement["spillAfter"] = _duration(self.spill_after_ms)
@@ -217,7 +217,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def shape_of(pod: Pod) -> bytes:
-    """Give a key of what a pod requests: pods of one shape have the same."""
+    """Return a key of what a pod requests: pods of one shape have the same."""
     return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
 
 

@@ -38,7 +38,7 @@ class Budget(Struct, frozen=True):
     holds: bool = False
 
     def allowed(self, base: int) -> int:
-        """Give the replicas that may go within a window, for a scope that had `base` replicas at most."""
+        """Return the replicas that may go within a window, for a scope that had `base` replicas at most."""
         return max(1, base * self.percent // 100 if self.percent is not None else self.count or 0)
 
 

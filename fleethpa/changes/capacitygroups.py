@@ -46,7 +46,7 @@ class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     cost_per_hour: int | float | str | None = None
 
     def read(self) -> CapacityLimit:
-        """Give the limit. Raises ValueError: none is given, or more than one."""
+        """Return the limit. Raises ValueError: none is given, or more than one."""
         given = [each for each in (self.replicas, self.units, self.cost_per_hour) if each is not None]
         if len(given) != 1 or (self.units is None) != (self.count is None):
             raise ValueError("limit needs one of replicas, units with count, and costPerHour")
@@ -150,8 +150,8 @@ def _invalid(manifest: FileManifest, cause: str) -> CommandError:
 
 
 def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[str, CommandError]:
-    """Give the CapacityGroups that are not applied, by name: those that name a cluster that is not known, and those for
-    which log partitions have no room (`limits.ALL_GROUPS`, where the fold would refuse them).
+    """Return the CapacityGroups that are not applied, by name: those that name a cluster that is not known, and those
+    for which log partitions have no room (`limits.ALL_GROUPS`, where the fold would refuse them).
     """
     made = {}
     sizes = {name: encoded_size(row) for name, row in state.capacity_groups.items()}
@@ -179,7 +179,7 @@ def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[s
 def applied_groups(
     groups: Sequence[CapacityGroup], state: FleetState, revision: int, author: str, reason: str
 ) -> list[PlannedRecord]:
-    """Give the records that put CapacityGroups in force; none for one that is in force as it is, everywhere."""
+    """Return the records that put CapacityGroups in force; none for one that is in force as it is, everywhere."""
     made = []
     for number, group in enumerate(groups):
         known = state.capacity_groups.get(group.name)
@@ -194,7 +194,7 @@ def applied_groups(
 
 
 def deleted_groups(names: Sequence[str], revision: int, author: str, reason: str) -> list[PlannedRecord]:
-    """Give the records that delete CapacityGroups."""
+    """Return the records that delete CapacityGroups."""
     return [
         PlannedRecord(
             f"capacitygroup {name} deleted",
@@ -206,7 +206,7 @@ def deleted_groups(names: Sequence[str], revision: int, author: str, reason: str
 
 
 def group_concerns(writes: Sequence[PlannedRecord], state: FleetState) -> Iterator[Concern]:
-    """Say how many HPAs a change of CapacityGroups reaches, and what it does to them at once."""
+    """Return how many HPAs a change of CapacityGroups reaches, and what it does to them at once."""
     for write in writes:
         if not isinstance(body := write.body, CapacityGroupSet):
             continue

@@ -39,22 +39,22 @@ class Foresight:
     after: Ownership
 
     def lost(self) -> list[str]:
-        """Say which targets something scales now and nothing would scale afterwards."""
+        """Return which targets something scales now and nothing would scale afterwards."""
         gone = self.before.lost(self.after)
         return [f"{target}, which {_holders(held)} scales now" for target, held in sorted(gone.items())]
 
     def refusals(self, hpas: Iterable[HpaId]) -> dict[HpaId, Claim]:
-        """Give those of some HPAs that would be asked to enforce, and refused."""
+        """Return those of some HPAs that would be asked to enforce, and refused."""
         found = {hpa: self.after.claims[hpa] for hpa in hpas if hpa in self.after.claims}
         return {hpa: claim for hpa, claim in found.items() if claim.asked == "enforce" and claim.refused}
 
     def changed_modes(self) -> list[HpaId]:
-        """Give the HPAs whose mode would be another one."""
+        """Return the HPAs whose mode would be another one."""
         before, after = self.before.claims, self.after.claims
         return [hpa for hpa in before.keys() & after.keys() if before[hpa].asked != after[hpa].asked]
 
     def displaced(self, hpa: HpaId) -> list[Holder]:
-        """Give the other HPAs that drive the target of an HPA now, and this one in their place afterwards."""
+        """Return the other HPAs that drive the target of an HPA now, and this one in their place afterwards."""
         claim = self.after.claims.get(hpa)
         after = self.after.holders.get(claim.target, []) if claim is not None else []
         if claim is None or Holder(hpa, native=False) not in after:
@@ -62,7 +62,7 @@ class Foresight:
         return [each for each in self.before.holders.get(claim.target, []) if each.hpa != hpa and each not in after]
 
     def handed_over(self) -> list[str]:
-        """Say which targets pass between a cluster's HPA and the central one of its name."""
+        """Return which targets pass between a cluster's HPA and the central one of its name."""
         texts = []
         for hpa, claim in sorted(self.after.claims.items()):
             held = self.before.claims.get(hpa)
@@ -76,7 +76,7 @@ class Foresight:
         return texts
 
     def touched(self, writes: Iterable[PlannedRecord]) -> list[HpaId]:
-        """Give the HPAs that some records are about, existing ones and new ones."""
+        """Return the HPAs that some records are about, existing ones and new ones."""
         claims = self.before.claims.keys() | self.after.claims.keys()
         return sorted({hpa for write in writes for hpa in _meant(write, claims)})
 
@@ -117,7 +117,7 @@ class Present:
         self._stored = {each.partition.number: each.rows() for each in folded}
 
     def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
-        """Say who drives what, before and after, in the partitions that records go to."""
+        """Return who drives what, before and after, in the partitions that records go to."""
         entries = {
             number: [entry for write in writes for entry in self._entries(number, write)] for number in self._stored
         }
@@ -136,7 +136,7 @@ class Present:
 
 
 def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -> list[Concern]:
-    """Say what the user must agree to before records are written; empty: nothing."""
+    """Return what the user must agree to before records are written; empty: nothing."""
     found = []
     touched = foresight.touched(writes)
     if len(touched) > 1:
@@ -165,7 +165,9 @@ def needs_agreement(foresight: Foresight, found: Iterable[Concern]) -> bool:
 
 
 def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:
-    """Say which HPAs cannot be enforced, one error for each reason; of several, the command of the first is shown."""
+    """Return which HPAs cannot be enforced, one error for each reason; of several, the command of the first is
+    shown.
+    """
     by_reason: dict[str, list[HpaId]] = {}
     for hpa, claim in sorted(refused.items()):
         by_reason.setdefault(claim.refused.replace(str(hpa), "HPA"), []).append(hpa)

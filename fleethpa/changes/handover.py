@@ -200,7 +200,7 @@ class HandOver(ABC, Generic[T]):
 
     @abstractmethod
     def afterwards(self) -> Iterator[str]:
-        """What the user may do next."""
+        """Yield what the user may do next."""
 
     # --- steps of both verbs ------------------------------------------------------------------------------------------
 

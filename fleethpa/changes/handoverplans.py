@@ -33,7 +33,7 @@ from streams.state.clustersettings import effective
 def adopt_plan(
     state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str, whole: HpaId | None = None
 ) -> Plan[Json]:
-    """Say which native HPAs are adopted, and why others are not.
+    """Return which native HPAs are adopted, and why others are not.
 
     Args:
         natives: what the API server has in that place.
@@ -202,7 +202,7 @@ def release_plan(
     include_held: bool,
     whole: HpaId | None = None,
 ) -> ReleasePlan:
-    """Say which central HPAs can be released, and why the others cannot.
+    """Return which central HPAs can be released, and why the others cannot.
 
     Args:
         natives: the HPA objects of the same cluster as its API server has them.
@@ -250,7 +250,7 @@ def held_whole(state: FleetState, whole: HpaId, include_held: bool) -> CommandEr
 def _conflict(
     view: HpaView, native: Json | None, drivers: Mapping[tuple[str, Target], list[HpaId]]
 ) -> CommandError | None:
-    """What another native HPA has against it."""
+    """Return what another native HPA has against it."""
     if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
         return CommandError(
             f"{view.id}: its native HPA has the label of the stand-in of cluster {view.id.cluster}",
@@ -319,7 +319,7 @@ def _is_dropped(name: str) -> bool:
 
 
 def carried_status(view: HpaView) -> Json:
-    """What the native controller must know of the past; empty: nothing.
+    """Return what the native controller must know of the past; empty: nothing.
 
     Without the condition ScaledToZero a target at 0 would stay there for ever: the native controller takes it for
     switched off by hand.
@@ -345,7 +345,9 @@ def with_status(native: Json, carried: Json) -> Json:
 
 
 def native_differences(state: FleetState, cluster: str) -> list[str]:
-    """What the cluster's native controller does otherwise than the rules that settings pin, one sentence per rule."""
+    """Return what the cluster's native controller does otherwise than the rules that settings pin, one sentence per
+    rule.
+    """
     own = settings_of(state.settings, cluster)
     if not own.rules:
         return []
@@ -367,7 +369,9 @@ def native_differences(state: FleetState, cluster: str) -> list[str]:
 
 
 def concerns(plan: ReleasePlan, place: Place, otherwise: Sequence[str] = ()) -> list[Concern]:
-    """What a user must agree to. `otherwise`: what the native controller does otherwise (`native_differences`)."""
+    """Return what a user must agree to. `otherwise`: what the native controller does otherwise
+    (`native_differences`).
+    """
     count = counted(len(plan.moved), "HPA")
     found = [
         Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),

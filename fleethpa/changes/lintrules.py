@@ -147,7 +147,7 @@ def version_named(option: str, text: str, gates: str | None) -> VersionRules:
 
 
 def version_errors(spec: Json, version: VersionRules, held: Json | None = None) -> list[str]:
-    """What the API server of this version refuses, in its words. `held`: the spec in force, whose 0 may stay."""
+    """Return what the API server of this version refuses, in its words. `held`: the spec in force, whose 0 may stay."""
     if spec["minReplicas"] or version.rules.scale_to_zero or (held is not None and held.get("minReplicas") == 0):
         return []
     gate = f"Kubernetes {version.name}, gate HPAScaleToZero"
@@ -155,7 +155,7 @@ def version_errors(spec: Json, version: VersionRules, held: Json | None = None) 
 
 
 def version_warnings(spec: Json, version: VersionRules) -> Iterator[str]:
-    """What has no effect by the rules of this version."""
+    """Yield what has no effect by the rules of this version."""
     behavior = spec.get("behavior") or {}
     own = [name for name, rules in behavior.items() if (rules or {}).get("tolerance") is not None]
     if own and not version.rules.tolerance_field:

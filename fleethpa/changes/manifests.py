@@ -375,7 +375,9 @@ def stated_annotations(metadata: Json) -> dict[str, str]:
 
 
 def _refused_annotations(body: Json) -> Iterator[str]:
-    """What is wrong with annotations that set limits: they would hold the HPA, though not as they were meant to."""
+    """Yield what is wrong with annotations that set limits: they would hold the HPA, though not as they were meant
+    to.
+    """
     annotations = body["metadata"].get("annotations") or {}
     for limit in ANNOTATED:
         text = annotations.get(limit.annotation)

@@ -94,7 +94,7 @@ def _is_overtaken(write: PlannedRecord, state: FleetState) -> bool:
 
 
 def _kept(hpa: Json) -> tuple[Json, Json, Json]:
-    """What the log keeps of an object."""
+    """Return what the log keeps of an object."""
     metadata = hpa["metadata"]
     return hpa["spec"], metadata.get("labels") or {}, own_annotations(metadata)
 

@@ -188,7 +188,7 @@ def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Js
 
 
 def annotation_of(schedule: ReplicaSchedule) -> str:
-    """What an HPA carries for a schedule."""
+    """Return what an HPA carries for a schedule."""
     return msgspec.json.encode(schedule).decode()
 
 
@@ -218,7 +218,7 @@ def kept_by(held: Json, body: Json, now_ms: int) -> Json:
 def due(
     state: FleetState, now_ms: int, left_alone: Collection[HpaId] = ()
 ) -> tuple[list[PlannedRecord], list[CommandError]]:
-    """What has to be published at a moment, and which schedules cannot be followed.
+    """Return what has to be published at a moment, and which schedules cannot be followed.
 
     left_alone: HPAs that another change is under way for, which a changed spec would end.
     """

@@ -287,7 +287,7 @@ class Changes:
     members: dict[tuple[str, str], str | None]
 
     def settings(self, held: ClusterSettings) -> ClusterSettings:
-        """What is to be set, beside what a cluster has: a map is written whole."""
+        """Return what is to be set, beside what a cluster has: a map is written whole."""
         maps: dict[str, Any] = {}
         for (field, member), value in self.members.items():
             found = maps.setdefault(field, dict(getattr(held, field) or {}))
@@ -356,7 +356,7 @@ def _setting(name: str) -> str | tuple[str, str]:
 
 
 def remarks(changes: Changes) -> list[str]:
-    """What is likely not meant, or has less effect than its words."""
+    """Return what is likely not meant, or has less effect than its words."""
     found = [*_rules_remarks(changes.values.get("rules"), changes.values.get("gates") or "")]
     tolerance = changes.values.get("tolerance")
     if tolerance is not None and float(tolerance) >= 1:

@@ -139,7 +139,7 @@ def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandErr
 
 
 def change_text(revision: Revision) -> str:
-    """What a change was, in words."""
+    """Return what a change was, in words."""
     texts = [revision.what] if revision.what in ("adopted", "released") else []
     return "; ".join([*texts, *revision.changes]) or revision.what
 

@@ -200,7 +200,7 @@ def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
 
 
 def dry_run(session: Session, writes: Sequence[PlannedRecord]) -> int:
-    """Say what would be written. Raises CommandError: a record would be rejected (exit 2), as `write_all`."""
+    """Return what would be written. Raises CommandError: a record would be rejected (exit 2), as `write_all`."""
     check_writes(writes)
     for write in writes:
         session.out(f"{write.subject} (dry run)")

@@ -241,7 +241,7 @@ def _named(adopted: Iterable[HpaId]) -> str:
 
 
 def _replaced(state: FleetState, adopted: Mapping[HpaId, Json]) -> list[str]:
-    """Say which central HPAs have a spec of their own that the native one's replaces."""
+    """Return which central HPAs have a spec of their own that the native one's replaces."""
     found = []
     for hpa, native in adopted.items():
         view = state.hpas.get(hpa)

@@ -56,7 +56,7 @@ def lint(
 
 
 def _counts(read: Input) -> str:
-    """What was read: `2 HPAs, 1 FleetHPA`."""
+    """Return what was read: `2 HPAs, 1 FleetHPA`."""
     counts = {"HPA": len(read.hpas)} | {kind: len(read.of_kind(kind)) for kind in (FLEET_KIND, CAPACITY_KIND)}
     return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or counted(0, "HPA")
 

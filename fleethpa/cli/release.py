@@ -114,7 +114,7 @@ async def _planned(
     include_held: bool,
     whole: HpaId | None = None,
 ) -> ReleasePlan:
-    """Say what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
+    """Return what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
     _check_controller(state, place.cluster)
     natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
     plan = release_plan(state, views, natives, include_held, whole)
@@ -157,7 +157,7 @@ async def _release_fleet(
 
 
 def _of_whole(whole: HpaView, members: Sequence[HpaView]) -> list[Concern]:
-    """What a user must agree to, beside what is so in each cluster."""
+    """Return what a user must agree to, beside what is so in each cluster."""
     found = [Concern(f"release deletes {whole.id}: nothing divides a total among its clusters any more")]
     most, limit = sum([each.spec["maxReplicas"] for each in members]), whole.spec["maxReplicas"]
     if most > limit:
@@ -367,7 +367,7 @@ class _Release(handover.HandOver["HpaView"]):
         await self.record(writes, silent=True)
 
     def _taken_back(self, hpas: Collection[HpaId]) -> str:
-        """What became of native HPAs that `_take_back` was called for, in words."""
+        """Return what became of native HPAs that `_take_back` was called for, in words."""
         kept = [str(hpa) for hpa in hpas if hpa in self.plan.kept]
         texts = []
         if len(kept) < len(hpas):

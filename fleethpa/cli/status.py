@@ -68,7 +68,7 @@ def _row(view: HpaView, own: list[Problem]) -> str:
 
 
 def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
-    """What keeps an HPA from having what it wants, of some problems; empty: nothing."""
+    """Return what keeps an HPA from having what it wants, of some problems; empty: nothing."""
     if waits := [problem for problem in problems if problem.waits]:
         return _texts(waits)
     status = view.status

@@ -155,7 +155,7 @@ def _findings(previews: Sequence[Preview]) -> Grid:
 
 
 def sentence(rule: str) -> str:
-    """What changed, in one sentence."""
+    """Return what changed, in one sentence."""
     return "several changes together" if rule == SEVERAL else RULES[rule].change
 
 

@@ -144,7 +144,7 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
 
 
 async def _without(session: Session, what: str, namespace: str | None, away: str) -> QuestionReport:
-    """Say what a FleetHPA could do without one of its clusters, by its newest decision."""
+    """Return what a FleetHPA could do without one of its clusters, by its newest decision."""
     name, at_ms = name_and_moment(session, what)
     if at_ms is not None or asked_id(name):
         raise usage(
@@ -291,7 +291,7 @@ _UNKNOWN = (
 
 
 def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) -> QuestionReport:
-    """Say what the others could have, by the newest decision of the whole. `away`: one of its clusters."""
+    """Return what the others could have, by the newest decision of the whole. `away`: one of its clusters."""
     clusters: dict[str, dict[str, Any]] = decision.observed.get("clusters", {})
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
     needed = decision.final_desired_replicas

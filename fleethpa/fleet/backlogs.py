@@ -43,7 +43,7 @@ async def unread(settings: KafkaSettings, process: Literal["ingest", "router"]) 
 
 
 async def _behind(consumer: AIOKafkaConsumer, read: dict[TopicPartition, int]) -> Unread:
-    """What the assigned partitions hold from these offsets on."""
+    """Return what the assigned partitions hold from these offsets on."""
     begins, ends = await consumer.beginning_offsets(list(read)), await consumer.end_offsets(list(read))
     firsts = {partition: max(offset, begins[partition]) for partition, offset in read.items()}
     waiting = {partition: first for partition, first in firsts.items() if first < ends[partition]}

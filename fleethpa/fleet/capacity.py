@@ -77,7 +77,7 @@ class GroupView:
 
 
 def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> list[HpaId]:
-    """Give the HPAs that a group bounds; of a FleetHPA, the HPAs in its clusters."""
+    """Return the HPAs that a group bounds; of a FleetHPA, the HPAs in its clusters."""
     return [
         id_
         for id_, view in hpas.items()
@@ -86,7 +86,7 @@ def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> lis
 
 
 def groups_of(state: FleetState) -> dict[str, GroupView]:
-    """Give the CapacityGroups of a fleet."""
+    """Return the CapacityGroups of a fleet."""
     return {
         name: GroupView(
             name,
@@ -101,7 +101,7 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
 
 
 def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:
-    """Give the CapacityGroups with these names, or all. Raises CommandError: one is not there (exit 4)."""
+    """Return the CapacityGroups with these names, or all. Raises CommandError: one is not there (exit 4)."""
     found = groups_of(state)
     for name in names:
         if name not in found:

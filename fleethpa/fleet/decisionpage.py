@@ -42,7 +42,7 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 
 
 def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
-    """What would be different, the count then, and how it was found."""
+    """Return what would be different, the count then, and how it was found."""
     found = (
         []
         if not made.apart_from
@@ -88,7 +88,7 @@ def _without(each: Without, final: int) -> tuple[str, str, str]:
 
 
 def _because(each: Unmoved, several: bool) -> str:
-    """What keeps the answer as it is at any value of the metric."""
+    """Return what keeps the answer as it is at any value of the metric."""
     if each.limits:
         names = words.listed(words_of(limit) for limit in each.limits)
         return f": {names} {'holds' if len(each.limits) == 1 else 'hold'} the replicas"
@@ -227,7 +227,7 @@ def labelled(decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _stopped(decision: Decision, stopped: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """What would have stopped a change; where it stopped one, the verdict says so."""
+    """Yield what would have stopped a change; where it stopped one, the verdict says so."""
     if not decision.paused:
         yield from stopped
 
@@ -235,7 +235,7 @@ def _stopped(decision: Decision, stopped: Iterable[tuple[str, str]]) -> Iterator
 def _surroundings(
     decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]
 ) -> Iterator[tuple[str, str]]:
-    """What else was going on, each with the command that comes next."""
+    """Yield what else was going on, each with the command that comes next."""
     if fight is not None:
         target = decision.scale_target_ref
         what = f"{target.get('kind', '').lower()} {target.get('name', '')}"
@@ -333,7 +333,7 @@ def _kept(decision: Decision) -> str:
 
 
 def _holds(decision: Decision, others: Mapping[str, str]) -> str:
-    """What holds the count beside its bounds, and until when."""
+    """Return what holds the count beside its bounds, and until when."""
     if decision.paused:
         return f"{decision.paused.removeprefix('held: ')}{_free(decision)}"
     if set(others) == {"StabilizationWindow"}:
@@ -369,7 +369,7 @@ def _free(decision: Decision) -> str:
 
 
 def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
-    """What became of the write that it wanted; empty where it wanted none."""
+    """Return what became of the write that it wanted; empty where it wanted none."""
     if not_made := words.not_written(decision):
         return f"not written: {not_made}"
     if decision.wants is None or decision.kind == "completion":

@@ -360,7 +360,7 @@ def decision_listing(
 def decision_columns(
     endings: Mapping[str, Recorded], time_style: str, now_ms: int, *, changes: bool = False
 ) -> tuple[Column[Recorded], ...]:
-    """What every list says of a decision; those marked wide only where there is room."""
+    """Return what every list says of a decision; those marked wide only where there is room."""
     applied = Column[Recorded]("APPLIED", lambda r: _applied(r, endings), wide=not changes)
     return (
         Column("TIME", lambda r: shown(r.time_ms, time_style, now_ms)),
@@ -393,7 +393,7 @@ def _reason(recorded: Recorded) -> str:
 
 
 def _applied(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
-    """What became of the write that a decision wanted, where one was."""
+    """Return what became of the write that a decision wanted, where one was."""
     decision = recorded.decision
     if decision.kind == "completion":
         return str(decision.outcome.get("result", "ended"))

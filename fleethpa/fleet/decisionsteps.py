@@ -215,7 +215,7 @@ def _judgement(metric: MetricDecision) -> str:
 
 
 def _taken_to_use(metric: MetricDecision) -> str:
-    """What is assumed of pods without a usable sample."""
+    """Return what is assumed of pods without a usable sample."""
     up = float(metric.ratio) > 1
     absent = "missing" if metric.pods_missing else "not ready" if metric.pods_not_ready and up else ""
     if not absent:

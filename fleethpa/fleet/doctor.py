@@ -189,7 +189,9 @@ def _present_ms(session: Session, state: FleetState) -> int:
 
 
 async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Unread | CheckResult | None:
-    """What a process has not read yet; None: it has never read anything. A warning where this user may not ask."""
+    """Return what a process has not read yet; None: it has never read anything. A warning where this user may not
+    ask.
+    """
     from aiokafka.errors import KafkaError
 
     from fleethpa.fleet.backlogs import unread
@@ -285,8 +287,8 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
 
 
 def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
-    """What comes next for these problems of an HPA: a pause is ended, and anything else, with or without a pause, is
-    explained.
+    """Return what comes next for these problems of an HPA: a pause is ended, and anything else, with or without a
+    pause, is explained.
     """
     is_paused = all(each.label == "paused" for each in problems)
     if view.twin and any(each.text == view.twin for each in problems):
@@ -318,7 +320,7 @@ async def _access(session: Session, state: FleetState | None, options: Mapping[s
 
 
 def finding_checks(members: KnownMembers) -> list[CheckResult]:
-    """What keeps clusters from being found."""
+    """Return what keeps clusters from being found."""
     return [
         CheckResult("failure", "access", where, why, _inventory_step(where))
         for where, why in sorted(members.unreadable.items())
@@ -326,7 +328,9 @@ def finding_checks(members: KnownMembers) -> list[CheckResult]:
 
 
 def _inventory_step(where: str) -> str:
-    """What grants the reading of a collection; empty for a file or an object, whose trouble says what to mend."""
+    """Return what grants the reading of a collection; empty for a file or an object, whose trouble says what to
+    mend.
+    """
     path = where.partition("?")[0].split("/")
     if "namespaces" not in path or " in " in where:
         return ""
@@ -335,7 +339,7 @@ def _inventory_step(where: str) -> str:
 
 
 def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
-    """What a cluster's answers mean."""
+    """Return what a cluster's answers mean."""
     if found.error:
         return CheckResult("failure", "access", found.cluster, found.error, "check --kubeconfig")
     if not found.denied:

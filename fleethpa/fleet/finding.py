@@ -267,7 +267,7 @@ def not_evaluated(what: str, name: object = "-A") -> CommandError:
 
 
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
-    """What to say where a selection means no HPA, with the next step."""
+    """Return what to say where a selection means no HPA, with the next step."""
     known = sorted(state.clusters)
     if known and not any(map(selection.cluster_matches, known)):
         return f"No HPAs found: no cluster matches {','.join(selection.clusters)}; known are {', '.join(known)}."

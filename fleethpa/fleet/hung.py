@@ -49,7 +49,7 @@ class SignsOfLife:
 def hung_processes(
     now_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int
 ) -> list[HungProcess]:
-    """Give the processes that hang or do not run; one that never ran is not among them.
+    """Return the processes that hang or do not run; one that never ran is not among them.
 
     Args:
         now_ms: the moment that is looked at, on the reader's clock.
@@ -152,7 +152,7 @@ _WITHOUT: Final[Mapping[QuietProcess, str]] = {
 
 
 def hung_archiver(now_ms: int, quiet_ms: Mapping[QuietProcess, int]) -> list[HungProcess]:
-    """Give the process that writes the archive which is read, if it hangs, by the clock of this machine."""
+    """Return the process that writes the archive which is read, if it hangs, by the clock of this machine."""
     return list(_without_signs(quiet_ms, now_ms, MOST_SIGN_DUE_MS))
 
 

@@ -199,7 +199,7 @@ def beyond(
 
 
 def visible(view: HpaView) -> tuple[str, ...]:
-    """What a row says, but for what changes with time alone."""
+    """Return what a row says, but for what changes with time alone."""
     shown = _hpa_columns(0, True, lambda view: [each.text for each in view.problems])
     return tuple(column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE"))
 

@@ -10,7 +10,7 @@ MOST_OFF_MS: Final = 60_000
 
 
 def log_time_problem(row: PartitionRow, now_ms: int) -> str:
-    """Say what is wrong with log time as of a partition's newest record; empty: nothing.
+    """Return what is wrong with log time as of a partition's newest record; empty: nothing.
 
     Args:
         now_ms: the reader's clock, Unix milliseconds.

@@ -63,7 +63,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_source(name: str, path: str, read: Callable[[str, FileReader], T]) -> T:
-    """What the file of a source says. Raises CommandError: it, or one that it names, cannot be used (exit 2)."""
+    """Return what the file of a source says. Raises CommandError: it, or one that it names, cannot be used (exit 2)."""
     try:
         return read(path, lambda file: read_text(file, f"--{name}: {file}"))
     except ValueError as error:

@@ -226,7 +226,7 @@ def since(since_ms: int | None, now_ms: int) -> str:
 
 
 def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
-    """What the reports of observers say, and that none came since `due_ms`, by which one was due."""
+    """Yield what the reports of observers say, and that none came since `due_ms`, by which one was due."""
     start = f"fleethpa run observer --contexts {cluster.name}"
     now_ms, reported_ms = cluster.clock_ms, cluster.reported_ms
     # One of two observers that stops, as in a rolling update, leaves the other one.
@@ -371,7 +371,7 @@ def _unknown_version(cluster: ClusterView) -> Iterator[ClusterTrouble]:
 
 
 def _over_limits(cluster: ClusterView) -> Iterator[ClusterTrouble]:
-    """What the limits kept out of the state lately."""
+    """Yield what the limits kept out of the state lately."""
     for what, row in sorted(cluster.refused.items()):
         if cluster.clock_ms - row.last_ms <= REFUSED_SHOWN_MS:
             newest = one_line(row.name)

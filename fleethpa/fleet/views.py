@@ -247,7 +247,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
 
 
 def _of_needs(view: HpaView) -> Iterator[Problem]:
-    """What its metrics ask for and it does not get, and what it gets too often."""
+    """Yield what its metrics ask for and it does not get, and what it gets too often."""
     most = view.spec.get("maxReplicas")
     if view.is_saturated:
         yield Problem("saturated", f"saturated: at max {most}, asks for {view.wants}")
@@ -261,7 +261,9 @@ def _of_needs(view: HpaView) -> Iterator[Problem]:
 
 
 def _held(view: HpaView) -> str:
-    """What holds the count of an HPA that is not paused: by its newest decision where one was read, else by its row."""
+    """Return what holds the count of an HPA that is not paused: by its newest decision where one was read, else by its
+    row.
+    """
     if view.paused:
         return ""
     return words.braked(view.decision.decision) if view.decision else view.held
@@ -312,7 +314,7 @@ def _for_want_of_metrics(view: HpaView, why: str) -> Problem:
 
 
 def _by_command(view: HpaView) -> Iterator[Problem]:
-    """What persons did to it."""
+    """Yield what persons did to it."""
     if view.mode == "off":
         yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
     if view.paused:
@@ -493,12 +495,14 @@ def price_for(
 
 
 def priced(hours: float, price: Decimal) -> Decimal:
-    """What replica-hours cost. `price`: of one."""
+    """Return what replica-hours cost. `price`: of one."""
     return price * Decimal(str(round(hours, 3)))
 
 
 def cost_per_hour(state: FleetState) -> Decimal | None:
-    """What the present replicas of all HPAs cost per hour, in the clusters that have a price; None: none has one."""
+    """Return what the present replicas of all HPAs cost per hour, in the clusters that have a price; None: none has
+    one.
+    """
     prices = {cluster: price_of(state.settings, cluster) for cluster in {hpa.cluster for hpa in state.hpas}}
     costs = [
         price * (view.status.get("currentReplicas") or 0)

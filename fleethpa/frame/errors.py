@@ -51,7 +51,7 @@ class CommandError(Exception):
         self.others: list[CommandError] = []
 
     def sentence(self) -> str:
-        """What failed and its cause, on one line."""
+        """Return what failed and its cause, on one line."""
         return f"{self.what}. {self.cause}" if self.cause else self.what
 
     def text(self) -> str:
@@ -179,7 +179,7 @@ def near_options(error: click.NoSuchOption) -> list[str]:
 
 
 def without_file(error: click.ClickException, arguments: Sequence[str]) -> CommandError | None:
-    """What to type where a verb lacks its -f, as in `apply hpa.yaml`; None: the error is another one.
+    """Return what to type where a verb lacks its -f, as in `apply hpa.yaml`; None: the error is another one.
 
     `arguments`: those of the whole command line.
     """
@@ -264,7 +264,7 @@ EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "re2": "prometheus", "conf
 
 
 def without_extra(package: str) -> CommandError:
-    """What to install where a package of `EXTRAS` is missing."""
+    """Return what to install where a package of `EXTRAS` is missing."""
     extra = EXTRAS[package]
     return usage(
         f"this needs {package}, which is not installed",

@@ -55,7 +55,7 @@ def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> 
 
 
 def refusal_text(error: web.HTTPException, request: web.Request) -> tuple[str, str]:
-    """What went wrong with a request that no view could answer, and what can be requested instead."""
+    """Return what went wrong with a request that no view could answer, and what can be requested instead."""
     if error.status == HTTPStatus.NOT_FOUND and request.path == "/upgrade":
         return f"{request.path} is no longer there", "`fleethpa upgrade-preview -A --to VERSION` answers it."
     if error.status == HTTPStatus.NOT_FOUND:

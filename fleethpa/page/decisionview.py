@@ -169,7 +169,8 @@ UNBROKEN: Final = 1_000_000
 
 
 async def read_coverage(past: Past) -> dict[str, Any]:
-    """What the template shows: the time and the records of each log partition, and the newest signed checkpoints.
+    """Return what the template shows: the time and the records of each log partition, and the newest signed
+    checkpoints.
 
     Raises ArchiveError: the archive is damaged.
     """
@@ -212,7 +213,7 @@ WHOLE = 10_000
 
 
 async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[str, Any]:
-    """What the template shows.
+    """Return what the template shows.
 
     Args:
         one: the log offset after which the first spec is taken; empty: right before `other`.
@@ -274,7 +275,7 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
 
 
 def decision_view(read: DecisionPast) -> dict[str, Any]:
-    """What the template shows; the ages of samples are those at which they were evaluated."""
+    """Return what the template shows; the ages of samples are those at which they were evaluated."""
     found = read.again.explained(read.ending)
     return {
         "explained": found,

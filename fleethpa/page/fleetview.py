@@ -161,7 +161,7 @@ SORTS: Final = ("HPA", "MINPODS", "MAXPODS", "REPLICAS", "WANTS", "MODE")
 
 
 def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: str = "") -> dict[str, Any]:
-    """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest.
+    """Return what the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest.
 
     `sort`: one of `SORTS`, with or without `-`; anything else: those with a problem first.
     """
@@ -342,7 +342,9 @@ async def read_changes(past: Past, since_ms: int, until_ms: int, *, every: bool)
 def changes_view(
     found: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
 ) -> dict[str, Any]:
-    """What the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was read."""
+    """Return what the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was
+    read.
+    """
     wanted, mistake = filter_of(query, CHANGE_WORDS)
     endings = endings_of(found)
     fitting = [each for each in one_each(found) if wanted.fits(_change_words(each))]
@@ -380,7 +382,7 @@ def _in_shadow(found: Sequence[Recorded]) -> list[Recorded]:
 
 
 def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
-    """What was found in one sentence: a change counts once it was applied."""
+    """Return what was found in one sentence: a change counts once it was applied."""
     if every:
         return counted(len(found), "decision")
     applied = [each for each in found if _result(each, endings) == "applied"]
@@ -393,7 +395,7 @@ def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, ever
 
 
 def _result(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
-    """What became of a change; empty: it was not written, or nothing is known yet."""
+    """Return what became of a change; empty: it was not written, or nothing is known yet."""
     ending = recorded if recorded.decision.kind == "completion" else endings.get(recorded.decision.id)
     return str(ending.decision.outcome.get("result", "")) if ending is not None else ""
 

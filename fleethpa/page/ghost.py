@@ -95,7 +95,7 @@ class Recordings:
         self._kept = LastUsed[HpaId, tuple[int, list[HpaEvent]]](RECORDINGS)
 
     async def of(self, past: Past, hpa: HpaId, now_ms: int) -> list[HpaEvent]:
-        """What became of an HPA in the last hour. Raises CommandError: the log cannot be read."""
+        """Return what became of an HPA in the last hour. Raises CommandError: the log cannot be read."""
         read_ms, events = self._kept.get(hpa, (0, []))
         if not read_ms or now_ms - read_ms > FRESH_MS:
             read_ms, events = now_ms, []
@@ -137,7 +137,7 @@ def drawn(result: Backtest, settings: Sequence[str], body: Mapping[str, Any]) ->
 
 
 def _verdict(result: Backtest, settings: Sequence[str]) -> str:
-    """What would have been different, in one sentence."""
+    """Return what would have been different, in one sentence."""
     if not settings:
         return "This is the spec that is deployed: move a slider."
     before, after = result.recorded, result.candidate_at_recorded_target or result.candidate

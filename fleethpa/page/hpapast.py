@@ -308,7 +308,7 @@ def is_enough(found: Sequence[Recorded]) -> bool:
 
 
 def likeness(recorded: Recorded) -> tuple[Any, ...]:
-    """What decisions that are one line of the timeline have in common."""
+    """Return what decisions that are one line of the timeline have in common."""
     decision = recorded.decision
     if decision.kind == "completion" or decision.direction != "None":
         return (recorded.decision.id,)
@@ -366,7 +366,7 @@ async def _is_far(past: Past, hpa: HpaId, at_ms: int, span_ms: int, most: int | 
 
 
 async def follow_changes(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> FollowedRevisions:
-    """What reads the changes of the span that ends at a moment, or of a shorter one where that costs too much.
+    """Return what reads the changes of the span that ends at a moment, or of a shorter one where that costs too much.
 
     The topics keep the state as of each moment for an hour. Before that, the whole log would have to be folded.
     """

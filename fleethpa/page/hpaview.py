@@ -45,7 +45,7 @@ def span_of(text: str) -> int:
 
 
 def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every: bool = False) -> dict[str, Any]:
-    """What the template shows; of an HPA that was deleted there is only its past.
+    """Return what the template shows; of an HPA that was deleted there is only its past.
 
     `every`: the timeline has also evaluations that changed nothing.
     """
@@ -170,7 +170,7 @@ def last_known(state: FleetState, view: HpaView | None, read: HpaPast, now_ms: i
 
 
 def timeline(read: HpaPast, *, every: bool = True) -> list[dict[str, Any]]:
-    """What happened, newest first; evaluations that came out alike are one line.
+    """Return what happened, newest first; evaluations that came out alike are one line.
 
     `every`: also those that changed nothing, and a line of its own for each write that was applied.
     """
@@ -279,7 +279,7 @@ def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
 
 
 def bounds_of(recorded: Recorded) -> tuple[int, ...]:
-    """What a chart shows every change of: replicas and the bounds of them."""
+    """Return what a chart shows every change of: replicas and the bounds of them."""
     decision = recorded.decision
     return (decision.final_desired_replicas, decision.current_replicas, decision.min_replicas, decision.max_replicas)
 
@@ -433,8 +433,8 @@ UNKNOWN: Final = "-"
 
 
 def division(view: HpaView, now_ms: int) -> dict[str, Any]:
-    """What the template shows of a FleetHPA's clusters: rows, and the sums below them. `title`: how much of its maximum
-    the whole has, as a sentence.
+    """Return what the template shows of a FleetHPA's clusters: rows, and the sums below them. `title`: how much of its
+    maximum the whole has, as a sentence.
     """
     members = view.members
     most = view.spec.get("maxReplicas", 0)

@@ -126,7 +126,7 @@ class LiveReader:
         return self.source == KAFKA or archive_past(self.source).is_live()
 
     def now_ms(self) -> int:
-        """What ages refer to: the wall clock, for an archive its newest record."""
+        """Return what ages refer to: the wall clock, for an archive its newest record."""
         if self.source == KAFKA:
             return wall_clock_ms()
         return self.state.clock_ms if self.state is not None else archive_past(self.source).newest_ms()

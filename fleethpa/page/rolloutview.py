@@ -71,7 +71,7 @@ class SpecDiff(NamedTuple):
 
 
 def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
-    """What the template of all rollouts shows, the newest first."""
+    """Return what the template of all rollouts shows, the newest first."""
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
     return {
         "columns": rollout_columns("utc", now_ms, state.clock_ms),
@@ -97,7 +97,7 @@ class RolloutReadings:
 async def read_rollout(
     past: Past, state: FleetState, id_: str, readings: RolloutReadings | None = None
 ) -> dict[str, Any]:
-    """What the template of one rollout shows. `readings`: of the present; None: nothing is kept.
+    """Return what the template of one rollout shows. `readings`: of the present; None: nothing is kept.
 
     Raises CommandError: no HPA carries a rollout of this id (exit 4).
     """

@@ -159,7 +159,7 @@ class PageServer:
         return self._drawn[2]
 
     async def replay(self, request: web.Request) -> web.Response:
-        """What the slider of the fleet shows of the last day, as JSON."""
+        """Return what the slider of the fleet shows of the last day, as JSON."""
         found = replay(await self.reader.state_at(self._at(request)))
         return web.json_response(body=msgspec.json.encode(found))
 
@@ -191,7 +191,7 @@ class PageServer:
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 
     async def audit(self, request: web.Request) -> web.Response:
-        """What the record covers, and the command that verifies it."""
+        """Return what the record covers, and the command that verifies it."""
         state = await self.reader.state_at(None)
         async with self.reader.past() as past:
             found = await read_coverage(past)
@@ -234,7 +234,7 @@ class PageServer:
         return self._html(request, "capacity.html", state, group_view(group, state), command=command)
 
     async def spec(self, request: web.Request) -> web.Response:
-        """What a change of the spec changed, as a diff."""
+        """Return what a change of the spec changed, as a diff."""
         hpa = hpa_of(request)
         async with self.reader.past() as past:
             found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
@@ -410,7 +410,9 @@ class PageServer:
         return completed(command, self._options)
 
     def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
-        """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
+        """Return what went wrong, its likely cause and what to do. `links`: where to go on, each as text and
+        address.
+        """
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
         found |= {
             "at": "",
@@ -426,7 +428,7 @@ class PageServer:
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
-        """Say what failed, its likely cause and the next step, as the commands do."""
+        """Return what failed, its likely cause and the next step, as the commands do."""
         try:
             answer: web.StreamResponse = await handler(request)
         except CommandError as error:

@@ -32,8 +32,8 @@ _BOUND: Final = ("held", "paused", "off", "refused", "ignored", "saturated")
 
 
 def group_row(group: GroupView) -> dict[str, Any]:
-    """What the list of the fleet shows of a group. `state` and `style`: as in `GroupView`. `bar`: places in a bar of
-    100: what is in use, what may be used, and the limit.
+    """Return what the list of the fleet shows of a group. `state` and `style`: as in `GroupView`. `bar`: places in a
+    bar of 100: what is in use, what may be used, and the limit.
     """
     may, most = used(group.members), group.limit.count
     widest = max(1, may, most)
@@ -50,7 +50,7 @@ def group_row(group: GroupView) -> dict[str, Any]:
 
 
 def group_view(group: GroupView, state: FleetState) -> dict[str, Any]:
-    """What the template shows of a group."""
+    """Return what the template shows of a group."""
     known = [(hpa, group.members.get(str(hpa))) for hpa in group.hpas]
     known.sort(key=lambda each: _need(group, each[1]))
     widest = max([1, *[max(each.has, each.wants, group.allotted(each) or 0) for each in group.members.values()]])
@@ -110,7 +110,7 @@ def _row(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: Fle
 
 
 def _state(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: FleetState) -> tuple[str, str]:
-    """What holds a member back, in words, and the style of that."""
+    """Return what holds a member back, in words, and the style of that."""
     if member is None:
         return "has not reported", "held"
     if not member.weight:
@@ -201,8 +201,8 @@ def level(count: int, least: int, most: int) -> int:
 
 
 def strip_view(state: FleetState, rate: float | None, now_ms: int) -> dict[str, Any]:
-    """What the template shows beside the list. `rate`: decisions per second; None: not known. `now_ms`: what ages
-    refer to.
+    """Return what the template shows beside the list. `rate`: decisions per second; None: not known. `now_ms`: what
+    ages refer to.
     """
     views = list(state.hpas.values())
     causes = [*_of_clusters(state.clusters.values()), *_causes(views)]
@@ -466,7 +466,7 @@ def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
 
 
 def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
-    """What needs a look: what many HPAs of a cluster have in common first, then what each has of its own.
+    """Yield what needs a look: what many HPAs of a cluster have in common first, then what each has of its own.
 
     Where more than ALIKE have an own problem with the same label, that is one line, and so are pauses and the like that
     many clusters have.

@@ -154,7 +154,7 @@ def _compared(
 
 
 def section(reported: Reported, *, wide: bool = False) -> Section:
-    """What is reported of one HPA; `wide`: with all measures and scores."""
+    """Return what is reported of one HPA; `wide`: with all measures and scores."""
     result = reported.result
     measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
     return Section(
@@ -176,7 +176,7 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
 
 
 def _model_facts(result: Backtest) -> list[str]:
-    """What the model assumes, and how well it does."""
+    """Return what the model assumes, and how well it does."""
     if result.model == "open":
         share = result.agreed / result.evaluations * 100
         return [
@@ -197,7 +197,7 @@ def _model_facts(result: Backtest) -> list[str]:
 
 
 def notes(result: Backtest) -> list[str]:
-    """What to keep in mind about this result, beside what the model can never know."""
+    """Return what to keep in mind about this result, beside what the model can never know."""
     stated = []
     recorded = result.recorded
     if recorded.at_max_minutes and recorded.worst_overload > 1:
@@ -286,7 +286,9 @@ def _unknown(model: str) -> Sequence[str]:
 
 
 def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> str:
-    """What the candidate would have cost or saved, and what that would have done to the time above the target."""
+    """Return what the candidate would have cost or saved, and what that would have done to the time above the
+    target.
+    """
     was, own = total(each.result.recorded for each in reports), total(each.result.candidate for each in reports)
     changes = list(dict.fromkeys(", ".join(each.changes) for each in reports))
     what = (changes[0] or "The deployed spec") if len(changes) == 1 else "The candidates"

@@ -59,7 +59,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
 
 
 def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
-    """What came out, as machine formats show it."""
+    """Return what came out, as machine formats show it."""
     standing, made = derived.published, derived.made
     value = standing.value if standing else b""
     found = differences(value, made.value) if standing and made else []
@@ -82,7 +82,7 @@ def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
 
 
 def derived_text(found: dict[str, Any]) -> str:
-    """What came out (a `document`), for people."""
+    """Return what came out (a `document`), for people."""
     start = f"the snapshot at log offset {found['start']}" if found["start"] >= 0 else "the log's first record"
     lines = [f"decision   {found['id']}  number {found['seq']} of its partition"]
     if found["input"]:
@@ -194,7 +194,7 @@ async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:
 
 
 async def troubles_of(past: Past, found: Recorded, ending: Recorded | None, now_ms: int) -> list[ClusterTrouble]:
-    """What is wrong in the cluster of a decision of now that failed, or whose write did."""
+    """Return what is wrong in the cluster of a decision of now that failed, or whose write did."""
     failed = found.decision.error or (ending is not None and ending.decision.error)
     if not failed or now_ms - found.time_ms > RECENT_MS:
         return []

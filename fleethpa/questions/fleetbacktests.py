@@ -193,7 +193,7 @@ def _details(result: FleetBacktest, was: _Was) -> list[str]:
 
 
 def _money(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> str:
-    """What the difference would have cost or saved, each cluster at its price; empty: one has none."""
+    """Return what the difference would have cost or saved, each cluster at its price; empty: one has none."""
     before, after = sum(each.recorded_mean for each in result.members), sum(each.share_mean for each in result.members)
     cost = Decimal(0)
     for each in result.members:

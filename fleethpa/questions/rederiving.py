@@ -159,7 +159,7 @@ def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
 
 
 def _checked(found: dict[str, Any]) -> Iterator[str]:
-    """What was checked, and nothing was wrong with."""
+    """Yield what was checked, and nothing was wrong with."""
     yield f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers"
     changes = found["engineChanges"]
     places = ", ".join(f"{each['engine']} from log {each['partition']}@{each['offset']} on" for each in changes)

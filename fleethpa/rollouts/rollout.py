@@ -263,7 +263,7 @@ class RolloutPlan:
 def rollout_plan(
     state: FleetState, read: Input, clusters: Sequence[str], namespace: str | None, sizes: str
 ) -> RolloutPlan:
-    """Say which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
+    """Return which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
 
     Raises CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
     """
@@ -314,7 +314,7 @@ def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
 
 
 def concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
-    """Say what a rollout would do, for the confirmation."""
+    """Return what a rollout would do, for the confirmation."""
     changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
     reported = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
     clusters = counted(sum(map(len, plan.waves)), "cluster")

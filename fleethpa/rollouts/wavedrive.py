@@ -221,7 +221,7 @@ def overtaken_lines(rollout: StagedRollout) -> list[tuple[str, str]]:
 
 
 def rollout_next(rollout: StagedRollout, now_ms: int) -> str:
-    """What a person can do now; empty: nothing is waited for."""
+    """Return what a person can do now; empty: nothing is waited for."""
     state = rollout.state(now_ms)
     if state == "waiting":
         return f"fleethpa rollout resume {rollout.id}, or fleethpa rollout abort {rollout.id}"

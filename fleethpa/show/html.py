@@ -42,7 +42,7 @@ def templates() -> Environment:
 
 
 def _on_one_line(value: Any) -> Any:
-    """What a template shows of a value: nothing in it acts on a line; markup and numbers as they are."""
+    """Return what a template shows of a value: nothing in it acts on a line; markup and numbers as they are."""
     return value if isinstance(value, int | float) or hasattr(value, "__html__") else clean(str(value))
 
 
@@ -142,7 +142,7 @@ def visible(curve: Curve) -> list[tuple[int, float]]:
 
 
 def chart_data(chart: Chart) -> Any:
-    """What the script draws: each curve with times in seconds since 1970, up to the end of the chart."""
+    """Return what the script draws: each curve with times in seconds since 1970, up to the end of the chart."""
     from markupsafe import Markup
 
     found = []

@@ -55,31 +55,31 @@ METRIC_TYPES = ("Resource", "ContainerResource", "Pods", "Object", "External")
 
 
 def reference(hpa: JsonView) -> str:
-    """Give the REFERENCE cell: kind and name of the scale target."""
+    """Return the REFERENCE cell: kind and name of the scale target."""
     target = hpa["spec"].get("scaleTargetRef") or {}
     return f"{target.get('kind', '')}/{target.get('name', '')}"
 
 
 def min_replicas(spec: JsonView) -> str:
-    """Give minReplicas, `<unset>` without one."""
+    """Return minReplicas, `<unset>` without one."""
     replicas = spec.get("minReplicas")
     return "<unset>" if replicas is None else str(replicas)
 
 
 def current_metric(hpa: JsonView, index: int) -> JsonView:
-    """Give the current metric in a metric's place; upstream pairs them by place alone."""
+    """Return the current metric in a metric's place; upstream pairs them by place alone."""
     metrics = (hpa.get("status") or {}).get("currentMetrics") or ()
     return metrics[index] if index < len(metrics) else {}
 
 
 def source_of(metric: JsonView, kind: str) -> tuple[JsonView | None, str]:
-    """Give the part of a metric (or of its status) that its type names, and the name of that part."""
+    """Return the part of a metric (or of its status) that its type names, and the name of that part."""
     name = kind[:1].lower() + kind[1:]
     return metric.get(name), name
 
 
 def current_of(status: JsonView, name: str) -> JsonView | None:
-    """Give the current values of a metric; None: its status is not known."""
+    """Return the current values of a metric; None: its status is not known."""
     source = status.get(name)
     return None if source is None else source.get("current") or {}
 
@@ -122,7 +122,7 @@ _SHOWN_TARGETS = 2
 
 
 def hpa_table_cells(hpa: JsonView, now_ms: int) -> list[str | int]:
-    """Give the row that the API server gives for `kubectl get hpa`; `wide` shows no more."""
+    """Return the row that the API server gives for `kubectl get hpa`; `wide` shows no more."""
     spec, status, metadata = hpa["spec"], hpa.get("status") or {}, hpa["metadata"]
     return [
         metadata.get("name", ""),
@@ -136,7 +136,7 @@ def hpa_table_cells(hpa: JsonView, now_ms: int) -> list[str | int]:
 
 
 def targets(hpa: JsonView) -> str:
-    """Give the TARGETS cell: current and target of the first two metrics, and how many more there are."""
+    """Return the TARGETS cell: current and target of the first two metrics, and how many more there are."""
     metrics = hpa["spec"].get("metrics") or ()
     if not metrics:
         return "<none>"
@@ -167,7 +167,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def describe(hpa: JsonView) -> str:
-    """Give what `kubectl describe hpa --show-events=false` prints of a defaulted autoscaling/v2 object."""
+    """Return what `kubectl describe hpa --show-events=false` prints of a defaulted autoscaling/v2 object."""
     return align("".join(escape(part) for part in _page(hpa)))
 
 

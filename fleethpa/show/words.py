@@ -180,7 +180,7 @@ def short(name: str) -> str:
 
 
 def held_by(decision: Decision) -> str:
-    """What held or cut the proposal, in words; empty where nothing did."""
+    """Return what held or cut the proposal, in words; empty where nothing did."""
     return ", ".join(limit_name(decision, limit) for limit in _holding(decision))
 
 
@@ -240,7 +240,7 @@ def not_written(decision: Decision) -> str:
 
 
 def held(decision: Decision) -> str:
-    """What keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
+    """Return what keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
     bounds, others = holding(decision)
     if not (bounds or others):
         return ""
@@ -249,7 +249,9 @@ def held(decision: Decision) -> str:
 
 
 def holding(decision: Decision) -> tuple[list[str], dict[str, str]]:
-    """What keeps the count where it is: the bounds with their numbers, and the other limits in words by their names."""
+    """Return what keeps the count where it is: the bounds with their numbers, and the other limits in words by their
+    names.
+    """
     bounds = _bounds(decision)
     return list(bounds.values()), {
         limit: limit_name(decision, limit) for limit in _holding(decision) if limit not in bounds
@@ -269,7 +271,9 @@ def braked(decision: Decision) -> str:
 
 
 def limited(decision: Decision) -> str:
-    """What cut a change, and the count that the metrics ask for, to put behind it; empty where nothing cut it."""
+    """Return what cut a change, and the count that the metrics ask for, to put behind it; empty where nothing cut
+    it.
+    """
     if OVERRIDE in decision.constraints_applied:
         return f"; {_overridden(decision)}"
     by = held_by(decision)
@@ -285,7 +289,7 @@ def _overridden(decision: Decision) -> str:
 
 
 def of_cluster(found: Mapping[str, Any]) -> str:
-    """What a decision of a FleetHPA knows of one of its clusters, beside its share."""
+    """Return what a decision of a FleetHPA knows of one of its clusters, beside its share."""
     has = f"has {found['replicas']}" if "replicas" in found else "has not reported"
     allotted = found.get("allotted", found.get("replicas"))
     moving = f"allotted {allotted}" if allotted != found.get("replicas") else ""
@@ -296,7 +300,7 @@ def of_cluster(found: Mapping[str, Any]) -> str:
 
 
 def _holding(decision: Decision) -> list[str]:
-    """What decides the count beside the metrics: before an override, nothing matters."""
+    """Return what decides the count beside the metrics: before an override, nothing matters."""
     found = decision.constraints_applied
     found = found[found.index(OVERRIDE) :] if OVERRIDE in found else found
     return [limit for limit in found if limit != "Tolerance"]
@@ -322,7 +326,7 @@ def asked_for(decision: Decision) -> str:
 
 
 def asks(decision: Decision) -> str:
-    """What the metric that decided says and asks for: `cpu 8 % of 60 % asks for 1`; empty where nothing asks."""
+    """Return what the metric that decided says and asks for: `cpu 8 % of 60 % asks for 1`; empty where nothing asks."""
     asked = decision.raw_desired_replicas
     if asked is None:
         return ""

@@ -309,7 +309,7 @@ class ClusterWriters:
         self._scales_first.read(more=more)
 
     def forget(self, partitions: set[int]) -> list[Position]:
-        """Give up what waits of these partitions; return the positions of the writes that had not begun."""
+        """Return up what waits of these partitions; return the positions of the writes that had not begun."""
         lost = [
             wanted.position
             for wanted in self._inbox.forget(partitions)

@@ -351,7 +351,9 @@ def _selecting(selector: str) -> dict[str, str]:
 
 
 def _stamps(folder: Path) -> _Stamps:
-    """What shows that a file changed: name → time of change, size, number; hidden files and folders are left out."""
+    """Return what shows that a file changed: name → time of change, size, number; hidden files and folders are left
+    out.
+    """
     found = {}
     for path in folder.iterdir():
         if not path.name.startswith(".") and path.is_file():

@@ -118,12 +118,14 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a plugin gets of this process' environment: what programs and clouds' tools need, and no secret of Kafka."""
+    """Return what a plugin gets of this process' environment: what programs and clouds' tools need, and no secret of
+    Kafka.
+    """
     return {name: value for name, value in ours.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
 
 
 def cluster_info(cluster: JsonView) -> Json:
-    """What a plugin gets about the cluster whose credentials it gives: `spec.cluster` of its ExecCredential.
+    """Return what a plugin gets about the cluster whose credentials it gives: `spec.cluster` of its ExecCredential.
 
     Raises:
         OSError: the file with the certificate authority cannot be read.
@@ -351,7 +353,7 @@ def _merge(paths: Sequence[str]) -> ConfigNode:
 
 
 def identity(configuration: Configuration) -> tuple[Any, ...]:
-    """What a client is made of beside its token: the server's address, and the certificates with their age."""
+    """Return what a client is made of beside its token: the server's address, and the certificates with their age."""
     files = filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file))
     return (configuration.host, *((path, os.stat(path).st_mtime_ns) for path in files if os.path.exists(path)))
 

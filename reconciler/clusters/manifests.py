@@ -66,7 +66,7 @@ def inventory_manifests(
 
 
 def custom_rules(resource: str, *, enforce: bool, stand_in: bool = False) -> list[Json]:
-    """What scaling a custom resource needs: `resource` is its plural and group, as `widgets.example.com`."""
+    """Return what scaling a custom resource needs: `resource` is its plural and group, as `widgets.example.com`."""
     plural, _, group = resource.partition(".")
     verbs = ["get", *(["update"] if enforce else []), *(["patch"] if stand_in else [])]
     return [_rule(group, [plural], ["list", "watch"]), _rule(group, [f"{plural}/scale"], verbs)]
@@ -123,8 +123,8 @@ def enforcing_rules() -> list[Json]:
 
 
 def stand_in_rules() -> list[Json]:
-    """What the stand-in needs beside `enforcing_rules`: change its native HPAs, see whether the fence is there, and
-    where it is not, or may not be seen, move the version of a target.
+    """Return what the stand-in needs beside `enforcing_rules`: change its native HPAs, see whether the fence is there,
+    and where it is not, or may not be seen, move the version of a target.
     """
     return [
         _rule("", ["replicationcontrollers/scale"], ["patch"]),
@@ -135,8 +135,8 @@ def stand_in_rules() -> list[Json]:
 
 
 def home_rules() -> list[Json]:
-    """What the stand-in needs in the agent's own namespace: the Lease that names who is in charge, and the ConfigMaps
-    with the specs that it keeps. `create` cannot be limited to a name.
+    """Return what the stand-in needs in the agent's own namespace: the Lease that names who is in charge, and the
+    ConfigMaps with the specs that it keeps. `create` cannot be limited to a name.
     """
     return [*lease_rules(LEASE), _rule("", ["configmaps"], ["list", "get", "create", "update", "delete"])]
 

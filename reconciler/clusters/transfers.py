@@ -53,7 +53,7 @@ class TransferError(Exception):
 
 
 def transfers_of(configuration: Configuration, proxy: str | None) -> Transfers | None:
-    """What asks the API server of a configuration; None where aiohttp does: there is no libcurl, or the server
+    """Return what asks the API server of a configuration; None where aiohttp does: there is no libcurl, or the server
     is reached through a proxy, under another name than that of its address, or by the certificates of the system.
 
     Raises OSError: a certificate or key cannot be read.

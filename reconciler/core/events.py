@@ -51,7 +51,7 @@ def event_writes(decision: Decision, target_uid: str = "") -> list[EventWrite]:
 
 
 def involved_object(decision: Decision, target_uid: str = "") -> dict[str, str]:
-    """What the event is about: the HPA, or the target of a central HPA, which has no object in the cluster."""
+    """Return what the event is about: the HPA, or the target of a central HPA, which has no object in the cluster."""
     if decision.origin == "cluster":
         about = {"kind": "HorizontalPodAutoscaler", "name": decision.name, "uid": decision.uid}
         return {"apiVersion": "autoscaling/v2", "namespace": decision.namespace} | about
@@ -182,7 +182,7 @@ class EventCorrelator:
         self._counted: _Lru[str, Counted] = _Lru()
 
     def observe(self, event: EventWrite, now_ms: int) -> EventWrite | None:
-        """Give the event as it is to be written, with its count; None where the object has had too many.
+        """Return the event as it is to be written, with its count; None where the object has had too many.
 
         One that is not written counts all the same, so that the next that is written shows how many there were.
         """

@@ -445,7 +445,7 @@ def _strings(value: Any, what: str, origin: str) -> list[str]:
 
 
 def _trouble(status: JsonView) -> str:
-    """What the conditions of a ClusterProfile say is wrong: its control plane is not known to be healthy."""
+    """Return what the conditions of a ClusterProfile say is wrong: its control plane is not known to be healthy."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == _HEALTHY and condition.get("status") != "True":
             message = condition.get("message") or condition.get("reason") or ""

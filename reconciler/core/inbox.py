@@ -241,7 +241,7 @@ class Inbox:
             del self._newest[target_key(decision)]
 
     def forget(self, partitions: Iterable[int]) -> list[WantedWrite]:
-        """Give up partitions that another member owns now; return the wanted writes that are now its own."""
+        """Return up partitions that another member owns now; return the wanted writes that are now its own."""
         gone = set(partitions)
         for partition in gone:
             self._seen.pop(partition, None)

@@ -118,7 +118,7 @@ class FleetKnowledge:
     def changes(
         self, cluster: str, hpas: Iterable[CentralHpa], now_ms: int, *, with_settings: bool, snapshot: str = ""
     ) -> list[AgentKnowledge]:
-        """What is new for the agent of a cluster; with the name of a `snapshot`, everything."""
+        """Return what is new for the agent of a cluster; with the name of a `snapshot`, everything."""
         parts = list(split(hpas)) or [[]]
         first = AgentKnowledge(
             v=VERSION,

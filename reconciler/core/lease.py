@@ -101,7 +101,7 @@ def watched(before: LeaseWatch | None, lease: SeenLease, now_s: float) -> LeaseW
 
 
 def next_step(watch: LeaseWatch, identity: str, now_s: float) -> LeaseStep:
-    """What a candidate does: renew what it holds, take what is not held or was not renewed, else wait."""
+    """Return what a candidate does: renew what it holds, take what is not held or was not renewed, else wait."""
     if watch.lease.holder == identity:
         return "renew"
     if not watch.lease.holder or now_s - watch.since_s >= DURATION_S:

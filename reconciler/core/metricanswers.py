@@ -216,7 +216,7 @@ def _matching(
 
 
 def _usages(items: Sequence[PodMetrics], saturating: bool) -> list[PodUsage]:
-    """What the pods of a list use; all quantities are read in one go."""
+    """Return what the pods of a list use; all quantities are read in one go."""
     containers_of = [item.containers or () for item in items]
     millis = iter(
         json_millis(
@@ -289,7 +289,7 @@ def _pod_value(item: JsonView, saturating: bool) -> PodUsage:
 
 @lru_cache(maxsize=256)  # the metrics of a node have the same time
 def _time_ms(timestamp: str | None) -> int:
-    """Give the time of a value; 0 if the API gave none, or one before 1970."""
+    """Return the time of a value; 0 if the API gave none, or one before 1970."""
     return max(time_ms(timestamp) or 0, 0)
 
 

@@ -65,7 +65,9 @@ def is_status_of(hpa: JsonView, manager: str) -> bool:
 
 
 def target_of(hpa: JsonView) -> Target:
-    """What an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it evaluates."""
+    """Return what an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it
+    evaluates.
+    """
     reference = hpa["spec"]["scaleTargetRef"]
     return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
 
@@ -137,7 +139,7 @@ class KeptHpa(Struct, frozen=True, gc=False):
 
 
 def asking_of(hpa: JsonView) -> Asking:
-    """What an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
+    """Return what an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
     asked = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
     return Asking(target_of(hpa), asked)
 
@@ -156,7 +158,9 @@ def _queries(metrics: bytes) -> tuple[tuple[str, Query], ...]:
 
 
 def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
-    """What is kept of an HPA as the API server gives it. `before`: what was kept of it; equal parts are shared."""
+    """Return what is kept of an HPA as the API server gives it. `before`: what was kept of it; equal parts are
+    shared.
+    """
     metadata = {name: value for name, value in hpa["metadata"].items() if name != "managedFields"}
     version = metadata.get("resourceVersion")
     if version is not None:
@@ -227,7 +231,7 @@ def shows_refusal(status: bytes | None) -> bool:
 
 
 def pod_body(pod: JsonView) -> Pod:
-    """What a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
+    """Return what a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
     made = Pod(
@@ -248,7 +252,7 @@ def pod_body(pod: JsonView) -> Pod:
 
 
 def shared(pod: Pod) -> Pod:
-    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
+    """Return an equal pod that has in common with others what pods of one workload have in common: memory."""
     try:
         containers, init_containers, pod_requests, overhead = _same_shape(shape_of(pod))
         labels = _same_labels(encode(pod.labels))
@@ -299,7 +303,7 @@ DERIVED_KINDS = {
 
 
 def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> ScaleSet:
-    """What `/scale` of a built-in kind would show, computed from the object.
+    """Return what `/scale` of a built-in kind would show, computed from the object.
 
     Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
     status replicas, and the selector in string form.

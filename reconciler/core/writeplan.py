@@ -80,7 +80,7 @@ Action = Write | End
 def plan(
     decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | None, guards: WriteGuards, now_ms: int
 ) -> Action:
-    """Say what to do.
+    """Return what to do.
 
     `hpa` is None where it is not there, and for origin `central`, whose HPA lives in no cluster. A scale that already
     shows the wanted count is `applied`, also if other fields changed: a write whose outcome was lost ends there after a
@@ -187,7 +187,7 @@ class Retry(Struct, frozen=True):
 
 
 def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: int) -> Retry | End:
-    """What to do after the `attempt`-th try (from 1) failed.
+    """Return what to do after the `attempt`-th try (from 1) failed.
 
     A conflict is tried again at most `ATTEMPTS` times; a temporary one (no answer, 401, 429, 5xx) within the time to
     live; anything else ends the write.

@@ -200,7 +200,7 @@ class ClusterObserver:
             await self._hpas_changed(namespace)
 
     def _hpa_listed(self, item: Json) -> tuple[str, str, KeptHpa] | None:
-        """What is kept of an item of a list; None: fleethpa's own."""
+        """Return what is kept of an item of a list; None: fleethpa's own."""
         if is_canary(item) or self._is_stand_ins(item):
             return None
         self.native.wrote(native_status_write(item, self._config.clock()))

@@ -161,7 +161,7 @@ class NamespaceState:
     rivals: dict[str, Rival] = field(default_factory=dict)
 
     def targets(self) -> set[Target]:
-        """What the HPAs of the namespace scale."""
+        """Return what the HPAs of the namespace scale."""
         return {hpa.target for hpa in self.all_hpas()}
 
     def all_hpas(self) -> list[Asking]:
@@ -285,7 +285,7 @@ class ClusterState:
     # --- problems -----------------------------------------------------------------------------------------------------
 
     def problems(self, namespace: str) -> dict[str, ReadProblem]:
-        """What a reader of this namespace has to know: watch -> why it is down.
+        """Return what a reader of this namespace has to know: watch -> why it is down.
 
         Scales whose parents cannot be watched are read one by one, so `scales` is down only if reading fails, too.
         While the API server is away nothing that was reported is known to hold.

@@ -22,7 +22,7 @@ CURRENT_API: Final = ApiRules()
 
 
 def api_rules(version: str) -> ApiRules:
-    """Give the rules of a version as `1.33` or `v1.33.4-eks-1`; of a text that is none those of 1.37.
+    """Return the rules of a version as `1.33` or `v1.33.4-eks-1`; of a text that is none those of 1.37.
 
     Source: pkg/apis/autoscaling and pkg/registry/autoscaling of v1.33 to v1.38.0-beta.0.
     """

@@ -58,10 +58,10 @@ class Shape(Protocol):
     """One type of a field."""
 
     def zero(self) -> Any:
-        """Give the value that means absence."""
+        """Return the value that means absence."""
 
     def decode(self, value: Any, path: str, run: Decoding) -> Any:
-        """Give the value in its plain form; note what is wrong and give any value."""
+        """Return the value in its plain form; note what is wrong and give any value."""
 
     def equal(self, a: Any, b: Any) -> bool:
         """Compare two decoded values by what they mean."""
@@ -238,7 +238,7 @@ class Field:
     keep_empty: bool = False
 
     def shows(self, empty: Any) -> bool:
-        """Say whether a value is shown that is zero, empty or None."""
+        """Return whether a value is shown that is zero, empty or None."""
         if self.presence == OMIT:
             return self.keep_empty and empty == []
         return self.presence == ALWAYS or empty is not None
@@ -346,7 +346,8 @@ def _quantity_text(value: Any) -> str | None:
 
 
 def json_milli(value: Any, *, saturating: bool = False) -> int:
-    """Give the ``MilliValue()`` of a quantity as a JSON document has it: a text, spaces around it allowed, or a number.
+    """Return the ``MilliValue()`` of a quantity as a JSON document has it: a text, spaces around it allowed, or a
+    number.
 
     `saturating`: as from Kubernetes 1.38 on.
 
@@ -361,7 +362,7 @@ def json_milli(value: Any, *, saturating: bool = False) -> int:
 
 
 def json_millis(values: Sequence[Any], *, saturating: bool = False) -> list[int]:
-    """Give `json_milli` of each value of a column. Raises QuantityError: as `json_milli`."""
+    """Return `json_milli` of each value of a column. Raises QuantityError: as `json_milli`."""
     if set(map(type, values)) == {str}:
         return parse_millis(values, saturating=saturating)
     return [json_milli(value, saturating=saturating) for value in values]

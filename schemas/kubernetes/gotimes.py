@@ -104,7 +104,7 @@ def _parsed(text: str) -> tuple[datetime, str | None]:
 
 
 def _fraction_ns(digits: str, unit_ns: int) -> int:
-    """Give the nanoseconds of a fraction. Go keeps as many digits as fit 63 bits and multiplies in doubles."""
+    """Return the nanoseconds of a fraction. Go keeps as many digits as fit 63 bits and multiplies in doubles."""
     value, scale = 0, 1.0
     for digit in digits:
         following = value * 10 + int(digit)

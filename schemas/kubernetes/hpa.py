@@ -54,7 +54,7 @@ class ManifestError(ValueError):
 def hpa_from_manifest(
     manifest: Mapping[str, Any], *, namespace_default: str = "default", rules: ApiRules = CURRENT_API
 ) -> Json:
-    """Give the defaulted autoscaling/v2 object that the API server would show for a manifest.
+    """Return the defaulted autoscaling/v2 object that the API server would show for a manifest.
 
     Args:
         manifest: an object of autoscaling/v2, v1, v2beta2, v2beta1 or v2alpha1, as parsed from JSON or YAML.
@@ -78,7 +78,7 @@ def manifest_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Json:
 
 
 def metadata_wire_form(metadata: Mapping[str, Any]) -> Json | None:
-    """Give the metadata of an autoscaling/v2 object as `hpa_from_manifest` gives it within its object, but for the
+    """Return the metadata of an autoscaling/v2 object as `hpa_from_manifest` gives it within its object, but for the
     namespace of one that names none; None: some field is wrong.
     """
     run = Decoding()
@@ -91,8 +91,8 @@ def metadata_wire_form(metadata: Mapping[str, Any]) -> Json | None:
 
 
 def status_wire_form(status: Mapping[str, Any]) -> Json | None:
-    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong, or is
-    none of a status, and has not been looked at.
+    """Return an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong, or
+    is none of a status, and has not been looked at.
     """
     run = Decoding()
     decoded: Json = STATUS.decode(status, "status", run)
@@ -120,7 +120,7 @@ def decode_and_default(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_AP
 
 
 def unknown_fields(manifest: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Give the path of each field that the manifest's version does not have, and the names that are known beside it.
+    """Return the path of each field that the manifest's version does not have, and the names that are known beside it.
 
     Raises ManifestError: another kind or version.
     """
@@ -141,7 +141,7 @@ def convert_to_v2(hpa: Json) -> Json:
 
 
 def wire_form(hpa: Json) -> Json:
-    """Give a decoded object as the encoder shows it: upstream's field order, empty policy lists left out."""
+    """Return a decoded object as the encoder shows it: upstream's field order, empty policy lists left out."""
     shape = _SHAPES[hpa["apiVersion"]]
     shown = shape.decode(hpa, "", Decoding())
     for rules in (shown["spec"].get("behavior") or {}).values():
@@ -210,7 +210,7 @@ class StrictError:
 
 
 def strict_errors(manifest: Mapping[str, Any], duplicates: Sequence[str] = ()) -> list[StrictError]:
-    """Give the unknown fields of an HPA manifest, and the duplicate ones that its reader noted.
+    """Return the unknown fields of an HPA manifest, and the duplicate ones that its reader noted.
 
     Raises ManifestError: another kind or version, whose fields are not known.
     """

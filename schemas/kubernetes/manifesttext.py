@@ -203,7 +203,7 @@ class GoScanner(yaml.SafeLoader):
                 self.allow_simple_key = True
 
     def _line_break(self) -> str:
-        """What a line break stands for; empty: there is none."""
+        """Return what a line break stands for; empty: there is none."""
         return str(self.scan_line_break())  # type: ignore[no-untyped-call]
 
     def _skip_comment(self) -> None:

@@ -93,11 +93,11 @@ class Quantity:
     saturating: bool = False
 
     def __str__(self) -> str:
-        """Give the text of the JSON form: as typed where upstream keeps that, else canonical."""
+        """Return the text of the JSON form: as typed where upstream keeps that, else canonical."""
         return self.text or self.canonical()
 
     def canonical(self) -> str:
-        """Give the canonical text, which never depends on how the quantity was typed."""
+        """Return the canonical text, which never depends on how the quantity was typed."""
         if self.mantissa == 0:
             return "0"
         units = self._binary_units() if self.format == "BinarySI" else None
@@ -108,22 +108,22 @@ class Quantity:
         return _print_binary(units)
 
     def sign(self) -> int:
-        """Give -1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return _sign(self.mantissa)
 
     def value(self) -> int:
-        """Give upstream's ``Value()``: rounded up to whole units; on overflow wrapped or 0, as upstream.
+        """Return upstream's ``Value()``: rounded up to whole units; on overflow wrapped or 0, as upstream.
 
         A saturating one is rounded away from zero, and on overflow the largest or least 64-bit number.
         """
         return self._scaled(0)
 
     def milli_value(self) -> int:
-        """Give upstream's ``MilliValue()``: rounded up to thousandths; else as ``value()``."""
+        """Return upstream's ``MilliValue()``: rounded up to thousandths; else as ``value()``."""
         return self._scaled(3)
 
     def as_float(self) -> float:
-        """Give upstream's ``AsApproximateFloat64()``: mantissa times a power of ten, as a product of doubles."""
+        """Return upstream's ``AsApproximateFloat64()``: mantissa times a power of ten, as a product of doubles."""
         if self.saturating and self.mantissa == 0:
             return 0.0
         if self.scale is None:
@@ -176,7 +176,7 @@ class Quantity:
         return len(_digits(abs(self.mantissa))) + self.exponent
 
     def _binary_units(self) -> int | None:
-        """Give the value if it prints with a binary suffix: whole, and 1024 or more in magnitude."""
+        """Return the value if it prints with a binary suffix: whole, and 1024 or more in magnitude."""
         units, rest = divmod(self.mantissa * _ten_to(max(self.exponent, 0)), _ten_to(max(-self.exponent, 0)))
         return units if not rest and abs(units) >= 1024 else None
 
@@ -302,7 +302,7 @@ def _parse_cached(text: str) -> Quantity:
 
 
 def equal_quantity_text(a: str, b: str) -> bool:
-    """Tell whether two texts are the same quantity by value: ``0.4`` equals ``400m``.
+    """Return whether two texts are the same quantity by value: ``0.4`` equals ``400m``.
 
     Raises QuantityError: a text that differs from the other is not a quantity.
     """
@@ -310,7 +310,7 @@ def equal_quantity_text(a: str, b: str) -> bool:
 
 
 def _interpret_suffix(suffix: str) -> tuple[int, Format]:
-    """Give the exponent and format of a suffix: of two for BinarySI, else of ten."""
+    """Return the exponent and format of a suffix: of two for BinarySI, else of ten."""
     known = _SUFFIXES.get(suffix)
     if known is not None:
         return known
@@ -324,7 +324,7 @@ def _interpret_suffix(suffix: str) -> tuple[int, Format]:
 
 
 def _leading(digits: str, most: int) -> tuple[int, int]:
-    """Give the first `most` significant digits as an integer, rounded away from zero, and how many it leaves out."""
+    """Return the first `most` significant digits as an integer, rounded away from zero, and how many it leaves out."""
     significant = digits.lstrip("0")
     left_out = significant[most:]
     return int(significant[:most] or "0") + bool(left_out.strip("0")), len(left_out)
@@ -375,7 +375,7 @@ def _away_from_zero(mantissa: int, places: int) -> int:
 
 
 def _align(a: Quantity, b: Quantity) -> tuple[int, int, int]:
-    """Give both mantissas at the lower of both exponents, and that exponent."""
+    """Return both mantissas at the lower of both exponents, and that exponent."""
     low = min(a.exponent, b.exponent)
     return a.mantissa * _ten_to(a.exponent - low), b.mantissa * _ten_to(b.exponent - low), low
 
@@ -394,7 +394,7 @@ def _ten_to(power: int) -> int:
 
 
 def _low_bits(mantissa: int, zeros: int) -> int:
-    """Give the low 64 bits of ``mantissa * 10**zeros`` without building the power."""
+    """Return the low 64 bits of ``mantissa * 10**zeros`` without building the power."""
     return wrap_i64(mantissa * pow(10, zeros, 2**64))
 
 
@@ -403,7 +403,7 @@ def _times_power(number: float, exponent: int) -> float:
 
 
 def _pow10(exponent: int) -> float:
-    """Give Go's ``math.Pow10``: from two table entries, so not always the nearest double."""
+    """Return Go's ``math.Pow10``: from two table entries, so not always the nearest double."""
     if exponent > 308:
         return float("inf")
     if exponent >= 0:

@@ -45,7 +45,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether a set of labels meets the condition. An absent label meets ``!=`` and ``notin``."""
+        """Return whether a set of labels meets the condition. An absent label meets ``!=`` and ``notin``."""
         value = labels.get(self.key)
         if value is None:
             return self.operator in (DOES_NOT_EXIST, "notin", "!=")
@@ -91,7 +91,7 @@ class Selector:
         return self.requirements == ()
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether a set of labels meets every requirement."""
+        """Return whether a set of labels meets every requirement."""
         if self.requirements is None:
             return False
         for each in self.requirements:
@@ -117,13 +117,13 @@ def parse_selector(text: str) -> Selector:
 
 
 def is_selector(text: str) -> bool:
-    """Tell whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
+    """Return whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
     return bool(text) and canonical_selector(text) is not None
 
 
 @lru_cache(maxsize=4096)
 def canonical_selector(text: str) -> str | None:
-    """Give the canonical string form, the same object where it is equal; None for text that cannot be parsed."""
+    """Return the canonical string form, the same object where it is equal; None for text that cannot be parsed."""
     try:
         canonical = str(parse_selector(text))
     except SelectorError:
@@ -158,7 +158,7 @@ def label_selector(selector: Mapping[str, Any] | None) -> Selector:
 
 
 def label_selector_error(selector: Mapping[str, Any] | None) -> str:
-    """Give upstream's error text for a LabelSelector object, empty if it is good."""
+    """Return upstream's error text for a LabelSelector object, empty if it is good."""
     try:
         label_selector(selector)
     except SelectorError as error:
@@ -167,7 +167,7 @@ def label_selector_error(selector: Mapping[str, Any] | None) -> str:
 
 
 def label_selector_text(selector: Mapping[str, Any] | None) -> str:
-    """Give the string form of a LabelSelector object, as requests carry it; None and empty give an empty text.
+    """Return the string form of a LabelSelector object, as requests carry it; None and empty give an empty text.
 
     Raises SelectorError: as ``label_selector``.
     """
@@ -175,7 +175,7 @@ def label_selector_text(selector: Mapping[str, Any] | None) -> str:
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
-    """Tell whether labels meet a LabelSelector object. Raises SelectorError: as ``label_selector``."""
+    """Return whether labels meet a LabelSelector object. Raises SelectorError: as ``label_selector``."""
     return label_selector(selector).matches(labels)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def parse_group_version(text: str) -> tuple[str, str]:
-    """Give the group of an API version, and what is wrong with it. Empty and `/` have an empty group.
+    """Return the group of an API version, and what is wrong with it. Empty and `/` have an empty group.
 
     Source: apimachinery `schema.ParseGroupVersion`.
     """
@@ -16,7 +16,7 @@ def parse_group_version(text: str) -> tuple[str, str]:
 
 
 def group_of(text: str) -> str:
-    """Give the group of an API version, empty for the core group; one of more than two parts has none."""
+    """Return the group of an API version, empty for the core group; one of more than two parts has none."""
     return parse_group_version(text)[0]
 
 

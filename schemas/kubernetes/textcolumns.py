@@ -19,7 +19,7 @@ _HALF_NS_MS: Final = 5e-7
 
 
 def parse_millis(texts: Sequence[str], *, saturating: bool = False) -> list[int]:
-    """Give `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
+    """Return `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
     metrics.k8s.io has them, in one go.
     """
     if texts and (suffix := texts[0][-2:].lstrip(_DIGITS)) in ("n", "Ki"):
@@ -32,7 +32,7 @@ def parse_millis(texts: Sequence[str], *, saturating: bool = False) -> list[int]
 
 
 def plain_numbers(texts: Sequence[str], unit: str, *, fractions: bool = False) -> list[Any]:
-    """Give the numbers of texts that are plain decimal numbers with this unit behind them; empty: some are not.
+    """Return the numbers of texts that are plain decimal numbers with this unit behind them; empty: some are not.
 
     An integer beyond 64 bits is a float. `fractions`: they may have a point, and are floats then.
     """
@@ -51,7 +51,7 @@ def plain_numbers(texts: Sequence[str], unit: str, *, fractions: bool = False) -
 
 
 def parse_durations_ms(texts: Sequence[str]) -> list[int]:
-    """Give `parse_duration_ms` of each text: of seconds with a fraction, as metrics-server has them, in one go."""
+    """Return `parse_duration_ms` of each text: of seconds with a fraction, as metrics-server has them, in one go."""
     is_exact = max(map(len, texts), default=0) <= _EXACT_CHARACTERS
     if is_exact and (seconds := plain_numbers(texts, "s", fractions=True)) and max(seconds) < _EXACT_SECONDS:
         return [int(each * 1e3 + _HALF_NS_MS) for each in seconds]

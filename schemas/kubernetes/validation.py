@@ -174,7 +174,7 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_create(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API) -> list[FieldError]:
-    """Give all that the API server refuses in a new object, in its order.
+    """Return all that the API server refuses in a new object, in its order.
 
     Raises ManifestError: the manifest cannot be decoded.
     """
@@ -185,7 +185,7 @@ def validate_create(manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API) 
 def validate_update(
     manifest: Mapping[str, Any], old_manifest: Mapping[str, Any], rules: ApiRules = CURRENT_API
 ) -> list[FieldError]:
-    """Give all that the API server refuses in a changed object, in its order.
+    """Return all that the API server refuses in a changed object, in its order.
 
     Raises ManifestError: one of the manifests cannot be decoded.
     """
@@ -195,7 +195,7 @@ def validate_update(
 
 
 def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
-    """Give the text of the API server's refusal; empty if there is nothing to refuse."""
+    """Return the text of the API server's refusal; empty if there is nothing to refuse."""
     if not errors:
         return ""
     listed = aggregate([error.string for error in errors])
@@ -203,12 +203,12 @@ def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
 
 
 def handwritten_create(hpa: Json, rules: ApiRules) -> list[FieldError]:
-    """Give the errors of the hand-written rules for a new object, decoded and defaulted."""
+    """Return the errors of the hand-written rules for a new object, decoded and defaulted."""
     return [*validate_new_metadata(hpa["metadata"]), *_spec(hpa["spec"], None, rules)]
 
 
 def handwritten_update(hpa: Json, old: Json, rules: ApiRules) -> list[FieldError]:
-    """Give the errors of the hand-written rules for a changed object; both decoded and defaulted."""
+    """Return the errors of the hand-written rules for a changed object; both decoded and defaulted."""
     return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_spec(hpa["spec"], old["spec"], rules)]
 
 

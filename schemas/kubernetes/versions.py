@@ -37,7 +37,7 @@ def complete_behavior(behavior: Json) -> None:
 
 
 def cpu_metric(utilization: int) -> Json:
-    """Give the metric that autoscaling/v1 knows: average CPU utilization in percent of the requests."""
+    """Return the metric that autoscaling/v1 knows: average CPU utilization in percent of the requests."""
     target = {"type": "Utilization", "averageUtilization": utilization}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
@@ -193,7 +193,7 @@ def round_trip_annotations(annotations: Json) -> dict[str, bool]:
 
 
 def drop_round_trip_annotations(metadata: Json) -> Json:
-    """Give the metadata without the annotations that carry other versions' fields."""
+    """Return the metadata without the annotations that carry other versions' fields."""
     kept = {key: value for key, value in metadata.get("annotations", {}).items() if key not in _ROUND_TRIP}
     rest = {key: value for key, value in metadata.items() if key != "annotations"}
     return rest | ({"annotations": kept} if kept else {})
@@ -280,7 +280,7 @@ def _status_of(hpa: Json, annotations: Json) -> Json:
 
 
 def shared_status(status: Json) -> Json:
-    """Give the counts and times that a status has alike in both versions."""
+    """Return the counts and times that a status has alike in both versions."""
     shared = {key: status[key] for key in ("observedGeneration", "lastScaleTime") if key in status}
     return shared | {"currentReplicas": status.get("currentReplicas", 0)}
 

@@ -90,7 +90,7 @@ class Account(Struct, array_like=True, frozen=True, gc=False):
         return Account(None, (Allotment(_FORMER, self.counted),) if self.counted else (), self.fence)
 
     def fenced(self, number: int) -> "Account":
-        """Give it after a loss of state: unknown until the member obeys `number`."""
+        """Return it after a loss of state: unknown until the member obeys `number`."""
         return structs.replace(self.of_new_spec, fence=number)
 
     @property
@@ -115,7 +115,7 @@ class Account(Struct, array_like=True, frozen=True, gc=False):
 
 
 def obeyed(now: Allotment, received: Allotment) -> Allotment:
-    """Give what a member obeys after it received an allotment: the higher number."""
+    """Return what a member obeys after it received an allotment: the higher number."""
     return received if received.number > now.number else now
 
 
@@ -133,7 +133,8 @@ def booked(account: Account, report: MemberReport) -> Account:
 
 
 def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict[str, Account]:
-    """Give the accounts after the allotments that lead to `wanted`, a share of each member, as far as is possible now.
+    """Return the accounts after the allotments that lead to `wanted`, a share of each member, as far as is possible
+    now.
 
     Nothing is added beyond what `maximum` leaves beside all that members may have, and nothing at all while they may
     have more than that, not even to a member that seems to have it: a late report may say so. Where the maximum has
@@ -182,7 +183,7 @@ def _effective(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
 
 
 def allotted(account: Account, share: int, *, again: bool = False) -> Account:
-    """Give the account after an allotment of `share`, if that is another one than the newest, or has to be made
+    """Return the account after an allotment of `share`, if that is another one than the newest, or has to be made
     `again`.
     """
     newest = account.newest
@@ -192,8 +193,8 @@ def allotted(account: Account, share: int, *, again: bool = False) -> Account:
 
 
 def outstanding(accounts: Mapping[str, Account]) -> list[tuple[str, Allotment]]:
-    """Give the newest allotment of each member that has not reported to obey it, or its fence: they are sent, and sent
-    again.
+    """Return the newest allotment of each member that has not reported to obey it, or its fence: they are sent, and
+    sent again.
     """
     return [
         (name, Allotment(account.fence, KEEP) if account.fence else account.newest)
@@ -295,7 +296,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
         return next((each.max_replicas for each in self.spec.clusters if each.name == name), 0)
 
     def parts_bytes(self, member: str, part: str) -> int:
-        """Give the size of the parts of all clusters with this one of a member."""
+        """Return the size of the parts of all clusters with this one of a member."""
         parts = [part, *[each.json for name, each in self.parts.items() if name != member]]
         return sum([len(each) if each.isascii() else len(each.encode()) for each in parts])
 
@@ -327,7 +328,7 @@ class CapacityClaim(Struct, frozen=True):
 
 
 def granted(limit: int, claims: Sequence[CapacityClaim]) -> dict[str, int]:
-    """Give the additions of each claim that the limit has room for; the sum of what they have may be above it.
+    """Return the additions of each claim that the limit has room for; the sum of what they have may be above it.
 
     Higher priorities come first; among equal ones, additions are in proportion to what is missing (largest remainder,
     then by name), where a namespace, and in it an HPA, counts for no more than there is to divide. A claim without
@@ -394,14 +395,14 @@ def reported(
 
 
 def used(members: Mapping[str, CapacityMember]) -> int:
-    """Give how much of the limit all members may use."""
+    """Return how much of the limit all members may use."""
     return sum([each.account.counted * each.weight for each in members.values()])
 
 
 def allot_capacity(
     limit: int, members: Mapping[str, CapacityMember], *, now_ms: int, lasts_ms: int
 ) -> dict[str, CapacityMember]:
-    """Give the members after the allotments that the limit has room for.
+    """Return the members after the allotments that the limit has room for.
 
     Each gets what it has or wants, as far as it may have that already or the room beside all that members may have is
     enough. While they may have more than the limit nobody may add anything, not even within what a member seems to
@@ -449,7 +450,7 @@ class CapacityLeft(Struct, frozen=True, gc=False):
         return f"CapacityGroup {self.group} leaves no more: its limit is {self.limit.text()}"
 
     def step(self, wanted: int, cut: int) -> Step:
-        """Give the step of a decision that it cuts."""
+        """Return the step of a decision that it cuts."""
         detail: dict[str, Any] = {"group": self.group, "capacity": self.limit.text()}
         if self.use is not None:
             used_, share, number = self.use

@@ -161,7 +161,7 @@ ROOM: Final = MemberRoom()
 
 
 def next_room(room: MemberRoom, replicas: int, waiting: int, after_ms: int, now_ms: int) -> MemberRoom:
-    """Give what is known of a member's room after a report.
+    """Return what is known of a member's room after a report.
 
     Args:
         replicas: of its scale.
@@ -177,7 +177,7 @@ def next_room(room: MemberRoom, replicas: int, waiting: int, after_ms: int, now_
 
 
 def _freer(room: MemberRoom, replicas: int, now_ms: int) -> MemberRoom:
-    """Give it while all pods have nodes."""
+    """Return it while all pods have nodes."""
     if room.cap == NO_CAP or now_ms - room.capped_ms < RETRY_MS:
         return structs.replace(room, waits_since_ms=0)
     if not room.is_tried:
@@ -186,7 +186,7 @@ def _freer(room: MemberRoom, replicas: int, now_ms: int) -> MemberRoom:
 
 
 def capped(total: int, members: Sequence[FleetCluster], caps: Shares) -> list[FleetCluster]:
-    """Give the members with bounds that leave each what it has room for.
+    """Return the members with bounds that leave each what it has room for.
 
     What no member has room for is divided as if there were no caps, on top of what each has room for: its pods wait,
     which is what makes a cluster grow that adds nodes by itself.
@@ -201,5 +201,5 @@ def capped(total: int, members: Sequence[FleetCluster], caps: Shares) -> list[Fl
 
 
 def caps_of(rooms: Mapping[str, MemberRoom]) -> dict[str, int]:
-    """Give the caps that there are."""
+    """Return the caps that there are."""
     return {name: room.cap for name, room in rooms.items() if room.cap != NO_CAP}

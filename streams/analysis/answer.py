@@ -52,7 +52,7 @@ def answer(inputs: EvaluationInputs) -> Answer:
 
 
 def with_answer(inputs: EvaluationInputs, index: int, changed: object) -> EvaluationInputs:
-    """Give the inputs with another answer for the metric at `index`."""
+    """Return the inputs with another answer for the metric at `index`."""
     answers = list(inputs.observation.answers)
     answers[index] = changed  # type: ignore[call-overload]  # a MetricAnswer; decide checks its kind
     return structs.replace(inputs, observation=structs.replace(inputs.observation, answers=tuple(answers)))
@@ -62,7 +62,7 @@ _PLENTY = ScalingPolicy("Pods", 1_000_000_000, 1_000, 0.0)
 
 
 def without(inputs: EvaluationInputs, recorded: Answer) -> Iterator[tuple[str, Answer, str]]:
-    """Give, for each limit that bound the answer, the answer without it and how it was taken away."""
+    """Yield, for each limit that bound the answer, the answer without it and how it was taken away."""
     for name in recorded.constraints:
         if name == "ScaleUpLimit":
             yield name, _without_legacy_limit(inputs, recorded), "as if the doubling were not there"

@@ -200,7 +200,7 @@ def tolerance_above(inputs: EvaluationInputs) -> float:
 
 
 def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
-    """What ran, and the load on it."""
+    """Return what ran, and the load on it."""
     found = []
     for each in inputs:
         scale, pods, answers = each.observation.scale, each.observation.pods, each.observation.answers
@@ -238,7 +238,7 @@ def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
 def _compared(
     model: Model, inputs: Sequence[EvaluationInputs], tried: Tried, recorded: list[Moment], moments: list[Moment]
 ) -> Backtest:
-    """What both models have in common: measures and scores of two series."""
+    """Return what both models have in common: measures and scores of two series."""
     last = inputs[-1]
     ideal = recorded_ideal(inputs)
     at_recorded, tolerance = _at_recorded(last, tried, recorded, moments), tolerance_above(last)

@@ -68,7 +68,7 @@ def candidate(hpa: HpaId, spec: dict[str, Any]) -> Candidate:
 
 
 def metric_key(metric: dict[str, Any]) -> bytes:
-    """What a metric of a spec asks for, without its target."""
+    """Return what a metric of a spec asks for, without its target."""
     asked = {name: value for name, value in metric_source(metric).items() if name != "target"}
     return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
 

@@ -41,7 +41,7 @@ class Varied(Struct, frozen=True):
 
 
 def varied(inputs: EvaluationInputs, index: int) -> Varied | None:
-    """Give what can be varied of the metric at `index`; None: it has no answer with a number."""
+    """Return what can be varied of the metric at `index`; None: it has no answer with a number."""
     spec = inputs.autoscaler.metrics[index]
     answers = inputs.observation.answers
     answer = answers[index] if index < len(answers) else None
@@ -252,7 +252,7 @@ def _final(made: Answer) -> int:
 
 
 def _asked(spec: Autoscaler, made: Answer) -> int:
-    """What the metrics ask for, within the spec's bounds: before windows and all other limits."""
+    """Return what the metrics ask for, within the spec's bounds: before windows and all other limits."""
     asked = made.final if made.evaluation.proposal is None else made.evaluation.proposal
     return min(max(asked, spec.min_replicas), spec.max_replicas)
 

@@ -16,7 +16,7 @@ USUAL = 0.99
 
 
 def capacity_of(spec: MetricSpec, ratios: Sequence[float], high: float) -> float:
-    """What a pod carries at a metric, as a multiple of its target.
+    """Return what a pod carries at a metric, as a multiple of its target.
 
     For a utilization this is the request. For other metrics nothing says what a pod can carry but the recording: the
     load that it rarely exceeded. Never less than the upper end of the tolerance, which every HPA allows.
@@ -122,7 +122,7 @@ def serving(pod: PodRow, at_ms: int | None) -> bool:
 
 
 def metric_load(spec: MetricSpec, answer: MetricReading | None, pods: TargetPods) -> MetricLoad | None:
-    """Give a metric's load; None where it has no usable answer."""
+    """Return a metric's load; None where it has no usable answer."""
     if isinstance(answer, LoadSamples):
         return answer.load
     if isinstance(answer, ObjectSample):
@@ -184,7 +184,7 @@ class MetricNeed(Struct, frozen=True, gc=False):
 
 
 def needs(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods: TargetPods) -> list[MetricNeed]:
-    """Give what each metric with a known load asks for, in the order of the spec."""
+    """Return what each metric with a known load asks for, in the order of the spec."""
     found = []
     for index, (spec, answer) in enumerate(zip(autoscaler.metrics, answers, strict=False)):
         load = metric_load(spec, answer, pods)

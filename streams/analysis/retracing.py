@@ -83,7 +83,7 @@ def retrace(events: Sequence[HpaEvent]) -> list[Retraced | None]:
 
 
 def _around(events: Sequence[HpaEvent], index: int) -> Iterator[EvaluationInputs]:
-    """Give the inputs of what happened within the slack before and after, the nearest first."""
+    """Yield the inputs of what happened within the slack before and after, the nearest first."""
     here = events[index]
     assert isinstance(here, NativeSync)
     slack_ms = SLACK_PERIODS * here.inputs.period_ms
@@ -270,14 +270,14 @@ def _by_limit(remembering: list[EvaluationInputs], status: dict[str, Any], nativ
 
 
 def shows(made: Answer, status: dict[str, Any]) -> bool:
-    """Tell whether the evaluation's status shows the metric values of a status."""
+    """Return whether the evaluation's status shows the metric values of a status."""
     pending, result = made.evaluation.pending, made.evaluation.result
     shown = pending.current_metrics if pending is not None else result and result.status.get("currentMetrics")
     return (shown or None) == (status.get("currentMetrics") or None)
 
 
 def _held_natively(status: dict[str, Any], beyond: int) -> str:
-    """Give what the native controller says of its own limits where fleethpa goes beyond them; empty: nothing."""
+    """Return what the native controller says of its own limits where fleethpa goes beyond them; empty: nothing."""
     for condition in status.get("conditions") or []:
         if condition.get("type") == "ScalingLimited" and condition.get("status") == "True":
             reason = condition.get("reason", "")
@@ -291,7 +291,7 @@ _LOWER_LIMITS = ("TooFewReplicas", "ScaleDownLimit")
 
 
 def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInputs]) -> Iterator[EvaluationInputs]:
-    """Give the inputs with the samples of other moments, each at its own pods and count, too."""
+    """Yield the inputs with the samples of other moments, each at its own pods and count, too."""
     scale = inputs.observation.scale
     for other in around:
         seen = other.observation
@@ -340,7 +340,7 @@ def _window_text(history: History) -> str:
 
 
 def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
-    """Give the inputs without any memory, then without the oldest recommendations and scale events, more and more."""
+    """Yield the inputs without any memory, then without the oldest recommendations and scale events, more and more."""
     yield structs.replace(inputs, history=EMPTY_HISTORY)
     old = inputs.history
     ups, downs = old.scale_up_events, old.scale_down_events
@@ -358,7 +358,7 @@ def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
 
 
 def with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:
-    """Give the inputs with the metric values of a status in place of the samples, and what was put in."""
+    """Return the inputs with the metric values of a status in place of the samples, and what was put in."""
     stated: list[str] = []
     for index, spec in enumerate(inputs.autoscaler.metrics[: len(shown)]):
         current = (shown[index].get(spec.status_key) or {}).get("current") or {}

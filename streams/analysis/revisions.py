@@ -211,7 +211,7 @@ def _keys(hpa: HpaId) -> tuple[str, str]:
 
 
 def _entries(value: bytes, hpa: HpaId) -> list[Entry]:
-    """What a record says about the HPA's namespace, and about everything."""
+    """Return what a record says about the HPA's namespace, and about everything."""
     keys = _keys(hpa)
     return [entry for entry in decode(value, LogRecord).entries if entry.key in keys]
 
@@ -308,7 +308,7 @@ def _stated(body: Command, hpa: HpaId) -> str:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Say what differs between two specs; the order of metrics does not count."""
+    """Return what differs between two specs; the order of metrics does not count."""
     one, other = flat(before), flat(after)
     return [
         f"{name} {_shown(one.get(name))}→{_shown(other.get(name))}"

@@ -179,7 +179,7 @@ class _Comparison:
             self._compare(step, following)
 
     def seen(self) -> list[NativeMoment]:
-        """What the native controller made, sync by sync, and where it did nothing while fleethpa would have."""
+        """Return what the native controller made, sync by sync, and where it did nothing while fleethpa would have."""
         quiet = [
             NativeMoment(each, each, each.observation.scale.spec_replicas, is_sync=False, rescaled=False, is_open=True)
             for each in self.open_quiet
@@ -435,7 +435,7 @@ class _Comparison:
         return found
 
     def _fails_alone(self) -> bool:
-        """Tell whether the newest evaluations failed and the native controller's syncs meanwhile did not."""
+        """Return whether the newest evaluations failed and the native controller's syncs meanwhile did not."""
         newest = [step.inputs for step in self.steps[-1 - SLACK_PERIODS :]]
         if any(answer(each).evaluation.path not in ("metricsFailed", "scaleUnavailable") for each in newest):
             return False

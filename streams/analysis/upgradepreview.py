@@ -133,7 +133,7 @@ async def previews(task: PreviewTask) -> tuple[dict[HpaId, Preview], Faults]:
 
 
 def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:
-    """Give the inputs of an evaluation as a controller with other rules reads them.
+    """Return the inputs of an evaluation as a controller with other rules reads them.
 
     An answer of a metrics API keeps the form that it got: whether a pod's sample lacked the container is not known.
     """
@@ -182,7 +182,7 @@ def differing(now: Rules, target: Rules) -> list[str]:
 
 
 def _findings(inputs: EvaluationInputs, target: Rules, edges: int) -> Iterator[UpgradeFinding]:
-    """Give what concerns the HPA as it is at its last evaluation, for each rule that the upgrade changes."""
+    """Yield what concerns the HPA as it is at its last evaluation, for each rule that the upgrade changes."""
     looks: dict[str, Callable[[EvaluationInputs], str]] = {
         "tolerance_is_band": lambda _: (
             f"evaluations with a metric exactly at the edge of the tolerance: {edges}" if edges else ""

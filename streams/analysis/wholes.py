@@ -34,7 +34,7 @@ _WHOLE_REQUEST = 100
 
 
 def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> EvaluationInputs:
-    """Give the inputs of a FleetHPA's evaluation with another spec of the whole.
+    """Return the inputs of a FleetHPA's evaluation with another spec of the whole.
 
     A cluster whose maxReplicas is that of the whole has the new one. Raises CandidateError: the reports do not hold
     what the spec asks for, or the bounds of the clusters contradict it.
@@ -57,19 +57,19 @@ def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) ->
 
 
 def shares(inputs: EvaluationInputs, known: FleetInputs, made: Answer) -> dict[str, int]:
-    """Give what each cluster that is not away would have of the total, as the decider divides it."""
+    """Return what each cluster that is not away would have of the total, as the decider divides it."""
     total = None if made.evaluation.desired_replicas is None else made.final
     most, is_enforced = inputs.spec["maxReplicas"], inputs.mode == "enforce"
     return dict(divided(known.row, total, most, is_enforced, known.now_ms, inputs.period_ms).shares)
 
 
 def bounded(clusters: Sequence[FleetCluster], before: int, most: int) -> list[FleetCluster]:
-    """Give the clusters after the whole's maxReplicas has become `most`: those that had no other have that, too."""
+    """Return the clusters after the whole's maxReplicas has become `most`: those that had no other have that, too."""
     return [structs.replace(each, max_replicas=most) if each.max_replicas == before else each for each in clusters]
 
 
 def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> tuple[object, ...]:
-    """Give the recorded sums in the order of the metrics that are tried."""
+    """Return the recorded sums in the order of the metrics that are tried."""
     read = zip(inputs.spec.get("metrics") or (), inputs.autoscaler.metrics, known.joined.answers, strict=True)
     found = {metric_key(metric): (spec, answer) for metric, spec, answer in read}
     made: list[object] = []
@@ -153,7 +153,7 @@ _NEXT = 2
 
 
 def seen_of(recorded: Recorded) -> WholeSeen | None:
-    """Give what a decision of a whole shows; None: it is no evaluation in shadow."""
+    """Return what a decision of a whole shows; None: it is no evaluation in shadow."""
     decision: Decision = recorded.decision
     if decision.kind != "evaluation" or decision.mode != "shadow":
         return None
@@ -261,7 +261,7 @@ def without_cluster(
     caps: Mapping[str, int],
     gone: Mapping[str, int],
 ) -> WithoutCluster:
-    """Say what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
+    """Return what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
     nothing is lost.
 
     Args:

@@ -197,7 +197,7 @@ def create(root: Path, partitions: int) -> ArchiveInfo:
 
 
 def open_archive(root: Path) -> ArchiveInfo:
-    """What the archive is. Raises ArchiveError: no archive, or one of another version."""
+    """Return what the archive is. Raises ArchiveError: no archive, or one of another version."""
     path = root / "archive.json"
     with reading(path):
         there = path.exists()

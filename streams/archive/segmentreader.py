@@ -106,7 +106,7 @@ def hpa_of(record: ArchivedRecord) -> str:
 
 
 def hpa_frames(frames: Iterable[tuple[int, Iterable[ArchivedRecord]]]) -> HpaFrames:
-    """What the file of a segment's HPAs says; the frames are given with where they begin."""
+    """Return what the file of a segment's HPAs says; the frames are given with where they begin."""
     found: dict[str, list[int]] = {}
     for position, records in frames:
         for hpa in dict.fromkeys(map(hpa_of, records)):
@@ -123,7 +123,7 @@ class Head(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def head_of(manifests: list[SegmentManifest]) -> Head:
-    """What HEAD says of these closed segments, oldest first."""
+    """Return what HEAD says of these closed segments, oldest first."""
     if not manifests:
         return Head(segments=0, manifest="", last_offset=-1)
     last = manifests[-1]
@@ -424,7 +424,7 @@ class PartitionReader:
 
 
 def names_of(hpa: HpaId) -> bytes:
-    """What every decision of an HPA holds."""
+    """Return what every decision of an HPA holds."""
     return f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
 
 

@@ -171,7 +171,7 @@ def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) ->
 
 
 def signed_heads(checkpoints: list[Heads], topic: str, partition: int) -> dict[int, str]:
-    """What the checkpoints say of one topic partition.
+    """Return what the checkpoints say of one topic partition.
 
     Raises ArchiveError: two checkpoints name different heads at one offset.
     """

@@ -274,7 +274,8 @@ _LINES: Final = {name: _line(name, labels) for name, (_, labels) in FAMILIES.ite
 
 
 def exposition(partitions: Iterable[Partition]) -> str:
-    """Give the families of all live HPAs in Prometheus' text format; may run in another thread than the one that folds.
+    """Return the families of all live HPAs in Prometheus' text format; may run in another thread than the one that
+    folds.
 
     Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
     """
@@ -299,7 +300,7 @@ def _escaped(label: str) -> str:
 
 
 def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
-    """Give the metrics of one HPA. Of several metrics with one name, the first that has a value is given."""
+    """Yield the metrics of one HPA. Of several metrics with one name, the first that has a value is given."""
     row, shown = hpa.row, hpa.row.hpa_object()
     spec, created = shown["spec"], shown["metadata"].get("creationTimestamp")
     reference, status = spec["scaleTargetRef"], own_status(hpa)
@@ -343,7 +344,7 @@ def _status(status: Mapping[str, Any]) -> Iterator[GaugeSample]:
 
 
 def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> Iterator[GaugeSample]:
-    """Give the targets of a spec's metrics, or the current values of a status'."""
+    """Yield the targets of a spec's metrics, or the current values of a status'."""
     for metric in metrics or ():
         name, values = metric_name(metric), metric_source(metric).get(side) or {}
         for field, kind in _TARGET_TYPES.items():

@@ -164,7 +164,7 @@ class OwnedPartition:
         return decisions
 
     def take_messages(self) -> list[Message]:
-        """Give what the records since the last call say to other partitions, in order, and forget it."""
+        """Return what the records since the last call say to other partitions, in order, and forget it."""
         made, self._messages = self._messages, []
         return made
 

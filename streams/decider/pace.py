@@ -36,7 +36,7 @@ class EvaluationPace(Struct, frozen=True, gc=False):
 
 
 def next_pace(pace: EvaluationPace, in_force: int, now_ms: int, lag_ms: int) -> EvaluationPace:
-    """Give the pace of a decider after a look at its lag: one that is behind and does not catch up wants as many
+    """Return the pace of a decider after a look at its lag: one that is behind and does not catch up wants as many
     evaluations as it can do at its speed; after each half minute in which it keeps up, it wants one sync period less.
 
     Args:

@@ -241,7 +241,7 @@ async def _write(number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIO
 
 
 def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
-    """Give what the next decision follows. If all have expired: a number that none of them can have had.
+    """Return what the next decision follows. If all have expired: a number that none of them can have had.
 
     Each decision is a record at least, so none has a higher number than the topic has had records.
     """

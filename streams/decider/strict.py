@@ -176,7 +176,7 @@ class Watchdog:
                     die(Exit.STALLED, reason)
 
     def stall(self, now: float) -> str:
-        """What has stalled at this monotonic time, or an empty text."""
+        """Return what has stalled at this monotonic time, or an empty text."""
         return self._recovery_stall(now) or self._input_stall(now)
 
     def _recovery_stall(self, now: float) -> str:

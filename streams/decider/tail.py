@@ -193,7 +193,7 @@ class RecordedTail:
         return self._by_offset.pop(log_offset, {})
 
     def _before(self) -> TailHead:
-        """What the next new decision follows. What the state knows may be missing: it is needed no more."""
+        """Return what the next new decision follows. What the state knows may be missing: it is needed no more."""
         head = self._head
         return self._recovered if head is None or head.seq < self._recovered.seq else head
 
@@ -273,7 +273,7 @@ class LastRecord(NamedTuple):
 
 
 def begin_of(seq: int, bounds: OffsetBounds) -> int:
-    """Give the offset from which to look for decision number `seq` (0: for the first one).
+    """Return the offset from which to look for decision number `seq` (0: for the first one).
 
     Each number has a record at least, so number n is at offset n - 1 or later, unless the topic has lost records.
     """

@@ -77,7 +77,7 @@ class ArchiverHealth:
         self._received = time.monotonic()
 
     def problems(self) -> list[str]:
-        """What keeps the archive from growing; empty when it is ready."""
+        """Return what keeps the archive from growing; empty when it is ready."""
         silent_s = time.monotonic() - self._received
         return [f"no record has come in for {silent_s:.0f}s"] if silent_s > SILENT_S else []
 

@@ -58,7 +58,7 @@ class NativeTraces:
         self._before_scale: dict[HpaId, EvaluationInputs] = {}
 
     def before(self, partition: Partition, record: PlainRecord) -> Iterator[NativeSync]:
-        """Give the syncs of wanted HPAs that a record, which the partition has not applied yet, shows."""
+        """Yield the syncs of wanted HPAs that a record, which the partition has not applied yet, shows."""
         value = record[2]
         if not any(kind in value for kind in _TRACES):
             return
@@ -86,7 +86,7 @@ class NativeTraces:
 
 
 def _traces(partition: Partition, entry: Entry) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Give the names of HPAs whose status (their object) or scale (None) an entry may change."""
+    """Yield the names of HPAs whose status (their object) or scale (None) an entry may change."""
     body = entry.body
     if isinstance(body, AutoscalerSet) and body.origin == "cluster":
         yield body.hpa["metadata"]["name"], body.hpa
@@ -99,7 +99,9 @@ def _traces(partition: Partition, entry: Entry) -> Iterator[tuple[str, dict[str,
 
 
 def _inputs_before(partition: Partition, name: HpaId, record: PlainRecord) -> EvaluationInputs | None:
-    """Say what an evaluation right before a record, at its time, would read; None: there is no such HPA in shadow."""
+    """Return what an evaluation right before a record, at its time, would read; None: there is no such HPA in
+    shadow.
+    """
     state = partition.state
     hpa = state.hpas.get(name)
     if hpa is None or not hpa.row.is_live:
@@ -247,7 +249,7 @@ async def events_between(
     *,
     native: bool = False,
 ) -> AsyncGenerator[HpaEvent, None]:
-    """Give what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
+    """Yield what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
 
     `native`: and the syncs of the cluster's own controller.
 
@@ -311,7 +313,7 @@ def readers_by_hpa(
 def events_by_hpa(
     past: Past, wanted: set[HpaId], window: tuple[int, int], *, native: bool = False
 ) -> AsyncGenerator[dict[HpaId, list[HpaEvent]], None]:
-    """What became of HPAs, some at a time, as `readers_by_hpa`.
+    """Yield what became of HPAs, some at a time, as `readers_by_hpa`.
 
     `native`: with the syncs of the clusters' own controllers.
     """

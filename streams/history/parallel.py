@@ -152,7 +152,7 @@ class DecisionsTask:
 
 
 async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> int:
-    """Give every decision record that a partition may have of a time to `take`; give how many these are."""
+    """Return every decision record that a partition may have of a time to `take`; give how many these are."""
     read = counted = 0
     first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
     latest_ms = task.end_ms + LAG_MS

@@ -91,12 +91,12 @@ class Past(ABC):
 
     @abstractmethod
     def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records from offset `first` (or the oldest kept) to the end as of now, many at a time; whoever stops
-        closes it.
+        """Yield the records from offset `first` (or the oldest kept) to the end as of now, many at a time; whoever
+        stops closes it.
         """
 
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        """Give the same one by one."""
+        """Yield the same one by one."""
         async with aclosing(self.stretches(topic, partition, first)) as stretches:
             async for stretch in stretches:
                 for record in stretch:
@@ -106,7 +106,7 @@ class Past(ABC):
     def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
     ) -> AsyncGenerator[list[ArchivedRecord], None]:
-        """Give the records in stretches, the newest stretch first, each in order.
+        """Yield the records in stretches, the newest stretch first, each in order.
 
         `upto_ms`: stretches whose records are all later than this topic time may be left out.
         """
@@ -126,7 +126,7 @@ class Past(ABC):
 
     @abstractmethod
     def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
-        """Give decisions as they are written, from an offset in each partition on, without end."""
+        """Yield decisions as they are written, from an offset in each partition on, without end."""
 
     async def first_ms(self, partition: int) -> int | None:
         """Return the timestamp of the oldest log record; None if there is no record."""
@@ -145,7 +145,7 @@ class Past(ABC):
     def unchecked(
         self, topic: str, partition: int, first: int = 0, hpa: HpaId | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records of `stretches`, those of an archive without checking them (`check`).
+        """Yield the records of `stretches`, those of an archive without checking them (`check`).
 
         `hpa`: of which decisions are needed; others may be left out. None: of all.
         """
@@ -208,7 +208,7 @@ class Past(ABC):
     async def following(
         self, partition: Partition, *, upto: int | None = None, until_ms: int | None = None
     ) -> AsyncGenerator[ArchivedRecord, None]:
-        """Give the log records that a partition has not applied yet; the caller applies each of them.
+        """Yield the log records that a partition has not applied yet; the caller applies each of them.
 
         Ends after offset `upto`, or before the first record that is not earlier than `until_ms` (timestamps may step
         back, log time does not).
@@ -355,7 +355,7 @@ class Past(ABC):
         until_ms: int | None = None,
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> AsyncGenerator[Recorded, None]:
-        """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`.
+        """Yield the decisions of a log partition in order: from log time `since_ms` to before `until_ms`.
 
         `wanted`: of which HPAs; None: of all.
         """
@@ -394,7 +394,7 @@ class Past(ABC):
                     return
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
-        """Give decisions from now on, as they are made."""
+        """Yield decisions from now on, as they are made."""
         sequences: dict[int, DecisionSequence] = {}
         for number in range(await self.partitions()):
             sequences[number] = DecisionSequence()

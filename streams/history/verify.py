@@ -261,7 +261,7 @@ class _Checker:
         report.identical += is_identical
 
     def _compared(self, id_: str, recorded: _Side | None, made: _Side | None) -> list[Difference]:
-        """What differs. Raises FaultError: the log is not the one from which was decided."""
+        """Return what differs. Raises FaultError: the log is not the one from which was decided."""
         if recorded is None or made is None:
             self._shift += 1 if made is None else -1
             return [Difference("decision", *(None if side is None else "a decision" for side in (recorded, made)))]

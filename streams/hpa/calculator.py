@@ -33,7 +33,7 @@ ToleranceBand = tuple[float, float]
 
 @lru_cache(maxsize=256)
 def bounds(down: float, up: float, rules: Rules = CURRENT) -> ToleranceBand:
-    """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`; up to 1.32 `math.Abs(1.0-ratio)`."""
+    """Return the tolerance band around 1. Source: upstream `Tolerances.isWithin`; up to 1.32 `math.Abs(1.0-ratio)`."""
     if rules.tolerance_is_band:
         return 1.0 - down, 1.0 + up
     return _edge(down, -2.0 - 2.0 * down), _edge(up, 2.0 + 2.0 * up)
@@ -41,7 +41,7 @@ def bounds(down: float, up: float, rules: Rules = CURRENT) -> ToleranceBand:
 
 @lru_cache(maxsize=64)
 def _edge(tolerance: float, outside: float) -> float:
-    """Give the double on the way from 1 to `outside` that is the last whose distance from 1 rounds to `tolerance`.
+    """Return the double on the way from 1 to `outside` that is the last whose distance from 1 rounds to `tolerance`.
 
     That distance never shrinks on this way, so comparing a ratio with both edges is comparing its distance.
     """
@@ -176,7 +176,7 @@ def external_per_pod(
 
 
 def _average(usage: float, replicas: int, rules: Rules, saturates: bool) -> int:
-    """Give the usage per replica, rounded up, as the status shows it."""
+    """Return the usage per replica, rounded up, as the status shows it."""
     if saturates and usage >= 9223372036854775808.0:
         return MAX_INT64
     if rules.average_of_none_is_zero and replicas == 0:
@@ -185,12 +185,12 @@ def _average(usage: float, replicas: int, rules: Rules, saturates: bool) -> int:
 
 
 def _total(exact: int, rules: Rules) -> int:
-    """Give a sum of int64 as upstream holds it: up to 1.37 its low 64 bits."""
+    """Return a sum of int64 as upstream holds it: up to 1.37 its low 64 bits."""
     return exact if rules.totals_exact else wrap64(exact)
 
 
 def _percent(usage: int, request: int, rules: Rules) -> tuple[int, bool]:
-    """Give usage in whole percent of request, truncated; and whether that, computed as upstream does, wraps.
+    """Return usage in whole percent of request, truncated; and whether that, computed as upstream does, wraps.
 
     Up to 1.37 the low 32 bits of what int64 makes of it; from 1.38 on the exact percentage, or the largest or least
     int32.

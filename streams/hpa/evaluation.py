@@ -82,7 +82,7 @@ class Conditions:
         self.items = [item for item in self.items if item["type"] != kind]
 
     def is_true(self, kind: str) -> bool:
-        """Tell whether the condition exists with status True."""
+        """Return whether the condition exists with status True."""
         return any(item["type"] == kind and item["status"] == "True" for item in self.items)
 
     def _now_text(self) -> str:
@@ -131,7 +131,7 @@ class History(Struct, frozen=True, gc=False):
         return list(zip(self.recommended or (), self.recommended_ms, strict=True))
 
     def with_recommendations(self, pairs: Iterable[tuple[int, int]]) -> "History":
-        """Give the same scale events with these recommendations: (replicas, time_ms)."""
+        """Return the same scale events with these recommendations: (replicas, time_ms)."""
         known = list(pairs)
         recommended, times_ms = tuple([each[0] for each in known]), tuple([each[1] for each in known])
         return History(recommended, times_ms, self.scale_up_events, self.scale_down_events)

@@ -22,7 +22,7 @@ def wrap32(value: int) -> int:
 
 
 def saturated32(value: int) -> int:
-    """Give the int32 that is nearest to `value`."""
+    """Return the int32 that is nearest to `value`."""
     return max(MIN_INT32, min(value, MAX_INT32))
 
 

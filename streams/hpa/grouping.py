@@ -47,7 +47,7 @@ class Groups(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """Times of the samples, where these are not at hand (`streams.hpa.parts`); None: there is none."""
 
     def fault(self) -> str:
-        """Say why nothing can be calculated; empty: it can."""
+        """Return why nothing can be calculated; empty: it can."""
         if not self.ready + self.missing + self.unready + self.ignored:
             return NO_PODS_ERROR
         return self.request_error if self.ready + self.strays else NO_SAMPLES_ERROR
@@ -181,7 +181,9 @@ def _inactive(pods: TargetPods, samples: dict[str, tuple[int, int, int]]) -> tup
 
 
 def is_unready(pod: PodRow, sample: tuple[int, int, int], init_ms: int, delay_ms: int, now_ms: int) -> bool:
-    """Tell whether a running pod's cpu sample does not count yet. Unknown readiness is not False; bounds are strict."""
+    """Return whether a running pod's cpu sample does not count yet. Unknown readiness is not False; bounds are
+    strict.
+    """
     ready, start_ms = pod.ready, pod.start_ms
     if ready is None or start_ms is None:
         return True

@@ -109,7 +109,7 @@ def combine(
 
 
 def largest(metrics: Sequence[MetricEvaluation]) -> tuple[int, str]:
-    """Give the largest proposal and the name of its metric; (0, "") where no metric was calculated.
+    """Return the largest proposal and the name of its metric; (0, "") where no metric was calculated.
 
     Upstream takes the next one also after a proposal of 0.
     """
@@ -222,7 +222,7 @@ def _ages(answer: MetricReading | Groups | None) -> tuple[int | None, int | None
 
 
 def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> ToleranceBand:
-    """Give the ratios between which nothing changes: the HPA's own tolerances, else the controller's."""
+    """Return the ratios between which nothing changes: the HPA's own tolerances, else the controller's."""
     up = down = settings.tolerance
     if settings.rules.tolerance_field:
         if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:
@@ -246,7 +246,7 @@ def set_scaling_active(conditions: Conditions, combined: Combined) -> None:
 
 
 def status_of(metric: MetricEvaluation) -> dict[str, Any]:
-    """Give the item of `currentMetrics`; for a metric that has failed the empty one, as upstream does."""
+    """Return the item of `currentMetrics`; for a metric that has failed the empty one, as upstream does."""
     spec, calculation = metric.spec, metric.calculation
     if calculation is None:
         return {"type": ""}

@@ -91,7 +91,7 @@ def _legacy(
 
 
 def legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_replicas: int) -> tuple[int, str]:
-    """Give (replicas, bound) where there is no `behavior`."""
+    """Return (replicas, bound) where there is no `behavior`."""
     ceiling, label = (rate_limit, "ScaleUpLimit") if max_replicas > rate_limit else (max_replicas, "TooManyReplicas")
     if stabilized < min_replicas:
         return min_replicas, "TooFewReplicas"
@@ -132,7 +132,7 @@ def _with_behavior(
 
 
 def _extremes(history: History, desired: int, up_cutoff_ms: int, down_cutoff_ms: int) -> tuple[int, int, int]:
-    """Give (lowest of the scale-up window, highest of the scale-down window, slot of the last that neither needs).
+    """Return (lowest of the scale-up window, highest of the scale-down window, slot of the last that neither needs).
 
     Source: upstream `stabilizeRecommendationWithBehaviors`.
     """
@@ -159,7 +159,7 @@ def _extremes(history: History, desired: int, up_cutoff_ms: int, down_cutoff_ms:
 
 
 def _latest(by_time: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Give the last one of (time, replicas), the largest of a moment, as (replicas, time)."""
+    """Return the last one of (time, replicas), the largest of a moment, as (replicas, time)."""
     if not by_time:
         return None
     time_ms, replicas = max(by_time)
@@ -183,7 +183,7 @@ def _with_value(values: tuple[int, ...], slot: int, value: int) -> tuple[int, ..
 
 @lru_cache(maxsize=1024)
 def _alike(value: int, count: int) -> tuple[int, ...]:
-    """Give the same object to all HPAs at rest."""
+    """Return the same object to all HPAs at rest."""
     return (value,) * count
 
 
@@ -201,7 +201,7 @@ def _rate_limits(
     settings: ControllerSettings,
     now_ms: int,
 ) -> tuple[int, str, int | None, tuple[PolicyLimit, ...]]:
-    """Give (replicas, bound, rate limit, policies). minReplicas does not act upwards, nor maxReplicas downwards."""
+    """Return (replicas, bound, rate limit, policies). minReplicas does not act upwards, nor maxReplicas downwards."""
     if stabilized > current:
         limit, policies = scale_up_limit(up, current, history, now_ms, settings.rules)
         limit = max(limit, current)
@@ -220,21 +220,21 @@ def _rate_limits(
 def scale_up_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int, version: Rules = CURRENT
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
-    """Give the highest count that the scale-up policies allow now, and what each of them allows."""
+    """Return the highest count that the scale-up policies allow now, and what each of them allows."""
     return _policy_limit(rules, current, history, now_ms, up=True, version=version)
 
 
 def scale_down_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
-    """Give the lowest count that the scale-down policies allow now, and what each of them allows."""
+    """Return the lowest count that the scale-down policies allow now, and what each of them allows."""
     return _policy_limit(rules, current, history, now_ms, up=False)
 
 
 def _policy_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int, *, up: bool, version: Rules = CURRENT
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
-    """Give what the policies of one direction allow together. `Min` means the least change: downwards, the largest
+    """Return what the policies of one direction allow together. `Min` means the least change: downwards, the largest
     count.
     """
     if rules.select == "Disabled":

@@ -53,7 +53,7 @@ class PodTemplate:
         self._known: dict[tuple[str, str, Rules], int | str] = {}
 
     def request(self, resource: str, container: str, rules: Rules = CURRENT) -> int | str:
-        """Give the request for `resource` of one container (empty name: of the pod), or the start of an error."""
+        """Return the request for `resource` of one container (empty name: of the pod), or the start of an error."""
         known = self._known.get((resource, container, rules))
         if known is None:
             known = self._known[resource, container, rules] = self._request(resource, container, rules)
@@ -88,7 +88,7 @@ class PodTemplate:
         return f"missing pod-level request for {resource} in Pod " if request is None else request.milli_value()
 
     def _aggregate(self, resource: str, rules: Rules) -> Quantity | None:
-        """Give the larger of what runs together and what any moment of initialisation needs."""
+        """Return the larger of what runs together and what any moment of initialisation needs."""
         total: Quantity | None = None
         for each in self.containers:
             total = _add(total, _quantity(each.requests, resource, rules))
@@ -193,7 +193,7 @@ class PodRow(Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=1024)
 def _equal_requests(count: int, request: int) -> RequestTable:
-    """Give the table of so many pods that request the same (milli): the same object for all such pods."""
+    """Return the table of so many pods that request the same (milli): the same object for all such pods."""
     return RequestTable("", (request,) * count, request * count, 0)
 
 
@@ -240,11 +240,11 @@ class TargetPods:
         return len(self.rows)
 
     def are_settled(self, cpu_initialization_period_ms: int, now_ms: int) -> bool:
-        """Tell whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
+        """Return whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
         return self.always_ready and self.newest_start_ms + cpu_initialization_period_ms <= now_ms
 
     def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
-        """Give what each pod requests of a resource (milli): of one container, or (empty name) of the whole pod."""
+        """Return what each pod requests of a resource (milli): of one container, or (empty name) of the whole pod."""
         if self._template is not None:
             request = self._template.request(resource, container, rules)
             if not isinstance(request, str):  # otherwise the error names a pod
@@ -353,12 +353,12 @@ SERVED_BY: Final[dict[str, UpstreamApi]] = {
 
 
 def fetch_failure(api: UpstreamApi, message: str) -> MetricFailure:
-    """Give the error of a request that the API answered with an error; `message` is that of the answer's Status."""
+    """Return the error of a request that the API answered with an error; `message` is that of the answer's Status."""
     return MetricFailure(f"unable to fetch metrics from {api} metrics API: {message}")
 
 
 def empty_failure(api: UpstreamApi) -> MetricFailure:
-    """Give the error of an answer without items."""
+    """Return the error of an answer without items."""
     return MetricFailure(f"no metrics returned from {api} metrics API")
 
 
@@ -422,7 +422,7 @@ def _of_pods(pods: PodColumns, resource: str) -> list[int | None]:
 
 
 def _any_known(values: Iterable[int | None]) -> bool:
-    """Tell whether there is a value among these."""
+    """Return whether there is a value among these."""
     return any(value is not None for value in values)
 
 

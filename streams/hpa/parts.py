@@ -162,7 +162,7 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
 
 
 def recent(recommendations: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Give the recommendations that can be the highest or the lowest of a window that ends now, oldest first; of very
+    """Return the recommendations that can be the highest or the lowest of a window that ends now, oldest first; of very
     many the newest.
     """
     found: list[tuple[int, int]] = []
@@ -175,12 +175,12 @@ def recent(recommendations: Iterable[tuple[int, int]]) -> tuple[tuple[int, int],
 
 
 def newest_events(events: Iterable[tuple[int, int, bool]]) -> ScaleEvents:
-    """Give scale events, oldest first; of very many the newest."""
+    """Return scale events, oldest first; of very many the newest."""
     return tuple(sorted(events, key=lambda each: (each[1], each[0], each[2]))[-FLEET_PAST.most :])
 
 
 def with_past(part: PartObservation, history: History) -> PartObservation:
-    """Give a part with what its own autoscaler did until now."""
+    """Return a part with what its own autoscaler did until now."""
     added, removed = newest_events(history.scale_up_events), newest_events(history.scale_down_events)
     return structs.replace(part, recommended=recent(history.recommendations), added=added, removed=removed)
 
@@ -216,12 +216,12 @@ def seen_part(text: str) -> SeenPart:
 
 
 def totals(parts: Iterable[SeenPart]) -> tuple[int, ...]:
-    """Give per metric what all parts together show of it: the values that change while nothing else does."""
+    """Return per metric what all parts together show of it: the values that change while nothing else does."""
     return tuple([wrap64(sum(each)) for each in zip(*[part.values for part in parts], strict=False)])
 
 
 def changed(drift: tuple[int, ...], before: SeenPart, now: SeenPart) -> tuple[int, ...]:
-    """Give by how much `totals` has changed, after one part of them has."""
+    """Return by how much `totals` has changed, after one part of them has."""
     of_metrics = zip(drift, before.values, now.values, strict=False)
     return tuple([wrap64(more + new - old) for more, old, new in of_metrics])
 
@@ -247,7 +247,7 @@ def _but_values(reading: PartReading) -> Any:
 
 
 def within(autoscaler: Autoscaler, held: int, least: int) -> Autoscaler:
-    """Give the spec of a whole for the parts that take part in a decision.
+    """Return the spec of a whole for the parts that take part in a decision.
 
     Args:
         held: what the other parts have, which counts towards both bounds.

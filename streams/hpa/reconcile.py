@@ -94,7 +94,7 @@ class _Case(Struct, frozen=True, gc=False):
         self.conditions.set("AbleToScale", "True", "SucceededGetScale", REACHED)
 
     def new_status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
-        """Give the status with the conditions that were set."""
+        """Return the status with the conditions that were set."""
         last_scale_time, generation = self.status.get("lastScaleTime"), self.generation
         return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
@@ -301,7 +301,7 @@ def _no_scale(
 
 
 def _selector_error(text: str) -> str:
-    """Say why a selector in query-string form cannot be parsed; empty: it can."""
+    """Return why a selector in query-string form cannot be parsed; empty: it can."""
     try:
         parse_selector(text)
     except SelectorError as error:

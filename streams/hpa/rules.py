@@ -170,7 +170,7 @@ class UnknownRulesError(ValueError):
 
 
 def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
-    """Give the rules of Kubernetes 1.`minor`; `gates` overrides defaults of feature gates.
+    """Return the rules of Kubernetes 1.`minor`; `gates` overrides defaults of feature gates.
 
     A version that is newer than every known one decides as the newest known. Raises UnknownRulesError: the version is
     older than 1.27, or it does not have such a gate, or the gate cannot be switched off in it.
@@ -207,7 +207,7 @@ def rules_text(version: str, gates: Mapping[str, bool]) -> str:
 
 @lru_cache(maxsize=64)
 def rules_named(text: str) -> Rules:
-    """Give the rules that `rules_text` names. A version older than 1.27 decides as 1.27, the oldest that is known.
+    """Return the rules that `rules_text` names. A version older than 1.27 decides as 1.27, the oldest that is known.
 
     Raises UnknownRulesError: the text is none of `rules_text`.
     """

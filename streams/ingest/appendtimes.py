@@ -56,7 +56,7 @@ class AppendTimes:
             log.error("%s", _text(partition, off_ms))
 
     def notes(self) -> list[str]:
-        """What is wrong, for `/readyz`."""
+        """Return what is wrong, for `/readyz`."""
         return [f"[!] {_text(partition, off_ms)}" for partition, off_ms in sorted(self._wrong.items())]
 
 

@@ -197,7 +197,7 @@ def _fleet_report(body: FleetReport, place: SourcePlace, refuse: Refuse) -> Body
 
 
 def _good(items: Iterable[T], take: Callable[[T], T], refuse: Refuse) -> Iterator[T]:
-    """What can be used of a list; what cannot is refused by itself, since the others are as good as ever."""
+    """Yield what can be used of a list; what cannot is refused by itself, since the others are as good as ever."""
     for item in items:
         try:
             yield take(item)

@@ -270,7 +270,7 @@ def rejected(raw: RawRecord, code: str, reason: str, format_: str) -> Rejected:
 
 
 def raw_record(record: ConsumerRecord) -> RawRecord:
-    """What conversion needs of a consumed record."""
+    """Return what conversion needs of a consumed record."""
     return RawRecord(
         record.topic, record.partition, record.offset, record.timestamp, record.value, tuple(record.headers or ())
     )

@@ -231,7 +231,7 @@ class SourceWorker(ABC):
         """The records to write now, in their order."""
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
-        """What else the log gets beside these batches."""
+        """Yield what else the log gets beside these batches."""
         return iter(())
 
     def done(self) -> dict[TopicPartition, int]:
@@ -375,7 +375,7 @@ class Worker(SourceWorker):
         """Partition of the log -> when a record for it was last appended."""
 
     def problems(self) -> list[str]:
-        """What keeps this worker from working, for `/readyz`."""
+        """Return what keeps this worker from working, for `/readyz`."""
         found = [] if self._places is not None else ["no partitions are assigned yet"]
         idle_s = time.monotonic() - self._cycled_at
         return [*found, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else found
@@ -408,7 +408,7 @@ class Worker(SourceWorker):
         )
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Give an empty record for each owned partition of the log that has got none for a while."""
+        """Yield an empty record for each owned partition of the log that has got none for a while."""
         now = time.monotonic()
         self._appended_at |= {batch.partition: now for batch in batches}
         if self._config.is_playback:

@@ -117,7 +117,7 @@ class _Batch(Struct, frozen=True, rename="camel"):
 
 
 def _made(item: object, type_: type[T], place: str, index: int | None = None) -> T:
-    """Give a message as it is, and JSON as `type_`. Raises Refusal: `wrongType`, naming the field."""
+    """Return a message as it is, and JSON as `type_`. Raises Refusal: `wrongType`, naming the field."""
     if isinstance(item, Message):
         return cast(T, item)
     try:

@@ -249,7 +249,7 @@ class _Admission:
         self._rates, self._refused = limits.rates, limits.refused
 
     def admitted(self) -> Piece:
-        """Give the piece, or what may be taken of it. Raises Refusal: nothing of it."""
+        """Return the piece, or what may be taken of it. Raises Refusal: nothing of it."""
         body = self._piece.body
         for cluster in _clusters(self._piece):
             if cluster != self._agent.cluster:

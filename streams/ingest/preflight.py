@@ -279,7 +279,7 @@ class CheckReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = None, topic: str = "") -> CheckReport:
-    """Say what ingest would make of a message.
+    """Return what ingest would make of a message.
 
     Args:
         topic: where it would be sent; empty: the topic that takes its first entry.

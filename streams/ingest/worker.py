@@ -85,7 +85,7 @@ class AgentWorker(SourceWorker):
             self._consumer.pause(tp)
 
     async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
-        """What was read, each topic in its turn: none waits for another."""
+        """Return what was read, each topic in its turn: none waits for another."""
         return self.in_turn()
 
     def done(self) -> dict[TopicPartition, int]:
@@ -122,7 +122,7 @@ class Agents:
         """Topic -> offset of the next record to count."""
 
     def notes(self) -> list[str]:
-        """What is wrong with single topics, for `/readyz`."""
+        """Return what is wrong with single topics, for `/readyz`."""
         return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
 
     def admit(self, found: Conversion, record: ConsumerRecord, now_s: float) -> None:

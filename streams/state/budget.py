@@ -38,7 +38,7 @@ class Budgets(Struct, frozen=True):
         return bool(self.removal or self.removals or self.addition or self.additions)
 
     def of(self, way: Way, namespace: str) -> tuple[Budget | None, Budget | None]:
-        """Give the budgets of a namespace and of the whole cluster."""
+        """Return the budgets of a namespace and of the whole cluster."""
         cluster, own = (self.removal, self.removals) if way == "removal" else (self.addition, self.additions)
         return own.get(namespace, own.get(EVERY_NAMESPACE)), cluster
 
@@ -67,7 +67,7 @@ class Left(Struct, frozen=True, gc=False):
         return self.used >= self.allowed
 
     def step(self, way: Way, before: int, after: int) -> Step:
-        """Give the decision's step."""
+        """Return the decision's step."""
         detail: dict[str, Any] = {"budget": self.budget.text, "of": self.scope, "allowed": self.allowed}
         detail |= (
             {"used": self.used} if self.cap >= self.allowed - self.used else {"used": self.used, "share": self.share}
@@ -75,7 +75,7 @@ class Left(Struct, frozen=True, gc=False):
         return Step(step=f"{way}Budget", in_=before, out=after, detail=detail, until=self.until_ms)
 
     def text(self, way: Way) -> str:
-        """Say why nothing is written at all."""
+        """Return why nothing is written at all."""
         verb = "removed" if way == "removal" else "added"
         return (
             f"held: the {way} budget of {self.scope} ({self.budget.text}) allows {self.allowed}, "
@@ -137,11 +137,11 @@ class _Scope:
                     del known[bucket]
 
     def size_of(self, hpa: HpaId) -> int:
-        """Give the size of an HPA; 0 of one that is not known."""
+        """Return the size of an HPA; 0 of one that is not known."""
         return self.sizes.get(hpa, (0, 0))[0]
 
     def base(self, way: Way, first: int) -> int:
-        """Give the replicas that a percentage is of: the most that it had since the bucket `first`, or for additions
+        """Return the replicas that a percentage is of: the most that it had since the bucket `first`, or for additions
         what was there before them, else each one would allow the next.
         """
         if way == "addition":
@@ -149,16 +149,16 @@ class _Scope:
         return max(self.total, max((count for bucket, count in self.largest.items() if bucket >= first), default=0))
 
     def used(self, way: Way, first: int) -> int:
-        """Give what was changed since the bucket `first`."""
+        """Return what was changed since the bucket `first`."""
         return max(0, sum(count for bucket, count in self.changed[way].items() if bucket >= first))
 
     def oldest(self, way: Way, first: int) -> int | None:
-        """Give the oldest bucket of the window in which something changed."""
+        """Return the oldest bucket of the window in which something changed."""
         return min((each for each, count in self.changed[way].items() if each >= first and count > 0), default=None)
 
 
 def _seen_from(whole: _Scope, others: Iterable[_Scope], way: Way, first: int) -> tuple[int, int]:
-    """Give what a budget is a percentage of, and what of it is used, as one namespace of a cluster sees it.
+    """Return what a budget is a percentage of, and what of it is used, as one namespace of a cluster sees it.
 
     `others`: the other namespaces. One that has more replicas than all the rest of the cluster counts for as many as
     the rest, its changes in the same proportion, and none changes more than it has. So no namespace decides alone, by
@@ -221,7 +221,7 @@ class BudgetBook:
     def left(
         self, way: Way, hpa: HpaId, own: tuple[BudgetEntry, ...], *, budgets: Budgets, now_ms: int, period_ms: int
     ) -> Left | None:
-        """Say what an HPA may remove or add now; None: no budget bounds it.
+        """Return what an HPA may remove or add now; None: no budget bounds it.
 
         First every HPA gets its share by size. What others leave is shared, from the next period on, among those that
         were cut and still ask.
@@ -254,7 +254,7 @@ class _Asking(NamedTuple):
     period_ms: int
 
     def left(self, scope: _Scope, others: list[_Scope], name: str, budget: Budget) -> Left:
-        """Give what a budget leaves to the HPA. `others`: as for `_seen_from`."""
+        """Return what a budget leaves to the HPA. `others`: as for `_seen_from`."""
         # One bucket more than the window has: what lies in the oldest one may be younger than the window.
         first = (self.now_ms - budget.window_ms) // BUCKET_MS
         base, used = _seen_from(scope, others, self.way, first)
@@ -278,7 +278,7 @@ class _Asking(NamedTuple):
         )
 
     def _portion_of_claims(self, scope: _Scope, free: int) -> int:
-        """Give the HPA's part of what is free, among those that were cut and still ask; 0: it is none of them."""
+        """Return the HPA's part of what is free, among those that were cut and still ask; 0: it is none of them."""
         claims, since_ms = scope.claims[self.way], self.now_ms - CLAIM_PERIODS * self.period_ms
         if claims.get(self.hpa, -1) < since_ms:
             return 0

@@ -54,7 +54,7 @@ class Effective(Struct, frozen=True):
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str = "") -> Effective:
-    """Give the effective settings of a cluster, whose observer reported this version; empty: none was reported."""
+    """Return the effective settings of a cluster, whose observer reported this version; empty: none was reported."""
     own = settings_of(known, cluster)
     rules = _rules(own, kubernetes)
     return Effective(
@@ -99,7 +99,7 @@ class FleetSettings(Struct, frozen=True):
 
 
 def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -> FleetSettings:
-    """Give the settings of a FleetHPA: its own (those of cluster `@fleet`), else those of its clusters, as their own
+    """Return the settings of a FleetHPA: its own (those of cluster `@fleet`), else those of its clusters, as their own
     controllers would decide. Where these differ, the largest value is used: it waits the longest and moves the least.
     """
     own, base = known.get(FLEET, ClusterSettings()), effective(known, FLEET)

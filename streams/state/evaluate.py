@@ -75,7 +75,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
-    """Give what an evaluation now would read; nothing changes."""
+    """Return what an evaluation now would read; nothing changes."""
     subject = subject_of(state, namespace, hpa, settings)
     return probed(subject, observe(subject))
 
@@ -101,7 +101,7 @@ def decide(subject: Subject, observed: Observed) -> Decided:
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
-    """Give an evaluation that decides nothing."""
+    """Return an evaluation that decides nothing."""
     status, current = observed.status, observed.replicas
     conditions = status.get("conditions") or []
     kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
@@ -124,7 +124,7 @@ def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> N
 
 
 def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
-    """Give what the mode and fleethpa's own limits leave of what was decided."""
+    """Return what the mode and fleethpa's own limits leave of what was decided."""
     evaluation, effective_mode, now_ms = decided.evaluation, subject.effective_mode, subject.state.now_ms
     rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
@@ -219,7 +219,7 @@ def _note(
 
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
-    """Give what an evaluation reads, for a probe."""
+    """Return what an evaluation reads, for a probe."""
     seen, whole = subject.kind.replayed(subject, observed)
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
     return EvaluationInputs(

@@ -43,7 +43,7 @@ def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:
 
 
 def fight_now(moves: Iterable[tuple[int, int, int, str]], now_ms: int) -> Fight | None:
-    """Give the fight that continues at a moment; None: no writers fight."""
+    """Return the fight that continues at a moment; None: no writers fight."""
     found = fights(moves)
     return found[-1] if found and now_ms - found[-1].until <= FIGHT_WINDOW_MS else None
 

@@ -119,15 +119,15 @@ def share_now(share: ShareRow, now_ms: int, period_ms: int) -> ShareRow:
 
 
 def is_seen(namespace: Namespace, now_ms: int) -> bool:
-    """Say whether a cluster shows its scales: an observer that says nothing for 30 s, or that cannot read them for so
-    long, leaves only what was there before. Where none has ever sent a heartbeat, nothing is known against it.
+    """Return whether a cluster shows its scales: an observer that says nothing for 30 s, or that cannot read them for
+    so long, leaves only what was there before. Where none has ever sent a heartbeat, nothing is known against it.
     """
     watch = namespace.watches.get("scales")
     return watch is None or now_ms - watch.reported_ms <= SILENCE_MS
 
 
 def report(row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending | None) -> FleetReportItem | None:
-    """Give what a member reports after an evaluation; None: it cannot say what it has.
+    """Return what a member reports after an evaluation; None: it cannot say what it has.
 
     Args:
         wanted: the write that begins now.
@@ -145,8 +145,8 @@ def report(row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending 
 
 
 def after_loss(fleet: FleetRow, offset: int, now_ms: int) -> FleetRow:
-    """Give what a FleetHPA knows where what it had allotted is lost: nothing, until each cluster obeys this log offset
-    as a number. That is above all former ones, since a record brings at most one allotment to each cluster.
+    """Return what a FleetHPA knows where what it had allotted is lost: nothing, until each cluster obeys this log
+    offset as a number. That is above all former ones, since a record brings at most one allotment to each cluster.
     """
     return FleetRow(fleet.spec, now_ms, {name: each.fenced(offset) for name, each in fleet.accounts.items()})
 
@@ -196,7 +196,7 @@ def take_report(
 
 
 def _has_moved(before: tuple[int, ...], drift: tuple[int, ...]) -> bool:
-    """Say whether what all clusters show of a metric has changed by more than MOVED_PERCENT."""
+    """Return whether what all clusters show of a metric has changed by more than MOVED_PERCENT."""
     if len(before) != len(drift):
         return True
     return any([100 * abs(more) > MOVED_PERCENT * abs(total) for total, more in zip(before, drift, strict=True)])
@@ -220,13 +220,13 @@ def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
 
 
 def _reported_ms(fleet: FleetRow, name: str) -> int:
-    """Say when a cluster reported last, or when the spec came, whichever was later (log time)."""
+    """Return when a cluster reported last, or when the spec came, whichever was later (log time)."""
     part = fleet.parts.get(name)
     return fleet.taken_ms if part is None else max(part.taken_ms, fleet.taken_ms)
 
 
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
-    """Say whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
+    """Return whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
     a period after that at the latest; where one shows something else than before, half a period after the first
     report at the latest; without any report, every two periods.
 
@@ -370,8 +370,8 @@ def recommended_for(fleet: FleetRow, now_ms: int, period_ms: int) -> tuple[str, 
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
-    """Give what these clusters have or are about to have. The half of a move between them that is still to come counts
-    as done: else the whole would be decided for the replicas that both have meanwhile, and keep them.
+    """Return what these clusters have or are about to have. The half of a move between them that is still to come
+    counts as done: else the whole would be decided for the replicas that both have meanwhile, and keep them.
     """
     accounts = {name: fleet.accounts[name] for name in names}
     present = sum([each.present for each in accounts.values()])
@@ -382,7 +382,7 @@ def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
 
 
 def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_ms: int) -> Autoscaler:
-    """Give the spec of the whole, less what clusters that are away have: it counts towards both bounds until it is
+    """Return the spec of the whole, less what clusters that are away have: it counts towards both bounds until it is
     spilled.
     """
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
@@ -448,14 +448,14 @@ def _divided(
 
 
 def _seen(fleet: FleetRow, now_ms: int) -> FleetRow:
-    """Give what is known after an evaluation that has seen all reports, but for the division."""
+    """Return what is known after an evaluation that has seen all reports, but for the division."""
     seen = totals([each.seen for each in fleet.parts.values()])
     drift, rooms = (0,) * len(seen), _rooms(fleet, now_ms)
     return structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=drift, rooms=rooms)
 
 
 def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
-    """Give what is known of the room in clusters, by the reports since the last evaluation."""
+    """Return what is known of the room in clusters, by the reports since the last evaluation."""
     after_ms, rooms = fleet.spec.spill_after_ms, dict(fleet.rooms)
     for name in fleet.fresh if after_ms else ():
         part = fleet.parts[name].part
@@ -512,7 +512,7 @@ def _claimed(fleet: FleetRow, name: str) -> int:
 
 
 def _blockers(fleet: FleetRow, name: str) -> str:
-    """Say what keeps an addition from a cluster."""
+    """Return what keeps an addition from a cluster."""
     unknown = [other for other, each in fleet.accounts.items() if each.report is None or each.fence]
     if unknown:
         return f"{', '.join(unknown)} must report first"
@@ -554,8 +554,8 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enforced: bool) -> list[Message]:
-    """Give the allotments that no report shows to be obeyed yet; they are sent with each decision. In shadow, those by
-    which a cluster keeps what it has.
+    """Return the allotments that no report shows to be obeyed yet; they are sent with each decision. In shadow, those
+    by which a cluster keeps what it has.
     """
     reports = {name: each.report for name, each in fleet.accounts.items()}
     made = [
@@ -581,7 +581,7 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enfo
 
 
 def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
-    """Give what a decision shows of the clusters: share, newest allotment, what they have, who is away, and who has
+    """Return what a decision shows of the clusters: share, newest allotment, what they have, who is away, and who has
     room for no more than `room`.
     """
     gone, left, caps = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms), caps_of(fleet.rooms)

@@ -281,7 +281,7 @@ class EntryFold(Folding):
             hpa.dirty = True
 
     def _live(self, name: str) -> Hpa | None:
-        """Give an HPA of the namespace that has not been forgotten; None: there is none."""
+        """Return an HPA of the namespace that has not been forgotten; None: there is none."""
         hpa = self._hpa(name)
         return None if hpa is None or hpa.row.gone else hpa
 

@@ -73,7 +73,7 @@ def _cluster_uid(body: AutoscalerSet) -> str:
 
 
 def _replaced(namespace: Namespace, name: str) -> str:
-    """Give the uid of the cluster's object that the central HPA of this name was adopted from; empty: none."""
+    """Return the uid of the cluster's object that the central HPA of this name was adopted from; empty: none."""
     central = namespace.directory.get(DirectoryKey(name, "central"))
     return central.replaced if central is not None else ""
 
@@ -254,7 +254,7 @@ def take_over_status(fold: Folding, cluster: str, native: LeftNative) -> None:
 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
-    """Give the pauses of a scope after a pause or resume."""
+    """Return the pauses of a scope after a pause or resume."""
     made = Pause(body.until, body.author, body.reason, now_ms, body.replicas or 0, stated_by=body.stated_by)
     return pauses_after(pauses, body, made)
 

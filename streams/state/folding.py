@@ -43,7 +43,7 @@ class Folding:
     # --- observer sessions ------------------------------------------------------------------------------------------
 
     def follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
-        """Tell whether an entry of this session counts; an entry without a session always does."""
+        """Return whether an entry of this session counts; an entry without a session always does."""
         if not session:
             return True
         namespace, sessions = self.namespace, self.state.row.sessions

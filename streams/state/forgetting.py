@@ -187,7 +187,7 @@ def _forget_commands(state: State, namespace: Namespace) -> None:
 
 
 def _is_idle(state: State, namespace: Namespace) -> bool:
-    """Tell whether a namespace has had no HPA and no news for long; notes since when."""
+    """Return whether a namespace has had no HPA and no news for long; notes since when."""
     if namespace.directory or namespace.commands:
         return False
     if namespace.idle_ms:

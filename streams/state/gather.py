@@ -114,7 +114,7 @@ def observe_scale(
 
 
 def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
-    """Give the reason for an old scale: a silent observer, or the problem that the observer reported."""
+    """Return the reason for an old scale: a silent observer, or the problem that the observer reported."""
     if watch is None or not watch.problem:
         return _SILENT
     is_known = watch.reason and now_ms - watch.beat_ms <= HEARTBEAT_LIMIT_MS
@@ -122,7 +122,7 @@ def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
 
 
 def is_silent(namespace: Namespace, row: ScaleRow, now_ms: int) -> bool:
-    """Tell whether it is too long ago that the observation was last known to hold."""
+    """Return whether it is too long ago that the observation was last known to hold."""
     since_ms = now_ms - HEARTBEAT_LIMIT_MS
     if not row.session or row.seen_ms >= since_ms:
         return False
@@ -136,7 +136,7 @@ def is_silent(namespace: Namespace, row: ScaleRow, now_ms: int) -> bool:
 def observe_metric(
     namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
 ) -> tuple[MetricReading | None, str]:
-    """Give the answer for a metric and the source position."""
+    """Return the answer for a metric and the source position."""
     if query.query is not None:
         return _of_api(namespace, query, namespace.answers.get(query.query), settings, now_ms)
     if query.series is not None:
@@ -157,7 +157,9 @@ def _of_api(
 
 
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> tuple[str, ...]:
-    """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
+    """Return the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was
+    asked.
+    """
     rows = [namespace.answers.get(each.query) if each.query else None for each in queries]
     texts = [row.answer.promql if row is not None and b'"promql":' in row.json else "" for row in rows]
     return tuple(texts) if any(texts) else ()
@@ -204,7 +206,7 @@ def _pushed_pods(fresh: dict[str, SampleRow], query: MetricQuery, pods: TargetPo
 
 
 def _usage(row: SampleRow, template: PodTemplate, query: MetricQuery) -> int | None:
-    """Give a sample's usage; a share of the request needs the request, so without one the pod has no sample."""
+    """Return a sample's usage; a share of the request needs the request, so without one the pod has no sample."""
     if not row.utilization or row.milli is None:
         return row.milli
     request = template.request(query.resource, query.container)

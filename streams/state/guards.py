@@ -47,7 +47,7 @@ _ENFORCED = EffectiveMode("enforce")
 
 
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
-    """Give the mode asked for: the HPA's own, else its namespace's, else the cluster's, else shadow."""
+    """Return the mode asked for: the HPA's own, else its namespace's, else the cluster's, else shadow."""
     if namespace.commands:
         for scope in (name, ""):
             command = namespace.commands.get(scope)
@@ -57,7 +57,7 @@ def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
 
 
 def effective_mode(namespace: Namespace, hpa: Hpa, settings: Effective) -> EffectiveMode:
-    """Give the mode in force and why enforcing is refused, if it is."""
+    """Return the mode in force and why enforcing is refused, if it is."""
     mode = asked_mode(namespace, hpa.id.name, settings)
     if hpa.ignored and mode != "off":
         return ignored(hpa, mode, settings, hpa.ignored)
@@ -71,7 +71,7 @@ def effective_mode(namespace: Namespace, hpa: Hpa, settings: Effective) -> Effec
 
 
 def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> EffectiveMode:
-    """Give the mode of an HPA of which nothing is decided since it is too large, or what would be recorded is."""
+    """Return the mode of an HPA of which nothing is decided since it is too large, or what would be recorded is."""
     remedy = f"fleethpa apply {hpa.id}"
     if hpa.row.origin == "cluster":
         remedy = f"kubectl --context {hpa.id.cluster} edit hpa {hpa.id.name} -n {hpa.id.namespace}"
@@ -80,7 +80,7 @@ def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> EffectiveMo
 
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:
-    """Give the reason why an HPA must not write, and the command that changes this; both empty if it may."""
+    """Return the reason why an HPA must not write, and the command that changes this; both empty if it may."""
     cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
     if settings.too_old:
         return (
@@ -118,7 +118,7 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
 
 
 def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, settings: Effective) -> bool:
-    """Tell whether another HPA of the same target keeps this one from writing.
+    """Return whether another HPA of the same target keeps this one from writing.
 
     The native controller drives an HPA of the cluster, unless it is proven absent. Where it is absent, a central HPA
     takes the target over from the cluster's, so that one of the two always writes; two of one origin stop each other,
@@ -157,7 +157,7 @@ def _print(target: TargetName) -> str:
 def pause_scopes(
     namespace: Namespace, name: str, row: PartitionRow, *, is_exempt: bool = False
 ) -> list[tuple[str, Mapping[str, Pause]]]:
-    """What is paused of an HPA, its namespace, its cluster and all clusters: scope in words, pauses by kind.
+    """Return what is paused of an HPA, its namespace, its cluster and all clusters: scope in words, pauses by kind.
 
     `is_exempt`: from budgets, and so from pauses that they make.
     """
@@ -175,7 +175,7 @@ def pause_scopes(
 def pause_in_force(
     namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int, *, is_exempt: bool = False
 ) -> str:
-    """Say which pause stops a change in this direction now; empty: none. `is_exempt`: as of `pause_scopes`."""
+    """Return which pause stops a change in this direction now; empty: none. `is_exempt`: as of `pause_scopes`."""
     for scope, known in pause_scopes(namespace, name, row, is_exempt=is_exempt):
         for kind in stopping_kinds("scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
@@ -193,5 +193,5 @@ def _describe(scope: str, kind: str, pause: Pause) -> str:
 
 
 def left_its_type(calculation: Calculation | None) -> bool:
-    """Say whether a metric's calculation overflowed its integer type."""
+    """Return whether a metric's calculation overflowed its integer type."""
     return calculation is not None and (calculation.proposal < 0 or calculation.wrapped)

@@ -215,7 +215,7 @@ class Hpa:
         row.see_native(hpa.get("status") or {})
 
     def _created(self, entry: AutoscalerSet, born: bool, now_ms: int) -> str:
-        """Give the creation time: the cluster's, or of a central object the log's when it came."""
+        """Return the creation time: the cluster's, or of a central object the log's when it came."""
         if entry.origin == "cluster":
             return str(entry.hpa["metadata"].get("creationTimestamp") or "")
         before = "" if born else self.row.hpa_object()["metadata"].get("creationTimestamp")
@@ -275,7 +275,7 @@ class Hpa:
             self.row.registered = offset, selector
 
     def registered_selector(self, restart_offset: int) -> str:
-        """Give the pod selector that the overlap check knows of this HPA since the newest restart; empty: none."""
+        """Return the pod selector that the overlap check knows of this HPA since the newest restart; empty: none."""
         since, selector = self.row.registered
         return selector if since >= restart_offset else ""
 

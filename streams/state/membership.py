@@ -41,7 +41,7 @@ class MatchingPods:
             self._list = None
 
     def as_list(self, pods: "Mapping[str, TrackedPod]", rules: Rules | None) -> TargetPods:
-        """Give the pods in order of their names, as a controller with these rules looks at them; None: as before."""
+        """Return the pods in order of their names, as a controller with these rules looks at them; None: as before."""
         rules = rules or self._rules
         if self._list is None or self._rules is not rules:
             self._list, self._rules = TargetPods(tuple([pods[name] for name in sorted(self.names)]), rules), rules
@@ -128,7 +128,7 @@ class Membership:
             self._members[selector].put(name)
 
     def _kind(self, pod: Pod, known: TrackedPod | None) -> PodKind:
-        """Give the kind of a pod: the one that it had, that of the newest pod with the rarest of its labels, or a
+        """Return the kind of a pod: the one that it had, that of the newest pod with the rarest of its labels, or a
         new one.
         """
         if known is not None and known.kind.is_of(pod):
@@ -166,17 +166,17 @@ class Membership:
         self.changes += 1
 
     def matching(self, selector: str, rules: Rules | None = None) -> TargetPods:
-        """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
+        """Return the pods that `selector` matches; none for one that is empty or cannot be parsed."""
         members = self._members.get(selector) or self.track(selector)
         return NO_PODS if members is None else members.as_list(self.pods, rules)
 
     def has_any(self, selector: str, names: set[str]) -> bool:
-        """Say whether `selector` matches one of the pods with these names."""
+        """Return whether `selector` matches one of the pods with these names."""
         members = self.track(selector)
         return members is not None and not names.isdisjoint(members.names)
 
     def overlapping(self, selector: str) -> tuple[str, ...]:
-        """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
+        """Return the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
         members = self._members.get(selector) or self.track(selector)
         if members is None or not members.names:
             return ()
@@ -202,11 +202,11 @@ class Membership:
         return members
 
     def _candidates(self, selector: Selector) -> Iterable[str]:
-        """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
+        """Return the pods that a selector may match: those with the rarest label that it asks for, else all."""
         return min([self._labelled.get(label, ()) for label in selector.equalities], key=len, default=self.pods)
 
     def may_hold_unused(self, used: int) -> bool:
-        """Say whether there may be selectors to forget where at least so many are used."""
+        """Return whether there may be selectors to forget where at least so many are used."""
         return len(self._members) > 2 * used + 8
 
     def forget_unused(self, used: Iterable[str]) -> None:

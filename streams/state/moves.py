@@ -32,7 +32,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
 
 
 def shows_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Tell whether lastScaleTime moved or, as its second may hold two writes, only the counts did, by a write."""
+    """Return whether lastScaleTime moved or, as its second may hold two writes, only the counts did, by a write."""
     if before.get("lastScaleTime") != after.get("lastScaleTime"):
         return True
     if all(before.get(name, 0) == after.get(name, 0) for name in ("currentReplicas", "desiredReplicas")):
@@ -42,7 +42,7 @@ def shows_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def _within_its_second(text: str, now_ms: int) -> int:
-    """Give the time of a write: the status has its second, and it is not later than the log record."""
+    """Return the time of a write: the status has its second, and it is not later than the log record."""
     try:
         second_ms = parse_time_ms(text) // 1000 * 1000
     except ValueError:
@@ -53,7 +53,9 @@ def _within_its_second(text: str, now_ms: int) -> int:
 
 
 def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
-    """Say who moved the target since the last evaluation: `decision`, `native`, or `other` with its field manager."""
+    """Return who moved the target since the last evaluation: `decision`, `native`, or `other` with its field
+    manager.
+    """
     row = hpa.row
     if scale is None or scale.error is not None or row.seen_replicas in (None, scale.spec_replicas):
         return {}

@@ -221,7 +221,7 @@ class Namespace:
             self.answers[query] = row
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
-        """Give the pushed samples of a metric by pod, or by label set."""
+        """Return the pushed samples of a metric by pod, or by label set."""
         return self.series.get(key, _EMPTY_MAP)
 
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
@@ -242,14 +242,14 @@ class Namespace:
     # --- autoscalers and scales -------------------------------------------------------------------------------------
 
     def shown(self, name: str) -> DirectoryKey | None:
-        """Give the HPA of this name that is evaluated: the central one hides the cluster's. None: there is no HPA."""
+        """Return the HPA of this name that is evaluated: the central one hides the cluster's. None: there is no HPA."""
         for key in (DirectoryKey(name, "central"), DirectoryKey(name, "cluster")):
             if key in self.directory:
                 return key
         return None
 
     def is_hidden(self, key: DirectoryKey) -> bool:
-        """Tell whether an HPA of the cluster is hidden by a central one of its name."""
+        """Return whether an HPA of the cluster is hidden by a central one of its name."""
         return key.origin == "cluster" and DirectoryKey(key.name, "central") in self.directory
 
     def takes_hpa(self, key: DirectoryKey, entry: DirectoryEntry, most_hpas: int) -> bool:

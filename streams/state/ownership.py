@@ -52,12 +52,12 @@ class Ownership(NamedTuple):
     """Targets that at least one HPA drives."""
 
     def lost(self, after: "Ownership") -> dict[ScaleTarget, list[Holder]]:
-        """Give the targets that an HPA drives now and none would drive afterwards, with the present HPA."""
+        """Return the targets that an HPA drives now and none would drive afterwards, with the present HPA."""
         return {target: held for target, held in self.holders.items() if target not in after.holders}
 
 
 def ownership(*states: State) -> Ownership:
-    """Give the HPAs and their targets as of the last record that the states have applied."""
+    """Return the HPAs and their targets as of the last record that the states have applied."""
     claims: dict[HpaId, Claim] = {}
     holders: dict[ScaleTarget, list[Holder]] = {}
     for state in states:

@@ -101,7 +101,7 @@ def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms
 
 
 def partial_view(namespace: Namespace, now_ms: int) -> str:
-    """Say why scale-downs in a namespace are held now; empty: its view is whole."""
+    """Return why scale-downs in a namespace are held now; empty: its view is whole."""
     view = namespace.view
     if not view.since_ms or now_ms - view.since_ms >= LONGEST_HOLD_MS:
         return ""
@@ -207,7 +207,7 @@ def _losses(reference: dict[str, int], sights: dict[str, _Sight]) -> list[_Loss]
 
 
 def _fallen(view: ViewRow, sights: dict[str, _Sight], now_ms: int) -> dict[str, tuple[int, int]]:
-    """Give the metrics that fell by more than 90 % with their newest answer: (total before, when)."""
+    """Return the metrics that fell by more than 90 % with their newest answer: (total before, when)."""
     found = {}
     for key, sight in sights.items():
         known = view.seen.get(key)
@@ -220,7 +220,7 @@ def _fallen(view: ViewRow, sights: dict[str, _Sight], now_ms: int) -> dict[str, 
 
 
 def _still_fallen(view: ViewRow, sights: dict[str, _Sight], since_ms: int) -> dict[str, tuple[int, int]]:
-    """Give those that fell before and are still low: of the last period, or any while scale-downs are held."""
+    """Return those that fell before and are still low: of the last period, or any while scale-downs are held."""
     return {
         key: (before, at_ms)
         for key, (before, at_ms) in view.fallen.items()
@@ -233,7 +233,7 @@ def _is_back(sight: _Sight | None, before: int) -> bool:
 
 
 def _reason(losses: list[_Loss], fallen: dict[str, tuple[int, int]]) -> str:
-    """Say what makes the view partial; empty: nothing does."""
+    """Return what makes the view partial; empty: nothing does."""
     for loss in losses:
         if loss.is_partial:
             return str(loss)

@@ -48,8 +48,8 @@ _NONE_PUBLISHED: Mapping[str, bytes] = {}
 
 
 def checkpoint_period(number: int, time_ms: int) -> int:
-    """Give the period (CHECKPOINT_EVERY_MS) of a log partition that a moment of log time is in: in each, the partition
-    writes a checkpoint.
+    """Return the period (CHECKPOINT_EVERY_MS) of a log partition that a moment of log time is in: in each, the
+    partition writes a checkpoint.
     """
     # Neighbours have different turns, and so have partitions of which a decider has every fourth.
     turn = (number + number // _TURNS) % _TURNS
@@ -57,7 +57,7 @@ def checkpoint_period(number: int, time_ms: int) -> int:
 
 
 def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
-    """Give the running hash of a log partition after a record.
+    """Return the running hash of a log partition after a record.
 
     SHA-256 over the hash before it, the record's timestamp (Unix milliseconds, 8 bytes big-endian) and its value: both
     are input of what is decided.
@@ -193,7 +193,7 @@ class Partition:
         return decisions
 
     def take_messages(self) -> list[Message]:
-        """Give what the newest record says to other partitions, in order, and forget it; the next record does, too.
+        """Return what the newest record says to other partitions, in order, and forget it; the next record does, too.
 
         They may be lost or sent again: what is made of them does not depend on either.
         """
@@ -246,7 +246,7 @@ class Partition:
         return since >= CHECKPOINT_EVERY_RECORDS or (since > 0 and before != now)
 
     def checkpoint(self) -> list[tuple[bytes, bytes]]:
-        """Give the changed rows in the order in which they must be written, and count them as written.
+        """Return the changed rows in the order in which they must be written, and count them as written.
 
         HPA rows, namespace rows, index, partition row: with it the checkpoint counts. Then the deletion (`DELETED`) of
         the rows that it does not name. The first one after `restore` begins with those that are written again.
@@ -292,7 +292,9 @@ class Partition:
         namespace.dirty, namespace.is_stored = set(), True
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Give all rows as the checkpoints until now wrote them; call it right after one, while nothing has changed."""
+        """Yield all rows as the checkpoints until now wrote them; call it right after one, while nothing has
+        changed.
+        """
         row, written = self.state.row, self.state.index.written
         for hpa in self.state.hpas.values():
             key = rowcodec.hpa_key(row.number, hpa.id)

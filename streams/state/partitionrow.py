@@ -283,12 +283,12 @@ class RowIndex:
             self._changed.add(_piece_of(key, self._pieces))
 
     def take_leftovers(self) -> list[str]:
-        """Give the rows to delete, once: what they hold was removed, or nothing named them when they were read."""
+        """Return the rows to delete, once: what they hold was removed, or nothing named them when they were read."""
         found, self._leftovers = sorted(self._leftovers), set()
         return found
 
     def pieces(self, row: PartitionRow) -> Iterator[tuple[bytes, IndexRow]]:
-        """Give the pieces that have changed, with their keys, and note their offset in the partition's row."""
+        """Yield the pieces that have changed, with their keys, and note their offset in the partition's row."""
         wanted = max(1, self._pieces)
         while len(self.written) > MOST_NAMES * wanted:
             wanted *= 2
@@ -305,7 +305,7 @@ class RowIndex:
             yield key, piece
 
     def all_pieces(self) -> list[IndexRow]:
-        """Give all pieces as of the last checkpoint, in order."""
+        """Return all pieces as of the last checkpoint, in order."""
         return list(self._made(set(range(self._pieces))).values())
 
     def _made(self, wanted: set[int]) -> dict[int, IndexRow]:

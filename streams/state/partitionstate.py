@@ -86,7 +86,7 @@ class State:
             self.reporting = (place, body.items)
 
     def input_position(self, sources: list[str]) -> InputPosition:
-        """Say which prefix of the log a decision of this record follows from.
+        """Return which prefix of the log a decision of this record follows from.
 
         `sources`: per metric the newest source position; empty for a record that does not name them.
         """
@@ -122,7 +122,7 @@ class State:
         return known
 
     def namespace(self, cluster: str, name: str) -> Namespace:
-        """Give a namespace, made on first use."""
+        """Return a namespace, made on first use."""
         key = f"{cluster}/{name}"
         known = self.namespaces.get(key)
         if known is None:
@@ -133,7 +133,7 @@ class State:
         return known
 
     def namespace_of(self, hpa: Hpa) -> Namespace:
-        """Give the namespace of an HPA."""
+        """Return the namespace of an HPA."""
         known = self.namespaces.get(hpa.namespace)
         if known is None or known.offset != self.offset:
             return self.namespace(hpa.id.cluster, hpa.id.namespace)
@@ -265,7 +265,7 @@ class State:
         self.views.clear()
 
     def hpa(self, name: HpaId) -> Hpa:
-        """Give an HPA, made as a tombstone on first use."""
+        """Return an HPA, made as a tombstone on first use."""
         known = self.hpas.get(name)
         if known is None:
             row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)

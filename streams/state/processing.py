@@ -87,7 +87,7 @@ def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, res
 
 
 def _why_missing(state: State, hpa: Hpa) -> str:
-    """Say why no outcome arrived: no reconciler serves the cluster, or it was too slow."""
+    """Return why no outcome arrived: no reconciler serves the cluster, or it was too slow."""
     if not state.row.served:
         # A log in which no reconciler ever reported its clusters does not say who serves what.
         return _LATE_TEXT
@@ -206,7 +206,7 @@ def plan_sampled(state: State) -> None:
 
 
 def _sampled(state: State) -> set[HpaId]:
-    """Give the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
+    """Return the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
     found: set[HpaId] = set()
     for (key, series), pods in state.sampled.items():
         namespace = state.namespaces[key]
@@ -218,7 +218,7 @@ def _sampled(state: State) -> set[HpaId]:
 
 
 def _has_moved(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool | None:
-    """Tell whether a pushed metric has moved since the last evaluation; None: the scale cannot be read."""
+    """Return whether a pushed metric has moved since the last evaluation; None: the scale cannot be read."""
     autoscaler, now_ms = hpa.compiled, state.now_ms
     scale = observe_scale(namespace, autoscaler, namespace.scales.get(hpa.target), now_ms)
     if not isinstance(scale, Scale):

@@ -38,7 +38,7 @@ def direction(current: int, desired: int) -> Direction:
 def observed(
     scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, promql: Sequence[str]
 ) -> dict[str, Any]:
-    """Give what was observed, without the scale's resource version, which may change with every record.
+    """Return what was observed, without the scale's resource version, which may change with every record.
 
     `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: not needed.
     `promql`: the query of each metric for which a Prometheus was asked; empty: for none.
@@ -105,7 +105,7 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
 
 
 def _values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | None, str, str]:
-    """Give value, utilization, proposal, ratio and note. The ratio is the shortest text that reads back as the same
+    """Return value, utilization, proposal, ratio and note. The ratio is the shortest text that reads back as the same
     double.
     """
     made = metric.calculation
@@ -117,13 +117,13 @@ def _values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | 
 
 
 def _targets(metric: MetricEvaluation) -> tuple[int | None, int | None]:
-    """Give the target in milli, or in percent of the request."""
+    """Return the target in milli, or in percent of the request."""
     spec = metric.spec
     return (None, spec.target) if spec.calculation == kinds.UTILIZATION else (spec.target, None)
 
 
 def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> list[Step]:
-    """Give the steps, with one for fleethpa's own guards where they changed the number, and that of a brake."""
+    """Return the steps, with one for fleethpa's own guards where they changed the number, and that of a brake."""
     made, desired = steps(evaluation), evaluation.desired_replicas
     guarded = final if brake is None else brake.in_
     if desired is not None and guarded != desired:
@@ -132,7 +132,7 @@ def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> l
 
 
 def with_replaced(made: list[Step], replaced: Step | None, evaluation: Evaluation) -> list[Step]:
-    """Give the steps with that of a fallback, which comes first, or of an override, which comes before the guards."""
+    """Return the steps with that of a fallback, which comes first, or of an override, which comes before the guards."""
     if replaced is None:
         return made
     at = 0 if replaced.step == "fallback" else len(steps(evaluation))
@@ -140,7 +140,7 @@ def with_replaced(made: list[Step], replaced: Step | None, evaluation: Evaluatio
 
 
 def steps(evaluation: Evaluation) -> list[Step]:
-    """Give the steps from the metrics' proposal to the final number of replicas."""
+    """Return the steps from the metrics' proposal to the final number of replicas."""
     current = evaluation.current_replicas or 0
     if evaluation.path in ("aboveMax", "belowMin"):
         return [
@@ -234,7 +234,7 @@ def constraints(evaluation: Evaluation) -> list[str]:
 
 
 def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
-    """Give the reason of the result: upstream's text of a rescale, else that of the condition that explains it."""
+    """Return the reason of the result: upstream's text of a rescale, else that of the condition that explains it."""
     if evaluation.reason:
         return evaluation.reason
     kind = _EXPLAINED_BY.get(evaluation.path)
@@ -257,7 +257,7 @@ def target_of(autoscaler: Autoscaler) -> Target:
 
 
 def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
-    """Give the fields that every record has, for one that no evaluation made."""
+    """Return the fields that every record has, for one that no evaluation made."""
     row, autoscaler = hpa.row, hpa.compiled
     return {
         "id": decision,

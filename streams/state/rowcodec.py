@@ -155,12 +155,12 @@ DELETED = b""
 
 
 def row_partition(key: bytes) -> int:
-    """Give the log partition that a row belongs to."""
+    """Return the log partition that a row belongs to."""
     return int(key.partition(b"|")[0])
 
 
 def rows_by_partition(rows: Mapping[bytes, bytes], numbers: Iterable[int]) -> dict[int, dict[bytes, bytes]]:
-    """Give the rows of each of these partitions."""
+    """Return the rows of each of these partitions."""
     found: dict[int, dict[bytes, bytes]] = {number: {} for number in numbers}
     for key, value in rows.items():
         if (number := row_partition(key)) in found:
@@ -169,7 +169,7 @@ def rows_by_partition(rows: Mapping[bytes, bytes], numbers: Iterable[int]) -> di
 
 
 def applied_offset(value: bytes) -> int:
-    """Give the log offset that a stored row has applied; -1: nothing."""
+    """Return the log offset that a stored row has applied; -1: nothing."""
     return int.from_bytes(value[:APPLIED_BYTES], "big", signed=True)
 
 
@@ -284,7 +284,7 @@ def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -
 
 
 def namespace_row_keys(partition: int, namespace: Namespace, side: int, first: int = 0) -> Iterator[str]:
-    """Give the keys of the rows of a kind of a namespace, without end, from one on."""
+    """Yield the keys of the rows of a kind of a namespace, without end, from one on."""
     for part in count(side + len(SIDES) * first, len(SIDES)):
         yield namespace_row_key(partition, namespace.cluster, namespace.name, part).decode()
 

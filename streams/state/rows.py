@@ -237,7 +237,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
         return (decoded_status(self.shadow_status) or self.native_status) if own is None else own
 
     def hpa_object(self) -> dict[str, Any]:
-        """Give the object (metadata and spec, without status)."""
+        """Return the object (metadata and spec, without status)."""
         return msgspec.json.decode(self.hpa, type=dict[str, Any])
 
 
@@ -343,7 +343,7 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
     def after(self, list_id: str, chunk: int, place: str) -> "ListProgress":
-        """Give the progress after a chunk; a list that misses one removes nothing."""
+        """Return the progress after a chunk; a list that misses one removes nothing."""
         if chunk == 0:
             return ListProgress(list_id, 1, place)
         is_next = (self.list_id, self.next_chunk) == (list_id, chunk)

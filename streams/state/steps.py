@@ -67,7 +67,7 @@ def observe(subject: Subject) -> Observed:
 
 
 def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:
-    """Give the offset of the newest restart in the log that concerns an HPA, and its reason; empty: it is known."""
+    """Return the offset of the newest restart in the log that concerns an HPA, and its reason; empty: it is known."""
     control = state.row.transfers.get(hpa.row.cluster) if state.row.transfers else None
     back = NOTHING_APPLIED if control is None else control.restart_offset
     newest = max(state.row.restart_offset, back)
@@ -174,7 +174,7 @@ def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:
 
 
 def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
-    """What was observed, as the record has it."""
+    """Return what was observed, as the record has it."""
     is_guarded = subject.effective_mode.mode == "enforce" and subject.settings.budgets.is_set
     ready = observed.ready if is_guarded else None
     shown = records.observed(observed.observation.scale, observed.change, observed.restart, ready, observed.promql)
@@ -184,5 +184,5 @@ def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
 
 
 def decision_id(state: State, hpa: Hpa) -> str:
-    """Give the id of the decision of an evaluation."""
+    """Return the id of the decision of an evaluation."""
     return f"{state.row.number}-{state.offset}-{hpa.row.uid}"

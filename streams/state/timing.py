@@ -32,12 +32,12 @@ class Turn(Struct, frozen=True, gc=False):
 
 
 def slack_ms(period_ms: int) -> int:
-    """Give the slack of answers for a sync period: 2 s, or a quarter of a short period."""
+    """Return the slack of answers for a sync period: 2 s, or a quarter of a short period."""
     return SLACK_MS if period_ms >= 4 * SLACK_MS else period_ms // 4
 
 
 def held_ms(period_ms: int) -> int:
-    """Give how long an answer of a metrics API holds: two sync periods, or REMEMBERED_MS if that is less."""
+    """Return how long an answer of a metrics API holds: two sync periods, or REMEMBERED_MS if that is less."""
     return min(HELD_PERIODS * period_ms, REMEMBERED_MS)
 
 
@@ -65,7 +65,7 @@ def turn(
     polled: bool,
     first_wait_ms: int = ANSWER_WAIT_MS,
 ) -> Turn:
-    """Say whether an HPA is evaluated now, and when its next answer is expected.
+    """Return whether an HPA is evaluated now, and when its next answer is expected.
 
     Calling it again, after a rebalance, does not change the result: the outcome changes only with an argument other
     than `now_ms`, or when `now_ms` passes `due_ms` or the end of the wait after it.
@@ -116,7 +116,7 @@ def without_early_turn(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int
 
 
 def is_in_time(arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int) -> bool:
-    """Tell whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
+    """Return whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
     `turn` then gives an evaluation, and the next one a period later.
     """
     slack = slack_ms(period_ms)
@@ -129,7 +129,7 @@ def is_in_time(arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, pe
 
 
 def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:
-    """Give when answers are expected next, after an evaluation that did not wait for them: as before, unless that is
+    """Return when answers are expected next, after an evaluation that did not wait for them: as before, unless that is
     less than half a period away.
     """
     return due_ms if due_ms - now_ms >= period_ms // 2 else _next_due(due_ms, now_ms, period_ms)
@@ -138,7 +138,7 @@ def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:
 def _is_awaited(
     arrival: Arrival | None, since_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, polled: bool
 ) -> bool:
-    """Say whether to wait for an answer: it is expected in this period and has not arrived."""
+    """Return whether to wait for an answer: it is expected in this period and has not arrived."""
     if arrival is None:
         return not evaluated_ms
     if arrival.started_ms >= since_ms or due_ms + ANSWER_WAIT_MS - arrival.started_ms > REMEMBERED_MS:
@@ -150,13 +150,13 @@ def _is_awaited(
 
 
 def _next_due(anchor_ms: int, now_ms: int, period_ms: int) -> int:
-    """Give the first time, whole periods after `anchor_ms`, that is half a period away at least."""
+    """Return the first time, whole periods after `anchor_ms`, that is half a period away at least."""
     missing_ms = now_ms + period_ms // 2 - anchor_ms
     return anchor_ms + max(1, -(-missing_ms // period_ms)) * period_ms
 
 
 def as_of(now_ms: int, evaluated_ms: int, period_ms: int) -> int:
-    """Give the time as of which an evaluation that takes place now decides.
+    """Return the time as of which an evaluation that takes place now decides.
 
     Upstream begins a sync no sooner than a period after the one before, so a scale event or recommendation that is n
     periods old has left a window of n periods. Answers may come a little early; the evaluation then counts as that much

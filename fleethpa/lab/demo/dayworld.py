@@ -94,7 +94,7 @@ class _Living:
         return f"app={self.app.id.name}"
 
     def pod_changes(self) -> Iterator[Body]:
-        """What a watch of its pods reports since the last time."""
+        """Yield what a watch of its pods reports since the last time."""
         now_ms = self.workload.now_ms
         found = {pod.name: self._pod(pod, now_ms) for pod in self.workload.pods.values()}
         for name, pod in found.items():
@@ -118,7 +118,7 @@ class _Living:
         )
 
     def answer(self, error: str) -> MetricAnswer:
-        """What the metrics API answers."""
+        """Return what the metrics API answers."""
         if error:
             return MetricAnswer(api="resource", selector=self.selector, error=error)
         sample = self.workload.samples[-1]

@@ -320,7 +320,7 @@ def _expected_hpas(plan: StackPlan) -> int:
 
 
 def banner(stack: Stack, plan: StackPlan, took_s: float) -> list[str]:
-    """What runs where, and what to try next."""
+    """Return what runs where, and what to try next."""
     config = stack.config
     broker = "Kafka" if plan.brokers else "embedded broker: memory only, not Kafka, not for production"
     clusters = (

@@ -319,7 +319,7 @@ def _counts(report: DemoReport) -> list[int]:
 
 
 def _division(report: DemoReport) -> dict[str, Any]:
-    """What the newest decision of the FleetHPA says of its clusters."""
+    """Return what the newest decision of the FleetHPA says of its clusters."""
     found = report.since(0, WHOLE)
     clusters: dict[str, Any] = found[-1].decision.observed.get("clusters", {}) if found else {}
     return clusters

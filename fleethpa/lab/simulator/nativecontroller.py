@@ -143,7 +143,7 @@ class NativeController:
         return compile_answer(answer, compiled.resource, compiled.container, namespace, self._settings.rules)
 
     def _asked(self, query: Query, namespace: str) -> Json:
-        """What the metrics API answers. Raises StatusError: it fails."""
+        """Return what the metrics API answers. Raises StatusError: it fails."""
         if query.api == "resource":
             path = resource_path(namespace, query.selector)
         elif query.api == "external":

@@ -231,7 +231,7 @@ class ClusterStore:
         return made
 
     async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
-        """Give a native HPA its effective spec."""
+        """Return a native HPA its effective spec."""
         token = self._token(request.key)
         body = native_body(kept, request.generation, now_ms, token=token, uid=request.uid, version=request.version)
         return await self._hpas.replace(body)
@@ -307,7 +307,7 @@ class ClusterStore:
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     async def load(self) -> dict[HpaKey, KeptSpec]:
-        """What the ConfigMaps hold."""
+        """Return what the ConfigMaps hold."""
         return stored((await self._store_maps(STORE_LABEL)).values())
 
     async def save(self, kept: Mapping[HpaKey, KeptSpec]) -> None:

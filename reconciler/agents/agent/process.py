@@ -209,7 +209,7 @@ class AgentTerm:
         return self.in_force.of(self.client.name).native_controller == "absent"
 
     def guards(self, cluster: str) -> WriteGuards:
-        """What forbids writes in the cluster now."""
+        """Return what forbids writes in the cluster now."""
         found = guards_of(self.in_force, cluster, self.now_ms())
         return structs.replace(found, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
 

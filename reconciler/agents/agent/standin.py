@@ -95,7 +95,7 @@ class UnreportedChanges:
 
 
 def _change(change: ControlTransferred) -> _Change:
-    """What distinguishes one change from all others, whether its native HPAs are named or were left out."""
+    """Return what distinguishes one change from all others, whether its native HPAs are named or were left out."""
     return change.generation, change.time, change.holder
 
 
@@ -215,8 +215,8 @@ class StandIn:
         return ""
 
     def trouble(self) -> str:
-        """What keeps the stand-in from scaling while the hub is not in charge, or targets from the hub while it is;
-        empty: nothing does.
+        """Return what keeps the stand-in from scaling while the hub is not in charge, or targets from the hub while it
+        is; empty: nothing does.
         """
         return self._left() if self._lease is not None and self._lease.is_hub else self._trouble
 
@@ -308,7 +308,7 @@ class StandIn:
         self._listed_s = self._clock_s()
 
     def _work_out(self) -> dict[HpaKey, KeptSpec]:
-        """What is to be kept, and the specs that native HPAs are to have now."""
+        """Return what is to be kept, and the specs that native HPAs are to have now."""
         is_needed = is_stand_in(self._lease)
         if self._clock_s() - self._kept_at_s >= KEEP_EVERY_S or is_needed is not self._is_needed:
             self._kept_at_s, now_ms, self._is_needed = self._clock_s(), self._around.now_ms(), is_needed

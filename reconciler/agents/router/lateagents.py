@@ -62,7 +62,7 @@ class PendingFleetUpdates(FleetKnowledge):
         self.waiting.set()
 
     def taken(self) -> FleetChanges:
-        """Give what has changed since it was taken last."""
+        """Return what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken
 

@@ -161,7 +161,7 @@ class Keeper:
     def kept(
         self, hpas: Mapping[tuple[str, str], JsonView] | None, pauses: Collection[KnownPause], *, is_frozen: bool
     ) -> dict[HpaKey, KeptSpec]:
-        """What is to be kept now, the most urgent first.
+        """Return what is to be kept now, the most urgent first.
 
         Args:
             hpas: the central HPAs of the cluster; None: they are not known yet, and what is stored holds.

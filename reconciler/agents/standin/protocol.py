@@ -165,7 +165,7 @@ def agent_steps(
     remembered: int = 0,
     has_native_controller: bool = True,
 ) -> list[Request]:
-    """What the agent of a cluster does now; nothing means: look again later.
+    """Return what the agent of a cluster does now; nothing means: look again later.
 
     Args:
         hub: the holder that the Lease gets when it goes to the hub, `hub/REGION/INCARNATION`.

@@ -98,7 +98,7 @@ def after_loss(state: State) -> None:
 
 
 def _matches(state: State) -> dict[str, CapacityMatch]:
-    """Give the groups, compiled; the same object until one of them changes."""
+    """Return the groups, compiled; the same object until one of them changes."""
     if state.groups is None:
         state.groups = {name: CapacityMatch(row.spec) for name, row in sorted(state.row.groups.items())}
     return state.groups
@@ -108,7 +108,7 @@ def _matches(state: State) -> dict[str, CapacityMatch]:
 
 
 def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
-    """Give the groups that an HPA is of, and its priority there. Of a FleetHPA, its HPAs in clusters are members."""
+    """Return the groups that an HPA is of, and its priority there. Of a FleetHPA, its HPAs in clusters are members."""
     groups = _matches(state)
     known = hpa.groups
     if known is not None and known[0] is groups and known[1] is hpa.row.hpa:
@@ -125,7 +125,7 @@ def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
 
 
 def capacity_left(state: State, hpa: Hpa, settings: Effective, pods: SeenPods) -> CapacityLeft | None:
-    """Give what the tightest of the HPA's groups leaves; None: nothing bounds it."""
+    """Return what the tightest of the HPA's groups leaves; None: nothing bounds it."""
     found: CapacityLeft | None = None
     for name in _priorities(state, hpa):
         group = state.row.groups[name]
@@ -149,7 +149,7 @@ def _is_fresh(claim: ClaimRow, now_ms: int) -> bool:
 
 
 def weight(hpa: Hpa, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
-    """Give what one replica of an HPA uses of a limit, as `replica_use`."""
+    """Return what one replica of an HPA uses of a limit, as `replica_use`."""
     is_central = hpa.row.origin == "central"
     return replica_use(hpa.annotation(UNITS_ANNOTATION), limit, settings, pods, is_central=is_central)
 
@@ -157,7 +157,7 @@ def weight(hpa: Hpa, limit: CapacityLimit, settings: Effective, pods: SeenPods) 
 def replica_use(
     annotation: str, limit: CapacityLimit, settings: Effective, pods: SeenPods, *, is_central: bool = True
 ) -> int:
-    """Give what one replica uses of a limit; 0: nothing, or nobody knows.
+    """Return what one replica uses of a limit; 0: nothing, or nobody knows.
 
     Units: what the annotation `fleethpa.io/units` says, else (empty) the most that one of the pods requests. An
     annotation of a cluster's own HPA is the tenant's to write: it counts as far as its pods request as much.
@@ -200,7 +200,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
 
 
 def is_awaited(hpa: Hpa) -> bool:
-    """Say whether an allotment has come for which the HPA is evaluated before its time."""
+    """Return whether an allotment has come for which the HPA is evaluated before its time."""
     claims = hpa.row.claims
     return bool(claims) and any([each.is_new for each in claims.values()])
 
@@ -215,7 +215,7 @@ def report(
     wanted: Pending | None = None,
     cut: Step | None = None,
 ) -> list[Message]:
-    """Give what an HPA reports to its groups after an evaluation, and note it; nothing where it says the same again.
+    """Return what an HPA reports to its groups after an evaluation, and note it; nothing where it says the same again.
 
     Args:
         current: replicas of its scale; None: they cannot be read.
@@ -276,7 +276,7 @@ def _reports_the_same(
 
 
 def leave(state: State, hpa: Hpa) -> list[Message]:
-    """Give what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
+    """Return what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
     made = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
     hpa.row.claims = NOTHING
     return [each for each in made if each is not None]
@@ -358,7 +358,7 @@ def take_report(state: State, body: CapacityReport) -> None:
 
 
 def _asks(member: CapacityMember) -> tuple[int, ...]:
-    """Give what a division reads of a member: while it is the same, allotments are only made anew in time."""
+    """Return what a division reads of a member: while it is the same, allotments are only made anew in time."""
     return member.account.counted, member.has, member.wants, member.weight, member.priority
 
 
@@ -382,7 +382,7 @@ def _has_room(state: State, name: str, key: str) -> bool:
 
 
 def _size(key: str) -> int:
-    """Give what a member takes, in bytes."""
+    """Return what a member takes, in bytes."""
     return len(key) + _MEMBER_BYTES
 
 

@@ -76,7 +76,9 @@ class ScaleDownBlock(AnnotatedLimit):
 
 
 def _why(block: Block, metrics: tuple[MetricEvaluation, ...]) -> str:
-    """Say why removals are blocked; empty: they are not. Of several metrics with the name each must be low enough."""
+    """Return why removals are blocked; empty: they are not. Of several metrics with the name each must be low
+    enough.
+    """
     if block.fault:
         return f"no scale-down: {_unreadable(block)}"
     named = [each for each in metrics if _name_of(each.spec) == block.metric]
