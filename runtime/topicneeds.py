@@ -82,7 +82,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
 """The least that each component needs.
 
 `reader`: the verbs that only look, the page and the archive. `operator`: those, the verbs that change, `fleethpa
-ingest reset` included, the scheduler and the process of the hub's API.
+admin ingest reset` included, the scheduler and the process of the hub's API.
 
 READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
 """
@@ -235,7 +235,7 @@ def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str
         )
     if not is_playback and settings.get(_STAMP) == "CreateTime":
         return (
-            f"{LOG} has {_STAMP}=CreateTime, but decisions take their time from the broker. Next: fleethpa topics "
-            f"check --fix (sets LogAppendTime), or play a recording with {option}"
+            f"{LOG} has {_STAMP}=CreateTime, but decisions take their time from the broker. Next: fleethpa admin "
+            f"topics check --fix (sets LogAppendTime), or play a recording with {option}"
         )
     return ""

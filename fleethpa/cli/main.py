@@ -136,22 +136,14 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "cli.run:run",
             "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, hub, or all.",
         ),
-        "archive": Verb("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
-        "topics": Verb(
-            "cli.topics:topics", "Create or check the topics, print permissions, or set engine or log time."
+        "admin": Verb(
+            "cli.admin:admin",
+            "Topics, sources of ingest, the archive, and clusters with an agent: what the operators of the hub need.",
         ),
         "hub": Verb(
             "hub.hubcommand:hub",
             "Print what the hub's cluster needs for the kinds of its Kubernetes API; "
             "give back what a lost object stated.",
-        ),
-        "ingest": Verb(
-            "cli.ingest:ingest", "Check what ingest reads from a message, print example messages, or reset a source."
-        ),
-        "clusters": Verb(
-            "cli.clusters:clusters",
-            "Add or remove clusters with an agent; "
-            "print or check the permissions that fleethpa needs in member clusters.",
         ),
     },
     "More": {

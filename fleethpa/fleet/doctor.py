@@ -346,7 +346,8 @@ def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckR
         work = "observe and enforce" if enforce else "observe"
         return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
     scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
-    rbac = f"fleethpa admin clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
+    enforcing = " --enforce" if enforce else ""
+    rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {found.cluster} apply -f -"
     lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
     return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
 

@@ -139,6 +139,7 @@ _REPLACED: Final[Mapping[str, tuple[str, str]]] = {
     "backtest --emit-schedule": ("rules of a schedule are tried with --schedule", "backtest NAME --schedule RULE"),
     "verify": ("replay derives decisions again; audit verify also checks files and signatures", "replay ID"),
     "audit verify --hpa": ("replay derives the decisions of one HPA again", "replay NAME"),
+    **{name: ("it is below admin", f"admin {name} --help") for name in ("topics", "ingest", "archive", "clusters")},
     "rollback": ("it is a command of rollout, as kubectl's", "rollout undo NAME"),
     "rollout rollback": ("it has kubectl's name", "rollout undo NAME"),
     "regret": ("tune compares what ran with an ideal autoscaler (docs/tune.md)", "tune -A"),

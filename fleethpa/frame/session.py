@@ -448,7 +448,7 @@ travel_option = click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the s
 
 
 def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], Any]], Callable[..., Any]]:
-    """Return a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`.
+    """Add the common options to a command; its function gets a `Session` as first argument. `reads`: with `--from`.
 
     A function that is a coroutine is run as `Session.run` does.
     """

@@ -168,7 +168,7 @@ def manifest_part(view: HpaView) -> Json:
 
 
 def part_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Json) -> Json:
-    """Return what a rollout changes of an HPA, and gives back."""
+    """Return what a rollout changes of an HPA, and brings back."""
     kept = {name: value for name, value in annotations.items() if name != ANNOTATION}
     return {"labels": dict(labels), "annotations": kept, "spec": spec}
 

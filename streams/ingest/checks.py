@@ -49,7 +49,7 @@ _subdomain_errors = lru_cache(maxsize=65_536)(dns_subdomain_errors)
 
 
 def check_cluster(name: str) -> str:
-    """Return the name back. Raises Refusal: `badName`."""
+    """Return the name. Raises Refusal: `badName`."""
     if not is_cluster(name):
         raise Refusal(
             "badName", f"cluster {_shown(name)} must be 1-253 of letters, digits, '-', '_' and '.', no '/' or blank"
@@ -58,21 +58,21 @@ def check_cluster(name: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    """Return back a name that is a DNS label (RFC 1123), as of namespaces and containers. Raises Refusal: `badName`."""
+    """Return a name that is a DNS label (RFC 1123), as of namespaces and containers. Raises Refusal: `badName`."""
     if len(name) > _MAX_NAME or _label_errors(name):
         raise Refusal("badName", f"namespace {_shown(name)} must be a DNS label: a-z, 0-9 and '-', at most 63")
     return name
 
 
 def check_object(name: str, field: str) -> str:
-    """Return the name back, or raise `badName`."""
+    """Return the name, or raise `badName`."""
     if not is_object(name):
         raise Refusal("badName", f"{field} {_shown(name)} must be a DNS subdomain: a-z, 0-9, '-' and '.', at most 253")
     return name
 
 
 def check_text(text: str, field: str, limit: int = NAME.most) -> str:
-    """Return a free text back that is not empty, not too long and printable, or raise `badName`."""
+    """Return a free text that is not empty, not too long and printable, or raise `badName`."""
     if not text or len(text) > limit or not text.isprintable():
         raise Refusal("badName", f"{field} {_shown(text)} must be 1-{limit} printable characters")
     return text
@@ -141,7 +141,7 @@ def _out_of_range(shown: object) -> Refusal:
 
 
 def check_time(time_ms: int, field: str) -> int:
-    """Return the time back if it lies after the epoch and within the year 9999. Raises Refusal: `badTime`."""
+    """Return the time if it lies after the epoch and within the year 9999. Raises Refusal: `badTime`."""
     if not 0 < time_ms <= MAX_TIME_MS:
         raise Refusal("badTime", f"{field} is {time_ms}: expected milliseconds since 1970, up to the year 9999")
     return time_ms

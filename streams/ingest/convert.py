@@ -97,7 +97,7 @@ def _expected() -> str:
 
 
 def check_size(value: bytes | None) -> bytes:
-    """Return the value back unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`, or why
+    """Return the value unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`, or why
     the batch of the record was passed over.
     """
     if isinstance(value, PassedOver):

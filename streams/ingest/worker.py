@@ -76,7 +76,8 @@ class AgentWorker(SourceWorker):
         cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic
         text = (
             f"{tp.topic} is at offset {offset}, but {read} records of it were read: the topic was created again; "
-            f"no more is read of it. Next: fleethpa admin clusters remove {cluster}, then fleethpa admin clusters add {cluster}"
+            f"no more is read of it. Next: fleethpa admin clusters remove {cluster}, then fleethpa admin clusters add "
+            f"{cluster}"
         )
         log.error(text)
         self._agents.stopped[tp.topic] = text

@@ -94,7 +94,7 @@ class Ledger:
         self._published = sorted(linked, key=lambda each: each[0].seq, reverse=True)
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
-        """Return a decision its number; None if it is already published.
+        """Number a decision; None if it is already published.
 
         Raises DivergenceError: another record was published in its place.
         """

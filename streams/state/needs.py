@@ -1,13 +1,17 @@
 """What an HPA needs and does not get, and whether it goes up and down: its row and its decisions show it to readers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streams.hpa.autoscaler import Autoscaler
-from streams.hpa.evaluation import Evaluation, MetricEvaluation
 from streams.state.moves import KEPT_MOVES, Move, Stored
-from streams.state.rows import HpaRow
+
+if TYPE_CHECKING:
+    from streams.hpa.autoscaler import Autoscaler
+    from streams.hpa.evaluation import Evaluation, MetricEvaluation
+    from streams.state.rows import HpaRow
 
 SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING = "saturated", "content", "blocked", "disabled", "flapping"
 STATES: Final = (SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING)

@@ -1,6 +1,6 @@
 """What somebody with the credentials of one agent can do: nothing outside its cluster. On a broker with permissions on.
 
-Agents of clusters `prod` and `prod-eu`, one name the beginning of the other, added as `fleethpa admin clusters add` does;
+Agents of clusters `prod` and `prod-eu`, one name the beginning of the other, added as `admin clusters add` does;
 ingest runs with its least permissions.
 """
 

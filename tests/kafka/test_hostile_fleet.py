@@ -66,7 +66,7 @@ SAMPLE_TOPIC = "shop.samples"
 SAMPLES_BYTES = 20_000_000
 PREVIEWS_A_WAVE, WAVES = 50, 40
 AGENT_HPAS = 2_500
-"""`admin clusters add --max-hpas`: what a stolen credential may fill in each log partition, at some 10 kB in a decider."""
+"""`admin clusters add --max-hpas`: what a stolen credential may fill in a log partition, at some 10 kB in a decider."""
 LINES = 40
 """Of the log of a part, meanwhile."""
 

@@ -1,4 +1,4 @@
-"""The whole fleet on Apache Kafka: `fleethpa admin topics init`, `fleethpa dev --brokers`, parts that share partitions."""
+"""The whole fleet on Apache Kafka: `admin topics init`, `dev --brokers`, and parts that share partitions."""
 
 import asyncio
 import json

@@ -100,7 +100,7 @@ class Hub:
 
 
 def admit(site: Site, rbac: str, token: Path) -> None:
-    """Give fleethpa an account in a cluster, with what `fleethpa admin clusters rbac` printed, and a token in a file."""
+    """Give fleethpa an account in a cluster, with what `admin clusters rbac` printed, and a token in a file."""
     plane = site.plane
     plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}])
     plane.apply([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOME}}])

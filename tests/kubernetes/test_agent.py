@@ -1,4 +1,4 @@
-"""An agent in a real cluster: two replicas with exactly the access that `admin clusters add` prints, one of them killed."""
+"""An agent in a real cluster: two replicas with the access that `admin clusters add` prints, one of them killed."""
 
 import json
 from collections.abc import Iterator

@@ -88,7 +88,7 @@ def definition() -> Json:
 
 @pytest.fixture(scope="module")
 def inventory(world: World) -> World:
-    """A namespace in cluster east that names clusters, with the permissions of `admin clusters rbac` and nothing else."""
+    """A namespace in cluster east that names clusters, with the permissions of `admin clusters rbac` alone."""
     plane = world.native.plane
     plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INVENTORY}}, definition()])
     plane.kubectl("wait", "--for=condition=Established", f"crd/{PROFILES}")

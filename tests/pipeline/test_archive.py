@@ -110,6 +110,7 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
     rng, root = random.Random(11), tmp_path / "archive"
     everything = in_order(made)
     arguments = command(
+        "admin",
         "archive",
         "--to",
         str(root),
@@ -188,6 +189,7 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
         await produce(producer, everything[: len(everything) // 2])
         process = await asyncio.create_subprocess_exec(
             *command(
+                "admin",
                 "archive",
                 "--to",
                 str(root),

@@ -32,7 +32,7 @@ PROCESSES = {
     "agent": ("run", "agent", "--incarnation", "1", "--local-clock", *WEB),
     "router": ("run", "router", *WEB),
     "scheduler": ("run", "scheduler", "--every", "1s", *WEB),
-    "archive": ("admin", "archive", "--to", "admin", "archive", *WEB),
+    "archive": ("admin", "archive", "--to", "archive", *WEB),
     "page": ("page", "--port", "0"),
     "all": ("run", "all", *WEB),
 }

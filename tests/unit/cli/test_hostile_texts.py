@@ -189,7 +189,7 @@ NOT_READ: Final = {
         "resume",
         "mode",
     ),
-    *("override", "settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
+    *("override", "settings", "admin", "run", "dev", "demo", "config", "metrics"),
     *("hub", "completion", "version"),
 }
 """Verbs that do not show a recorded fleet, or show it as others do; what they print passes the same function."""

@@ -156,7 +156,7 @@ def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: Qu
     assert named(MOST_SIGN_DUE_MS) == []
     (text,) = named(MOST_SIGN_DUE_MS + 1)
     assert text.startswith(f"the {process} hangs or does not run: no sign of life since ")
-    assert text.endswith(f". Next: fleethpa {'archive --to DIR' if process == 'archiver' else f'run {process}'}")
+    assert text.endswith(f". Next: fleethpa {'admin archive --to DIR' if process == 'archiver' else f'run {process}'}")
 
 
 def test_of_an_archive_only_the_process_that_writes_it_is_named() -> None:

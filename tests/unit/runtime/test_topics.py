@@ -223,7 +223,7 @@ def test_topics_whose_settings_may_not_be_read_are_an_error_with_the_permission_
             raise TopicError(f"cannot read the settings of {asked[0]}: TopicAuthorizationFailedError")
 
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Refusing([]))
-    done = Cli(monkeypatch)("topics", verb, "--brokers", "127.0.0.1:1")
+    done = Cli(monkeypatch)("admin", "topics", verb, "--brokers", "127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (UNREACHABLE, ""), done.output
     assert "cannot read the settings of" in done.stderr
     assert "Next: fleethpa admin topics acls operator" in done.stderr
