@@ -420,11 +420,11 @@ NEEDED = {
     "rollout resume": "x",
     "rollout abort": "x",
     "hub release": "CentralHPA/shop/web",
-    "topics engine": "1",
-    "topics time": "event",
-    "clusters add": "east",
-    "clusters remove": "east",
-    "clusters prove-native-absent": "east",
+    "admin topics engine": "1",
+    "admin topics time": "event",
+    "admin clusters add": "east",
+    "admin clusters remove": "east",
+    "admin clusters prove-native-absent": "east",
 }
 """The arguments that verbs without a kind cannot do without."""
 
