@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,10 @@ def of_namespace(name: str) -> dict[str, Any]:
 OF_V1 = "autoscaling.alpha.kubernetes.io/metrics"
 
 
+def scheduled(rule: str, zone: str = "UTC") -> dict[str, Any]:
+    return annotated("schedule", json.dumps({"timeZone": zone, "rules": [rule], "otherwise": ["minReplicas=2"]}))
+
+
 def as_v1(annotation: str) -> dict[str, Any]:
     body = manifest() | {"apiVersion": "autoscaling/v1"}
     del body["spec"]["metrics"]
@@ -163,6 +168,11 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
         pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
         pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([scheduled("12-24 00:00-24:00 minReplicas=3")], [], id="a schedule"),
+        pytest.param([scheduled("24.12. 00:00-24:00 minReplicas=3")], ["schedule"], id="a rule that cannot be read"),
+        pytest.param([scheduled("daily 00:00-24:00 minReplicas=99")], ["schedule"], id="a rule that does not fit"),
+        pytest.param([scheduled("daily 00:00-24:00 minReplicas=3", "Nowhere")], ["schedule"], id="an unknown zone"),
+        pytest.param([annotated("schedule", "daily")], ["schedule"], id="a schedule that is none"),
         pytest.param([annotated("scale-down-block", "metric=cpu,above=80")], [], id="a scale-down block"),
         pytest.param([annotated("scale-down-block", "cpu")], ["invalid"], id="a block that cannot be read"),
         pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
