@@ -17,9 +17,10 @@ from fleethpa.changes.manifests import FileManifest
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE
 from fleethpa.changes.schedules import ReplicaSchedule
 from schemas.codec import whole_number
+from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.shape import HPA_HEAD, Json
 from schemas.windows import DAYS, parse_window
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION
+from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, STATIC, parse_fallback
 
 KIND: Final = "ScaledObject"
 _MOST: Final = 100
@@ -220,17 +221,23 @@ class _Reader:
         fallback = self._part(spec, "fallback", "spec.")
         if not fallback:
             return {}
-        behavior = fallback.get("behavior", "static")
+        behavior = fallback.get("behavior") or STATIC
         self._leave(fallback, "spec.fallback.", ("failureThreshold", "replicas", "behavior"), "not known here")
-        if behavior != "static":
+        if not isinstance(behavior, str) or behavior not in BEHAVIORS:
             self.left["spec.fallback.behavior"] = (
-                f"{behavior!r}: the replicas that are named are taken, whatever there are"
+                f"{behavior!r} is not one of {', '.join(BEHAVIORS)}: {STATIC} is taken"
             )
+            behavior = STATIC
         numbers = fallback.get("failureThreshold"), fallback.get("replicas")
-        if not all(isinstance(each, int) and each >= 0 for each in numbers):
-            self.left["spec.fallback"] = "failureThreshold and replicas have to be numbers"
+        stated = [f"failureThreshold={numbers[0]}", f"replicas={numbers[1]}"]
+        stated += [f"behavior={behavior}"] if behavior != STATIC else []
+        # KEDA's is for what KEDA serves: a failure of cpu or memory alone does not bring it.
+        stated += [f"metric={metric_name(each)}" for each in self.metrics if each["type"] == "External"]
+        text = ",".join(stated)
+        if parse_fallback(text) is None:
+            self.left["spec.fallback"] = "failureThreshold (from 1) and replicas have to be numbers"
             return {}
-        return {FALLBACK_ANNOTATION: f"failureThreshold={numbers[0]},replicas={numbers[1]}"}
+        return {FALLBACK_ANNOTATION: text}
 
     # --- triggers -----------------------------------------------------------------------------------------------------
 

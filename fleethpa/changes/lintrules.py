@@ -41,7 +41,6 @@ from streams.hpa.rules import (
 )
 from streams.state.clustersettings import effective
 from streams.state.limits.budgets import EXEMPT, EXEMPT_ANNOTATION
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
 
 # --- what a version of Kubernetes refuses or leaves without effect ----------------------------------------------------
 
@@ -75,7 +74,6 @@ RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "the file belongs to a tool (kustomize, Helm), or is a ConfigMap with manifests in it",
         "run what the text says",
     ),
-    "fallback": ("the annotation for lost metrics cannot be read", "write `failureThreshold=3,replicas=6`"),
     "budget": ("the annotation that exempts from budgets has another value", "write the value that the text names"),
     "schedule": (
         "the annotation of a schedule cannot be followed, so that `run scheduler` leaves the HPA as it is",
@@ -274,9 +272,6 @@ def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | N
 
 def _annotations(annotations: Json) -> RuleMessages:
     """Annotations of fleethpa's that cannot be read would be passed over by the decider."""
-    fallback = annotations.get(FALLBACK_ANNOTATION)
-    if fallback is not None and parse_fallback(str(fallback)) is None:
-        yield "fallback", f"{FALLBACK_ANNOTATION}: {fallback!r} must be such as failureThreshold=3,replicas=6"
     exempt = annotations.get(EXEMPT_ANNOTATION)
     if exempt not in (None, EXEMPT):
         yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"

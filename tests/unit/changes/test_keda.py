@@ -15,7 +15,7 @@ from fleethpa.changes.keda import TRIGGERS, cron_times, imported
 from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.changes.schedules import schedule_of
 from reconciler.prometheus.promrules import parse_rules
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
+from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, parse_fallback
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
 from tests.kit.published import fits
@@ -132,6 +132,37 @@ def test_a_query_becomes_a_rule_that_the_observer_reads(tmp_path: Path, monkeypa
     assert rules[0]["name"]["as"] == "checkout-s0-prometheus"
     assert parse_rules((tmp_path / "rules.yaml").read_text(), "rules.yaml")
     assert "not carried over: spec.triggers[0].metadata.serverAddress: of the observer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stated", "annotation", "named"),
+    [
+        pytest.param({}, "failureThreshold=3,replicas=6,metric={}", "", id="no behavior"),
+        pytest.param({"behavior": "static"}, "failureThreshold=3,replicas=6,metric={}", "", id="the default"),
+        pytest.param(
+            {"behavior": "currentReplicasIfHigher"},
+            "failureThreshold=3,replicas=6,behavior=currentReplicasIfHigher,metric={}",
+            "",
+            id="a behavior",
+        ),
+        pytest.param(
+            {"behavior": "new"},
+            "failureThreshold=3,replicas=6,metric={}",
+            f"'new' is not one of {', '.join(BEHAVIORS)}: static is taken",
+            id="a behavior that is not known",
+        ),
+    ],
+)
+def test_a_fallback_keeps_its_behavior_and_is_for_what_keda_serves(
+    stated: dict[str, str], annotation: str, named: str
+) -> None:
+    body = copy.deepcopy(OBJECTS["checkout"])
+    body["spec"]["fallback"] = {"failureThreshold": 3, "replicas": 6} | stated
+    cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
+    body["spec"]["triggers"].append(cpu)
+    found = read(body)
+    assert found.hpa["metadata"]["annotations"][FALLBACK_ANNOTATION] == annotation.format("checkout-s0-prometheus")
+    assert found.left.get("spec.fallback.behavior", "") == named
 
 
 def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> None:

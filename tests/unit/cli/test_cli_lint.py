@@ -156,6 +156,7 @@ def own(kind: str, name: str = "checkout", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "fleethpa.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": body}
 
 
+FALLBACK = "failureThreshold=3,replicas=6"
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
 WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
 
@@ -166,8 +167,11 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest()], [], id="a sound HPA"),
         pytest.param([manifest(maxReplicas=1)], ["invalid"], id="what the API server refuses"),
         pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
-        pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
+        pytest.param([annotated("fallback", "replicas=3")], ["invalid"], id="a fallback that cannot be read"),
         pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([annotated("fallback", f"{FALLBACK},behavior=currentReplicas,metric=cpu")], [], id="for a metric"),
+        pytest.param([annotated("fallback", f"{FALLBACK},behavior=highest")], ["invalid"], id="an unknown behavior"),
+        pytest.param([annotated("fallback", f"{FALLBACK},metric=queue")], ["invalid"], id="for an unknown metric"),
         pytest.param([scheduled("12-24 00:00-24:00 minReplicas=3")], [], id="a schedule"),
         pytest.param([scheduled("24.12. 00:00-24:00 minReplicas=3")], ["schedule"], id="a rule that cannot be read"),
         pytest.param([scheduled("daily 00:00-24:00 minReplicas=99")], ["schedule"], id="a rule that does not fit"),
