@@ -179,6 +179,8 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([annotated("schedule", "daily")], ["schedule"], id="a schedule that is none"),
         pytest.param([annotated("scale-down-block", "metric=cpu,above=80")], [], id="a scale-down block"),
         pytest.param([annotated("scale-down-block", "cpu")], ["invalid"], id="a block that cannot be read"),
+        pytest.param([annotated("sync-period", "60s")], [], id="a sync period of its own"),
+        pytest.param([annotated("sync-period", "60")], ["invalid"], id="a sync period without a unit"),
         pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
         pytest.param([manifest(minReplicas=20)], ["fixed-size"], id="no room between minimum and maximum"),
         pytest.param([manifest(metrics=[resource("cpu", 91)])], ["no-headroom"], id="a target just below the request"),
