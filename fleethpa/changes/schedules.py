@@ -188,7 +188,7 @@ def is_over(rule: ScheduleRule, zone: ZoneInfo, now_ms: int) -> bool:
     """Whether a rule never holds again: all its dates are past."""
     last = rule.times.days.last_day if isinstance(rule.times.days, Dates) else None
     # A time over midnight ends on the day after the last one.
-    return last is not None and last + timedelta(days=1) < datetime.fromtimestamp(now_ms // 1000, zone).date()
+    return last is not None and last < datetime.fromtimestamp(now_ms // 1000, zone).date() - timedelta(days=1)
 
 
 def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:

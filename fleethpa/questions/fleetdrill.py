@@ -527,10 +527,10 @@ class Drill:
         if view.id not in self._controllers:
             settings = self._settings_of(view)
             band = tolerance_band(compile_autoscaler(view.hpa, settings.controller.rules), settings.controller)
-            stated_ms = own_period_ms(view.annotations.get(PERIOD_ANNOTATION, ""))
-            if stated_ms is None or view.period_without_effect:
-                stated_ms = settings.sync_period_ms
-            self._controllers[view.id] = Controller(band, settings.controller.rules, stated_ms)
+            period_ms = own_period_ms(view.annotations.get(PERIOD_ANNOTATION, ""))
+            if period_ms is None or view.period_without_effect:
+                period_ms = settings.sync_period_ms
+            self._controllers[view.id] = Controller(band, settings.controller.rules, period_ms)
         return self._controllers[view.id]
 
     def _settings_of(self, view: HpaView) -> Effective:

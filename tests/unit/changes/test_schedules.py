@@ -222,7 +222,8 @@ def test_create_publishes_the_hpa_with_its_schedule_and_what_holds_now(run: Cli,
 
 
 def test_a_rule_whose_dates_are_past_is_warned_of(run: Cli, broker: Broker) -> None:
-    rules = ("--rule", "2020-12-24..2020-12-26 00:00-24:00 minReplicas=4", "--rule", "12-24 00:00-24:00 minReplicas=4")
+    dates = ("2020-12-24..2020-12-26", "12-24", "9999-12-31")
+    rules = [word for each in dates for word in ("--rule", f"{each} 00:00-24:00 minReplicas=4")]
     made_ = run("schedule", "create", NAME, *rules)
 
     assert (made_.exit_code, len(broker.written)) == (0, 1)
