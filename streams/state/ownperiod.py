@@ -71,6 +71,8 @@ def _without_effect(state: State, hpa: Hpa, stated_ms: int, settings: Effective)
         return "one total over several clusters is decided in their sync period"
     if stated_ms < settings.asked_every_ms:
         return f"metrics of its cluster are asked for every {settings.asked_every_ms / 1000:g}s (sync-period)"
+    if hpa.row.origin == "cluster" and hpa.row.mode != "enforce":
+        return "its native controller evaluates it in the sync period of the cluster, and both are compared"
     if is_waited_for(state, hpa):
         return "others that share replicas with it, or its cluster's agent, wait for a decision in every sync period"
     return ""

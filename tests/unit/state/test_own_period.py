@@ -11,7 +11,8 @@ from fleethpa.fleet.state import read_state
 from schemas.agents import AgentSet
 from schemas.answers import Answers
 from schemas.entries import WHOLE_PARTITION_KEY
-from schemas.observed import AutoscalerSet
+from schemas.observed import AutoscalerSet, Origin
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.evaluations import Evaluated, events
 from streams.state.ownperiod import own_period_ms, period_fault
 from streams.state.partition import Partition
@@ -143,6 +144,13 @@ def test_where_an_agent_waits_for_decisions_it_does_not_count() -> None:
     assert set(world.gaps_s("web")[-5:]) == {15}
 
 
+def test_beside_a_native_controller_both_evaluate_in_the_same_period() -> None:
+    world = PeriodWorld("60s").run(120)
+    world.log.add(SettingsSet(cluster="*", settings=ClusterSettings(default_mode="shadow")))
+    world.run(240)
+    assert world.gaps_s("web")[-8:] == [15] * 8, "from the first evaluation in shadow on"
+
+
 def test_a_replay_knows_the_period_of_each_evaluation() -> None:
     world = PeriodWorld("60s").run(180)
     recorded = events(Partition.empty(0), world.log.records, lambda _: True)
@@ -170,14 +178,24 @@ def test_a_decider_that_starts_again_from_its_rows_decides_the_same_whatever_cha
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("5s", "metrics of its cluster are asked for every 15s (sync-period)"), ("60s", ""), (None, "")]
+    ("text", "origin", "says"),
+    [
+        ("5s", "central", "metrics of its cluster are asked for every 15s (sync-period)"),
+        (
+            "60s",
+            "cluster",
+            "its native controller evaluates it in the sync period of the cluster, and both are compared",
+        ),
+        ("60s", "central", ""),
+        (None, "central", ""),
+    ],
 )
-async def test_a_period_without_effect_is_a_problem_by_name(text: str | None, says: str) -> None:
+async def test_a_period_without_effect_is_a_problem_by_name(text: str | None, origin: Origin, says: str) -> None:
     fleet = Fleet()
     fleet.settle()
     hpa = make_hpa("web", "uid-web")
     hpa["metadata"]["annotations"] = {} if text is None else {NAME: text}
-    fleet.append(AutoscalerSet(hpa=hpa))
+    fleet.append(AutoscalerSet(hpa=hpa, origin=origin))
     fleet.checkpoint()
     state = await read_state(fleet.past())
     found = [each for view in state.hpas.values() for each in view.problems if each.label == "sync period"]
