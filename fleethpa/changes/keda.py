@@ -17,9 +17,10 @@ from fleethpa.changes.manifests import FileManifest
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE
 from fleethpa.changes.schedules import ReplicaSchedule
 from schemas.codec import whole_number
+from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.shape import HPA_HEAD, Json
-from schemas.weekly import DAYS
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION
+from schemas.windows import DAYS, parse_window
+from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, STATIC, parse_fallback
 
 KIND: Final = "ScaledObject"
 _MOST: Final = 100
@@ -220,17 +221,23 @@ class _Reader:
         fallback = self._part(spec, "fallback", "spec.")
         if not fallback:
             return {}
-        behavior = fallback.get("behavior", "static")
+        behavior = fallback.get("behavior") or STATIC
         self._leave(fallback, "spec.fallback.", ("failureThreshold", "replicas", "behavior"), "not known here")
-        if behavior != "static":
+        if not isinstance(behavior, str) or behavior not in BEHAVIORS:
             self.left["spec.fallback.behavior"] = (
-                f"{behavior!r}: the replicas that are named are taken, whatever there are"
+                f"{behavior!r} is not one of {', '.join(BEHAVIORS)}: {STATIC} is taken"
             )
+            behavior = STATIC
         numbers = fallback.get("failureThreshold"), fallback.get("replicas")
-        if not all(isinstance(each, int) and each >= 0 for each in numbers):
-            self.left["spec.fallback"] = "failureThreshold and replicas have to be numbers"
+        stated = [f"failureThreshold={numbers[0]}", f"replicas={numbers[1]}"]
+        stated += [f"behavior={behavior}"] if behavior != STATIC else []
+        # KEDA's is for what KEDA serves: a failure of cpu or memory alone does not bring it.
+        stated += [f"metric={metric_name(each)}" for each in self.metrics if each["type"] == "External"]
+        text = ",".join(stated)
+        if parse_fallback(text) is None:
+            self.left["spec.fallback"] = "failureThreshold (from 1) and replicas have to be numbers"
             return {}
-        return {FALLBACK_ANNOTATION: f"failureThreshold={numbers[0]},replicas={numbers[1]}"}
+        return {FALLBACK_ANNOTATION: text}
 
     # --- triggers -----------------------------------------------------------------------------------------------------
 
@@ -318,11 +325,11 @@ class _Reader:
 
     def _cron(self, path: str, metadata: Json) -> None:
         self._leave(metadata, f"{path}.metadata.", ("timezone", "start", "end", "desiredReplicas"), "not known here")
-        times = weekly_times(str(metadata.get("start", "")), str(metadata.get("end", "")))
+        times = cron_times(str(metadata.get("start", "")), str(metadata.get("end", "")))
         wanted, zone = whole_number(str(metadata.get("desiredReplicas", ""))), str(metadata.get("timezone", ""))
         if times is None or wanted is None or not zone:
             self._lose(
-                path, "its times are no days of the week with one begin and one end: `fleethpa schedule` has rules"
+                path, "its times are not one begin and one end on each of some days: `fleethpa schedule` has rules"
             )
             return
         if self.crons and self.crons[0][0] != zone:
@@ -374,32 +381,69 @@ _OF_PROMETHEUS: Final = {
     "timeout": "of the observer: `timeout` in the file of --prometheus",
     "ignoreNullValues": "a query without a series is an error of the metric here, and no 0",
 }
-_CRON: Final = re.compile(r"([0-9]{1,2}) ([0-9]{1,2}) \* \* (\S+)", re.ASCII)
+_CRON: Final = re.compile(r"([0-9]{1,2}) ([0-9]{1,2}) (\S+) (\S+) (\S+)", re.ASCII)
+_ANY: Final = ("*", "?")
+_NUMBERS: Final = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})?(,[0-9]{1,2}(-[0-9]{1,2})?)*", re.ASCII)
 
 
-def weekly_times(start: str, end: str) -> str | None:
-    """Days and times as a schedule writes them, of two cron expressions; None: they are not that of each day of a week.
+def cron_times(start: str, end: str) -> str | None:
+    """Days and times as a schedule writes them, of two cron expressions; None: they are not that of each of some days.
 
-    An end on other days than the start has to be on the day after each.
+    An end on other days than the start has to be on the day of the week after each.
     """
     begin, until = (_CRON.fullmatch(" ".join(text.split())) for text in (start, end))
     if begin is None or until is None:
         return None
-    days, last = _days(begin[3]), _days(until[3])
     first_min, last_min = (int(each[2]) * 60 + int(each[1]) for each in (begin, until))
-    if days is None or last is None or max(int(begin[1]), int(until[1])) > 59 or max(int(begin[2]), int(until[2])) > 23:
+    if first_min == last_min or max(int(each[1]) for each in (begin, until)) > 59:
         return None
     over_night = last_min < first_min
-    expected = {(day + 1) % 7 for day in days} if over_night and len(days) < 7 else days
-    if last_min == first_min or last != expected:
+    if all(each[3] in _ANY and each[4] in _ANY for each in (begin, until)):
+        days = _week(begin[5], until[5], over_night)
+    elif over_night or begin.groups()[2:] != until.groups()[2:] or begin[5] not in _ANY:
         return None
-    names = "daily" if len(days) == 7 else ",".join(DAYS[day] for day in sorted(days))
-    return f"{names} {first_min // 60:02}:{first_min % 60:02}-{last_min // 60:02}:{last_min % 60:02}"
+    else:
+        days = _dates(begin[3], begin[4])
+    times = f"{first_min // 60:02}:{first_min % 60:02}-{last_min // 60:02}:{last_min % 60:02}"
+    try:
+        parse_window(f"{days} {times}")
+    except ValueError:  # no such hour, day or month
+        return None
+    return f"{days} {times}"
+
+
+def _week(begin: str, until: str, over_night: bool) -> str:
+    """Days of the week as a schedule writes them; empty: they cannot be read, or are not those of both expressions."""
+    days, last = _days(begin), _days(until)
+    if days is None or last is None:
+        return ""
+    expected = {(day + 1) % 7 for day in days} if over_night and len(days) < 7 else days
+    if last != expected:
+        return ""
+    return "daily" if len(days) == 7 else ",".join(DAYS[day] for day in sorted(days))
+
+
+def _dates(days: str, month: str) -> str:
+    """Days of every month, or dates of every year, as a schedule writes them; empty: they cannot be read."""
+    if _NUMBERS.fullmatch(days) is None:
+        return ""
+    if month in _ANY:
+        return f"monthly {days}"
+    number = whole_number(month)
+    if number is None:
+        return ""
+    found = []
+    for part in days.split(","):
+        first, dash, last = part.partition("-")
+        if dash and int(last) < int(first):
+            return ""
+        found.append(f"{number:02}-{int(first):02}" + (f"..{number:02}-{int(last):02}" if dash else ""))
+    return ",".join(found)
 
 
 def _days(text: str) -> set[int] | None:
     """The days of a cron expression, 0 is Monday; None: they cannot be read."""
-    if text in ("*", "?"):
+    if text in _ANY:
         return set(range(7))
     found: set[int] = set()
     for part in text.split(","):

@@ -12,6 +12,8 @@ from typing import Final, Literal, NamedTuple
 from fleethpa.changes.capacitygroups import capacity_group
 from fleethpa.changes.fleetmanifests import fleet_manifest
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, Input, RefusedText, check_hpa, field_problems
+from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
+from fleethpa.changes.schedules import check_schedule
 from fleethpa.changes.targetrules import TARGET_RULES, RuleMessages, part, resources_of, with_target
 from fleethpa.fleet.capacity import CAPACITY_KIND
 from fleethpa.fleet.views import FleetState
@@ -39,7 +41,6 @@ from streams.hpa.rules import (
 )
 from streams.state.clustersettings import effective
 from streams.state.limits.budgets import EXEMPT, EXEMPT_ANNOTATION
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
 
 # --- what a version of Kubernetes refuses or leaves without effect ----------------------------------------------------
 
@@ -73,8 +74,11 @@ RULE_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "the file belongs to a tool (kustomize, Helm), or is a ConfigMap with manifests in it",
         "run what the text says",
     ),
-    "fallback": ("the annotation for lost metrics cannot be read", "write `failureThreshold=3,replicas=6`"),
     "budget": ("the annotation that exempts from budgets has another value", "write the value that the text names"),
+    "schedule": (
+        "the annotation of a schedule cannot be followed, so that `run scheduler` leaves the HPA as it is",
+        "leave it out and use `fleethpa schedule create`",
+    ),
     "v1-annotation": (
         "an annotation of autoscaling/v1 that is dropped without a word",
         "write the fields of autoscaling/v2",
@@ -260,13 +264,14 @@ def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | N
     for rule in TARGET_RULES:
         yield from rule(pair)
     yield from _annotations(body["metadata"].get("annotations") or {})
+    try:
+        check_schedule(body)
+    except CommandError as problem:
+        yield "schedule", f"{SCHEDULE_ANNOTATION}: {problem.what}: {problem.cause}"
 
 
 def _annotations(annotations: Json) -> RuleMessages:
     """Annotations of fleethpa's that cannot be read would be passed over by the decider."""
-    fallback = annotations.get(FALLBACK_ANNOTATION)
-    if fallback is not None and parse_fallback(str(fallback)) is None:
-        yield "fallback", f"{FALLBACK_ANNOTATION}: {fallback!r} must be such as failureThreshold=3,replicas=6"
     exempt = annotations.get(EXEMPT_ANNOTATION)
     if exempt not in (None, EXEMPT):
         yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"

@@ -30,8 +30,7 @@ from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
 from schemas.textfiles import decode_text
-from streams.state.annotations import POLICY_ANNOTATIONS, own_annotations
-from streams.state.limits.table import ANNOTATED
+from streams.state.annotations import FAULTS, POLICY_ANNOTATIONS, own_annotations
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]
@@ -355,7 +354,7 @@ def check_hpa(
     manifest: FileManifest, namespace: str, rules: ApiRules = CURRENT_API
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the defaulted autoscaling/v2 object of a manifest, and every error of it: in the words of an API server
-    with these rules, and of annotations that set limits of fleethpa's own.
+    with these rules, and of fleethpa's own annotations that decisions follow.
     """
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
@@ -375,14 +374,12 @@ def stated_annotations(metadata: Json) -> dict[str, str]:
 
 
 def _refused_annotations(body: Json) -> Iterator[str]:
-    """Yield what is wrong with annotations that set limits: they would hold the HPA, though not as they were meant
-    to.
-    """
+    """Yield what is wrong with annotations that decisions follow: they would not do what they were meant to."""
     annotations = body["metadata"].get("annotations") or {}
-    for limit in ANNOTATED:
-        text = annotations.get(limit.annotation)
-        if text is not None and (why := limit.refuses(str(text), body["spec"])):
-            yield f"metadata.annotations[{limit.annotation}]: {why}"
+    for name, fault in FAULTS.items():
+        text = annotations.get(name)
+        if text is not None and (why := fault(str(text), body["spec"])):
+            yield f"metadata.annotations[{name}]: {why}"
 
 
 def _with_old_fields(body: Json, errors: list[tuple[str, str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Schedules of central HPAs: changes of the spec by the time of the week (`Mon-Fri 07:00-20:00 minReplicas=8`).
+"""Schedules of central HPAs: changes of the spec by time (`Mon-Fri 07:00-20:00 minReplicas=8`).
 
 A schedule is an annotation of its HPA. `fleethpa run scheduler` publishes the HPA again at its times, as `apply` does:
 decisions stay upstream's, follow from the log alone, and `fleethpa history` names the rule. Nothing here reads a
@@ -7,8 +7,8 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,43 +23,43 @@ from fleethpa.frame.errors import CommandError, usage
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.weekly import Weekly, parse_weekly
+from schemas.windows import DAY_MINUTES, Dates, Window, parse_window
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 
 _EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
 
 
-class WeeklyRule(NamedTuple):
-    """Settings (as `--set` takes them) that hold at times of the week. `text`: as it was written, spaces reduced."""
+class ScheduleRule(NamedTuple):
+    """Settings (as `--set` takes them) that hold at some times. `text`: as it was written, spaces reduced."""
 
     text: str
-    times: Weekly
+    times: Window
     settings: tuple[str, ...]
 
 
-def parse_rule(text: str, option: str) -> WeeklyRule:
+def parse_rule(text: str, option: str) -> ScheduleRule:
     """Read a rule. Raises CommandError: it is not one (exit 2)."""
     words = text.split()
-    if len(words) != 3:
+    if len(words) < 3 or "=" not in words[-1]:
         raise usage(f"{option} {text!r} is not a rule", cause=f"A rule has days, times and settings: {_EXAMPLE}.")
     try:
-        times = parse_weekly(" ".join(words[:2]))
+        times = parse_window(" ".join(words[:-1]))
     except ValueError as error:
         raise usage(f"{option} {text!r} is not a rule", cause=str(error)) from error
-    return WeeklyRule(" ".join(words), times, tuple(words[2].split(",")))
+    return ScheduleRule(" ".join(words), times, tuple(words[-1].split(",")))
 
 
-def parse_zone(name: str) -> ZoneInfo:
+def parse_zone(name: str, field: str = "--time-zone") -> ZoneInfo:
     """Read the name of a time zone. Raises CommandError: this machine does not know it (exit 2)."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         cause = "Zones have names as Europe/Berlin; UTC is always known."
-        raise usage(f"--time-zone {name} is not a time zone that is known here", cause=cause) from error
+        raise usage(f"{field} {name} is not a time zone that is known here", cause=cause) from error
 
 
-def spec_under(hpa: dict[str, Any], rule: WeeklyRule, option: str) -> dict[str, Any]:
+def spec_under(hpa: dict[str, Any], rule: ScheduleRule, option: str) -> dict[str, Any]:
     """An HPA's spec under a rule, checked as the API server would.
 
     Raises CommandError: a field is unknown, or the result is not valid (exit 2).
@@ -73,9 +73,9 @@ def _named(hpa: dict[str, Any]) -> str:
 
 
 class TimedPolicy(NamedTuple):
-    """What `backtest` tries beside the spec itself: rules by the time of the week."""
+    """What `backtest` tries beside the spec itself: rules by time."""
 
-    rules: Sequence[WeeklyRule] = ()
+    rules: Sequence[ScheduleRule] = ()
     zone: ZoneInfo | None = None
 
     @property
@@ -87,8 +87,10 @@ class TimedPolicy(NamedTuple):
 
 ANNOTATION: Final = SCHEDULE_ANNOTATION
 AUTHOR: Final = "scheduler"
-_WEEK_MINUTES: Final = 7 * 1440
 _MINUTE_MS: Final = 60_000
+_DAY_MS: Final = DAY_MINUTES * _MINUTE_MS
+_AHEAD_DAYS: Final = 366
+"""How far ahead the next change is looked for."""
 
 
 class ReplicaSchedule(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -103,9 +105,9 @@ class ReplicaSchedule(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def zone(self) -> ZoneInfo:
         """The zone of its times. Raises CommandError: it is not known here."""
-        return parse_zone(self.time_zone)
+        return parse_zone(self.time_zone, "timeZone")
 
-    def parsed(self) -> list[WeeklyRule]:
+    def parsed(self) -> list[ScheduleRule]:
         """Its rules. Raises CommandError: one is not a rule."""
         return [parse_rule(text, "rule") for text in self.rules]
 
@@ -140,7 +142,7 @@ def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
     return found
 
 
-def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
+def parsed_rules(rules: Sequence[str], time_zone: str) -> list[ScheduleRule]:
     """The rules of `--rule`; whether they fit an HPA is not looked at.
 
     Raises CommandError: a rule or the zone cannot be read (exit 2).
@@ -149,23 +151,44 @@ def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
     return [parse_rule(text, "--rule") for text in rules]
 
 
-def rule_at(schedule: ReplicaSchedule, now_ms: int) -> WeeklyRule | None:
+def rule_at(schedule: ReplicaSchedule, now_ms: int) -> ScheduleRule | None:
     """The rule that holds at a moment; None: none does."""
     return _last_holding(schedule.parsed(), schedule.zone, now_ms)
 
 
-def _last_holding(rules: Sequence[WeeklyRule], zone: ZoneInfo, at_ms: int) -> WeeklyRule | None:
+def _last_holding(rules: Sequence[ScheduleRule], zone: ZoneInfo, at_ms: int) -> ScheduleRule | None:
     local = datetime.fromtimestamp(at_ms // 1000, zone)
-    minute = local.hour * 60 + local.minute
-    return next((rule for rule in reversed(rules) if rule.times.holds(local.weekday(), minute)), None)
+    return next((rule for rule in reversed(rules) if rule.times.holds(local)), None)
 
 
 def next_change_ms(schedule: ReplicaSchedule, now_ms: int) -> int | None:
-    """When another rule holds, to the minute; None: not within a week."""
+    """When another rule holds, to the minute; None: not within a year."""
     rules, zone, begin_ms = schedule.parsed(), schedule.zone, now_ms // _MINUTE_MS * _MINUTE_MS
     now = _last_holding(rules, zone, begin_ms)
-    minutes = range(begin_ms + _MINUTE_MS, begin_ms + (_WEEK_MINUTES + 1) * _MINUTE_MS, _MINUTE_MS)
-    return next((at_ms for at_ms in minutes if _last_holding(rules, zone, at_ms) != now), None)
+    marks = {0, *(minute % DAY_MINUTES for rule in rules for minute in (rule.times.begin_min, rule.times.end_min))}
+    moments = _moments_ms(begin_ms, zone, sorted(marks))
+    return next((at_ms for at_ms in moments if _last_holding(rules, zone, at_ms) != now), None)
+
+
+def _moments_ms(begin_ms: int, zone: ZoneInfo, marks: Sequence[int]) -> Iterator[int]:
+    """The moments after one at which the clock of a place shows certain minutes of the day, in their order. Where its
+    clock is put forward or back, all minutes of that day: the minute at which a rule begins may be left out.
+    """
+    for first_ms in range(begin_ms, begin_ms + _AHEAD_DAYS * _DAY_MS, _DAY_MS):
+        local = datetime.fromtimestamp(first_ms // 1000, zone)
+        if local.utcoffset() == datetime.fromtimestamp((first_ms + _DAY_MS) // 1000, zone).utcoffset():
+            minute = local.hour * 60 + local.minute
+            steps: Iterable[int] = sorted((mark - minute - 1) % DAY_MINUTES + 1 for mark in marks)
+        else:
+            steps = range(1, DAY_MINUTES + 1)
+        yield from (first_ms + step * _MINUTE_MS for step in steps)
+
+
+def is_over(rule: ScheduleRule, zone: ZoneInfo, now_ms: int) -> bool:
+    """Whether a rule never holds again: all its dates are past."""
+    last = rule.times.days.last_day if isinstance(rule.times.days, Dates) else None
+    # A time over midnight ends on the day after the last one.
+    return last is not None and last < datetime.fromtimestamp(now_ms // 1000, zone).date() - timedelta(days=1)
 
 
 def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
@@ -176,6 +199,19 @@ def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
     rule = rule_at(schedule, now_ms)
     settings = (*schedule.otherwise, *(rule.settings if rule is not None else ()))
     return checked(hpa, changed_spec(hpa["spec"], settings), f"schedule of {hpa['metadata']['name']}")
+
+
+def check_schedule(hpa: Json) -> None:
+    """See that the schedule that an HPA carries, if any, can be followed at all its times.
+
+    Raises CommandError: it cannot be read, or a rule gives an invalid HPA.
+    """
+    schedule = schedule_of(hpa)
+    if schedule is None:
+        return
+    parse_zone(schedule.time_zone, "timeZone")
+    for settings in [(), *(rule.settings for rule in schedule.parsed())]:
+        checked(hpa, changed_spec(hpa["spec"], (*schedule.otherwise, *settings)), "schedule")
 
 
 def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Json:

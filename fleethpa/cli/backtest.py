@@ -52,7 +52,7 @@ from streams.history.parallel import Faults
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
+    help="Other settings at given times, as `schedule create --rule`: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
 )
 @click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of --schedule.")
 @period_options("1d")

@@ -109,7 +109,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
         ),
         "schedule": Verb(
             "cli.schedule:schedule",
-            "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
+            "Change settings of central HPAs at given times; `fleethpa run scheduler` applies the changes.",
         ),
         "delete": Verb("cli.delete:delete", "Delete central HPAs."),
         "adopt": Verb("cli.adopt:adopt", "Move a cluster's own HPAs into fleethpa."),

@@ -1,4 +1,4 @@
-"""`fleethpa schedule`: change settings of central HPAs at times of the week."""
+"""`fleethpa schedule`: change settings of central HPAs at times of the week, of the month or of the year."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from schemas.kubernetes.shape import Json
 
 @click.group(cls=SuggestingGroup)
 def schedule() -> None:
-    """Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes."""
+    """Change settings of central HPAs at given times; `fleethpa run scheduler` applies the changes."""
 
 
 @schedule.command()
@@ -36,7 +36,9 @@ def schedule() -> None:
     multiple=True,
     required=True,
     metavar="RULE",
-    help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'; repeatable, the last one that applies counts.",
+    help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%', 'monthly 1,15,last 08:00-18:00 …', "
+    "'2026-12-24..2026-12-26 00:00-24:00 …', '12-24..01-02 00:00-24:00 …' (every year); "
+    "repeatable, the last one that applies counts.",
 )
 @click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of the times.")
 @write_options
@@ -48,7 +50,10 @@ async def create(
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """
-    schedules.parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
+    parsed = schedules.parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
+    for rule in parsed:
+        if schedules.is_over(rule, schedules.parse_zone(time_zone), session.now_ms()):
+            session.warn(f"--rule {rule.text!r} never applies again: its dates are past.")
 
     def write(view: HpaView) -> PlannedRecord:
         before = schedules.schedule_of(view.hpa)

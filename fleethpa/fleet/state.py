@@ -35,6 +35,7 @@ from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, wants_of
+from streams.state.ownperiod import period_without_effect
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key
@@ -337,6 +338,7 @@ def _view(part: State, hpa: Hpa) -> HpaView:
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
         revision=row.revision,
+        period_without_effect=period_without_effect(part, hpa),
         fleet=None if row.fleet is None else row.fleet.spec,
         members=() if row.fleet is None else tuple(_members(row.fleet, clock_ms, settings.sync_period_ms)),
     )

@@ -22,6 +22,7 @@ from streams.state.fights import Fight, by_another, fight_now
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, Flapping, flapping, is_content, is_disabled, is_saturated
+from streams.state.ownperiod import PERIOD_ANNOTATION
 from streams.state.partitionrow import GroupRow, PartitionRow
 from streams.state.replacements.override import Override
 
@@ -126,6 +127,8 @@ class HpaView:
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
     unfed: str = ""
     """Why no answer comes into the log, from whatever cluster; empty: answers come."""
+    period_without_effect: str = ""
+    """Why the sync period that it states does not count; empty: it does, or none is stated."""
     revision: int = 0
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     fleet: FleetSpec | None = None
@@ -237,6 +240,9 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _held(view):
         yield Problem("held", held, waits=False)
+    if view.period_without_effect:
+        text = f"its annotation {PERIOD_ANNOTATION} has no effect: {view.period_without_effect}"
+        yield Problem("sync period", text, text, waits=False)
     yield from _of_needs(view)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))

@@ -54,6 +54,7 @@ from streams.hpa.metrics import tolerance_band
 from streams.hpa.rules import Rules
 from streams.state.clustersettings import Effective, effective, fleet_settings
 from streams.state.limits.capacity import FORGETS_MS
+from streams.state.ownperiod import PERIOD_ANNOTATION, own_period_ms
 
 ASSUMED: Final = (
     "the load of an HPA is the ratio of each of its metrics times the pods that it is of, the largest counts; pods "
@@ -526,7 +527,10 @@ class Drill:
         if view.id not in self._controllers:
             settings = self._settings_of(view)
             band = tolerance_band(compile_autoscaler(view.hpa, settings.controller.rules), settings.controller)
-            self._controllers[view.id] = Controller(band, settings.controller.rules, settings.sync_period_ms)
+            period_ms = own_period_ms(view.annotations.get(PERIOD_ANNOTATION, ""))
+            if period_ms is None or view.period_without_effect:
+                period_ms = settings.sync_period_ms
+            self._controllers[view.id] = Controller(band, settings.controller.rules, period_ms)
         return self._controllers[view.id]
 
     def _settings_of(self, view: HpaView) -> Effective:

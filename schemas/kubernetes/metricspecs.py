@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.kubernetes.shape import Json
+from schemas.kubernetes.shape import Json, JsonView
+from schemas.limits import TEXT, shortened
 
 
 def metric_source(metric: Mapping[str, Any]) -> Json:
@@ -17,3 +18,9 @@ def metric_name(metric: Mapping[str, Any]) -> str:
     """Return the name of a metric (of a spec or a status): its resource's, else its own; empty for one that failed."""
     source = metric_source(metric)
     return str(source.get("name") or (source.get("metric") or {}).get("name", ""))
+
+
+def no_such_metric(name: str, spec: JsonView) -> str:
+    """Return that a spec has no metric of this name, and which it has; empty: it has one."""
+    names = sorted({known for each in spec.get("metrics") or () if (known := metric_name(each))})
+    return "" if name in names else f"the spec has no metric {shortened(name, TEXT)}; it has {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Another spec on the recorded world: a fixed one, or one that changes by the time of the week.
+"""Another spec on the recorded world: a fixed one, or one that changes by the time.
 
 Its metrics are matched with the recorded answers by what they ask. What wins can be put to work as a schedule of plain
 HPA settings (`fleethpa schedule`): decisions stay upstream's.
@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from schemas.keys import HpaId
 from schemas.kubernetes.metricspecs import metric_source
-from schemas.weekly import Weekly
+from schemas.windows import Window
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
 from streams.state.inputs import EvaluationInputs
@@ -96,9 +96,9 @@ def check_metrics(tried: "Tried", recorded: Iterable[EvaluationInputs]) -> None:
 
 
 class TimedRule(Struct, frozen=True):
-    """A spec for some times of the week."""
+    """A spec for some times."""
 
-    times: Weekly
+    times: Window
     tried: Candidate
 
 
@@ -117,7 +117,7 @@ class Scheduled:
             local = datetime.fromtimestamp(minute * 60, UTC).astimezone(self.zone)
             found = self.base
             for rule in self.rules:
-                if rule.times.holds(local.weekday(), local.hour * 60 + local.minute):
+                if rule.times.holds(local):
                     found = rule.tried
             self._known = minute, found
         return self._known[1]

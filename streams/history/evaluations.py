@@ -26,6 +26,7 @@ from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.limits.table import depends_on_others
 from streams.state.moves import shows_a_write
 from streams.state.namespacerows import target_key
+from streams.state.ownperiod import settings_for
 from streams.state.partition import Partition, stored_row
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ def _inputs_before(partition: Partition, name: HpaId, record: PlainRecord) -> Ev
     if hpa is None or not hpa.row.is_live:
         return None
     namespace = state.namespace(name.cluster, name.namespace)
-    inputs = inputs_now(state, namespace, hpa, state.settings(name.cluster))
+    inputs = inputs_now(state, namespace, hpa, settings_for(state, hpa))
     return structs.replace(inputs, now_ms=max(state.now_ms, record[1])) if inputs.follows_native else None
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.metricspecs import metric_name
 from schemas.kubernetes.quantity import parse_milli, parse_quantity
 from schemas.kubernetes.selectors import label_selector_error, print_label_selector
 from schemas.kubernetes.shape import JsonView, parse_group_version
@@ -69,6 +70,11 @@ class MetricSpec(Struct, frozen=True, kw_only=True):
     """The error of an `invalid` metric, as condition and event carry it."""
     spec_fault: bool = False
     """The error counts as a fault of the spec (label `spec`), not of the system (`internal`)."""
+
+    @property
+    def own_name(self) -> str:
+        """The name that the spec gives it: its resource's, or its own; empty where the type is not known."""
+        return metric_name({"type": self.type, self.status_key: dict(self.status_before)})
 
 
 class ScalingPolicy(Struct, frozen=True):

@@ -29,6 +29,9 @@ class Effective(Struct, frozen=True):
 
     controller: ControllerSettings
     sync_period_ms: int
+    """How often an HPA is evaluated: the cluster's setting, or what the HPA states (`streams.state.ownperiod`)."""
+    asked_every_ms: int
+    """The cluster's setting, in which an observer asks for metrics."""
     sample_age_limit_ms: int
     sources: dict[str, str]
     default_mode: Mode
@@ -62,6 +65,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         rules="" if rules == CURRENT_TEXT else rules,
         too_old="" if own.rules or minor_of(rules) >= OLDEST else f"1.{minor_of(rules)}",
         sync_period_ms=_or(own.sync_period_ms, DEFAULT_SYNC_PERIOD_MS),
+        asked_every_ms=_or(own.sync_period_ms, DEFAULT_SYNC_PERIOD_MS),
         sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
         sources={str(kind): source for kind, source in (own.sources or {}).items()},
         default_mode=own.default_mode or "shadow",
@@ -117,7 +121,9 @@ def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -
         if any(each != used for each in values.values()):
             differing.append((name, tuple(values.items()), used))
     period_ms = found.pop("sync_period_ms", base.sync_period_ms)
-    made = structs.replace(base, sync_period_ms=period_ms, controller=structs.replace(base.controller, **found))
+    made = structs.replace(
+        base, sync_period_ms=period_ms, asked_every_ms=period_ms, controller=structs.replace(base.controller, **found)
+    )
     return FleetSettings(made, tuple(differing))
 
 

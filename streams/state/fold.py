@@ -36,6 +36,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.limits import capacity
 from streams.state.namespacerows import target_key
+from streams.state.ownperiod import PERIOD_ANNOTATION, due_now
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
@@ -321,6 +322,9 @@ class EntryFold(Folding):
         row.agents[cluster] = AgentRow(body.incarnation, body.left, body.max_namespaces, body.max_hpas, left_ms)
         if is_repeat:
             return
+        for hpa in self.state.hpas.values() if not body.left else ():
+            if hpa.id.cluster == cluster and hpa.row.is_live and hpa.annotation(PERIOD_ANNOTATION):
+                due_now(self.state, hpa)  # a stand-in waits for its decisions from here on
         forget_watermarks(self.state, cluster)
         for key in [key for key in row.sessions if key.startswith(f"{cluster}/")]:
             del row.sessions[key]

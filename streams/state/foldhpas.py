@@ -24,6 +24,7 @@ from streams.state.hpastate import Hpa, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import encoded_size
+from streams.state.ownperiod import PERIOD_ANNOTATION, due_now
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 
@@ -101,7 +102,8 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
-    hpa.take_annotations(own_annotations(body.hpa["metadata"]))
+    own, period = own_annotations(body.hpa["metadata"]), hpa.annotation(PERIOD_ANNOTATION)
+    hpa.take_annotations(own)
     take_revision(hpa.row, body, fold.now_ms)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:
@@ -113,6 +115,8 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     if changed:
         state.refresh(hpa)
         state.schedule.plan(hpa)
+    elif hpa.annotation(PERIOD_ANNOTATION) != period:
+        due_now(state, hpa)
 
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:

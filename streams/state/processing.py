@@ -27,6 +27,7 @@ from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
+from streams.state.ownperiod import settings_for
 from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
@@ -143,7 +144,7 @@ def process(state: State, hpa: Hpa) -> list[Draft]:
 
 
 def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
-    settings, row = state.settings_of(hpa), hpa.row
+    settings, row = settings_for(state, hpa), hpa.row
     if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
         if state.now_ms >= row.next_due_ms:
             _leave(state, hpa)
@@ -191,7 +192,7 @@ def plan_sampled(state: State) -> None:
     for name in sorted(_sampled(state)):
         hpa = state.hpas[name]
         namespace = state.namespace(name.cluster, name.namespace)
-        settings = state.settings_of(hpa)
+        settings = settings_for(state, hpa)
         floor_ms, row = settings.sample_floor_ms, hpa.row
         if floor_ms is None or row.deleted or len(row.ratios) != len(hpa.queries):
             continue

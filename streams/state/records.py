@@ -132,10 +132,10 @@ def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> l
 
 
 def with_replaced(made: list[Step], replaced: Step | None, evaluation: Evaluation) -> list[Step]:
-    """Return the steps with that of a fallback, which comes first, or of an override, which comes before the guards."""
+    """Return the steps with that of what takes the place of the metrics, after theirs and before the guards."""
     if replaced is None:
         return made
-    at = 0 if replaced.step == "fallback" else len(steps(evaluation))
+    at = len(steps(evaluation))
     return [*made[:at], replaced, *made[at:]]
 
 

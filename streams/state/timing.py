@@ -63,6 +63,7 @@ def turn(
     period_ms: int,
     arrivals: Sequence[Arrival | None],
     polled: bool,
+    asked_every_ms: int,
     first_wait_ms: int = ANSWER_WAIT_MS,
 ) -> Turn:
     """Return whether an HPA is evaluated now, and when its next answer is expected.
@@ -74,24 +75,26 @@ def turn(
         now_ms: time of the record that is applied.
         due_ms: when the answers of this period are expected.
         evaluated_ms: time as of which the HPA was last evaluated (`as_of`); 0: not yet under this spec.
-        period_ms: the sync period.
+        period_ms: the sync period of the HPA.
         arrivals: per question or series that the HPA's metrics need, what came last; None: nothing yet.
         polled: they are answers that an observer asks for once per period, not samples that come as they like.
+        asked_every_ms: the sync period of its cluster, in which an observer asks; the HPA's is as long or longer.
         first_wait_ms: how long the first answer of all to a question is waited for.
     """
-    slack = slack_ms(period_ms)
-    since_ms = max(evaluated_ms + 1, due_ms - period_ms + slack) if evaluated_ms else due_ms - slack
+    slack = slack_ms(asked_every_ms)
+    since_ms = max(evaluated_ms + 1, due_ms - asked_every_ms + slack) if evaluated_ms else due_ms - slack
+    regular_from_ms = max(since_ms, _in_time_from(due_ms, period_ms, asked_every_ms))
     answered, first_of_all = 0, False
     regular_ms: int | None = None
     for each in arrivals:
         if each is not None and each.started_ms >= since_ms:
             answered += 1
             # Those that follow the one before by a period at least, so that the next may be expected.
-            if each.started_ms - each.before_ms >= period_ms - slack:
+            if each.started_ms >= regular_from_ms and each.started_ms - each.before_ms >= asked_every_ms - slack:
                 regular_ms = each.started_ms if regular_ms is None else max(regular_ms, each.started_ms)
                 first_of_all = first_of_all or not each.before_ms
     waits = answered < len(arrivals) and any(
-        [_is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals]
+        [_is_awaited(each, since_ms, due_ms, evaluated_ms, asked_every_ms, polled) for each in arrivals]
     )
     if now_ms >= due_ms:
         if waits:
@@ -115,17 +118,26 @@ def without_early_turn(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int
     return Turn(False, its.due_ms, its.due_ms)
 
 
-def is_in_time(arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int) -> bool:
+def is_in_time(
+    arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, asked_every_ms: int
+) -> bool:
     """Return whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
     `turn` then gives an evaluation, and the next one a period later.
     """
-    slack = slack_ms(period_ms)
     return (
-        arrival.started_ms == now_ms >= due_ms - period_ms + slack
-        and now_ms - arrival.before_ms >= period_ms - slack
+        arrival.started_ms == now_ms >= _in_time_from(due_ms, period_ms, asked_every_ms)
+        and now_ms - arrival.before_ms >= asked_every_ms - slack_ms(asked_every_ms)
         and now_ms - evaluated_ms >= period_ms // 2
         and evaluated_ms > 0
     )
+
+
+def _in_time_from(due_ms: int, period_ms: int, asked_every_ms: int) -> int:
+    """Return from when on an answer brings the evaluation that is due. Of several answers in a period of the HPA it is
+    the one at its end, so that the period is never shorter.
+    """
+    slack = slack_ms(asked_every_ms)
+    return due_ms - asked_every_ms + slack if period_ms <= asked_every_ms else due_ms - slack
 
 
 def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:

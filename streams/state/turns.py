@@ -10,16 +10,16 @@ from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms,
 
 def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
     """Return whether the HPA is evaluated with this record."""
-    row, now_ms, period_ms = hpa.row, state.now_ms, settings.sync_period_ms
+    row, now_ms, period_ms, asked_every_ms = hpa.row, state.now_ms, settings.sync_period_ms, settings.asked_every_ms
     came = namespace.arrivals.get(hpa.awaits[0]) if len(hpa.awaits) == 1 else None
-    if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms):
+    if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms, asked_every_ms):
         return Turn(True, now_ms + period_ms, now_ms)
     arrivals = [recent(namespace.arrivals.get(key), now_ms) for key in hpa.awaits]
     polled, first_wait_ms = hpa.polled, ANSWER_WAIT_MS
     # An observer asks a new question within a period, once the scale has named the pods.
     if not row.evaluated_ms and polled and hpa.target in namespace.scales:
         first_wait_ms = max(ANSWER_WAIT_MS, held_ms(period_ms))
-    return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
+    return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, asked_every_ms, first_wait_ms)
 
 
 def or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:

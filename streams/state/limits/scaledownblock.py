@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from schemas.decisions import Step
-from schemas.kubernetes.metricspecs import metric_name
+from schemas.kubernetes.metricspecs import no_such_metric
 from schemas.kubernetes.quantity import Quantity, QuantityError, format_milli, parse_quantity
 from schemas.kubernetes.shape import JsonView
 from schemas.limits import TEXT, shortened
@@ -53,12 +53,7 @@ class ScaleDownBlock(AnnotatedLimit):
 
     def refuses(self, text: str, spec: JsonView | None) -> str:
         block = parse_block(text)
-        if block.fault or spec is None:
-            return block.fault
-        names = sorted({name for each in spec.get("metrics") or () if (name := metric_name(each))})
-        if block.metric in names:
-            return ""
-        return f"the spec has no metric {shortened(block.metric, TEXT)}; it has {', '.join(names)}"
+        return block.fault or ("" if spec is None else no_such_metric(block.metric, spec))
 
     def stated(self, text: str) -> Block:
         return parse_block(text)
@@ -81,7 +76,7 @@ def _why(block: Block, metrics: tuple[MetricEvaluation, ...]) -> str:
     """
     if block.fault:
         return f"no scale-down: {_unreadable(block)}"
-    named = [each for each in metrics if _name_of(each.spec) == block.metric]
+    named = [each for each in metrics if each.spec.own_name == block.metric]
     percent = "%" if any(each.spec.calculation == UTILIZATION for each in named) else ""
     rule = f"no scale-down while {shortened(block.metric, TEXT)} is above {block.above}{percent}"
     if not named:
@@ -97,10 +92,6 @@ def _why(block: Block, metrics: tuple[MetricEvaluation, ...]) -> str:
 
 def _unreadable(block: Block) -> str:
     return f"annotation {_ANNOTATION} cannot be read: {block.fault}"
-
-
-def _name_of(spec: MetricSpec) -> str:
-    return metric_name({"type": spec.type, spec.status_key: dict(spec.status_before)})
 
 
 def _value(spec: MetricSpec, made: Calculation) -> Quantity:

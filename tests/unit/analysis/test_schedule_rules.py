@@ -37,7 +37,12 @@ def day() -> list[EvaluationInputs]:
     return found[::16]
 
 
-RULES = ("daily 06:00-09:30 minReplicas=9", "Mon-Fri 18:00-22:00 minReplicas=12")
+RULES = (
+    "daily 06:00-09:30 minReplicas=9",
+    "Mon-Fri 18:00-22:00 minReplicas=12",
+    "monthly 1-31 11:00-12:00 minReplicas=10",
+    "01-01..12-31 14:00-15:00 minReplicas=11",
+)
 
 
 def test_the_backtest_of_rules_is_what_applying_the_schedule_gives(day: list[EvaluationInputs]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.changes.keda import TRIGGERS, imported, weekly_times
+from fleethpa.changes.keda import TRIGGERS, cron_times, imported
 from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.changes.schedules import schedule_of
 from reconciler.prometheus.promrules import parse_rules
-from streams.state.replacements.fallback import FALLBACK_ANNOTATION, parse_fallback
+from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, parse_fallback
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
 from tests.kit.published import fits
@@ -134,6 +134,37 @@ def test_a_query_becomes_a_rule_that_the_observer_reads(tmp_path: Path, monkeypa
     assert "not carried over: spec.triggers[0].metadata.serverAddress: of the observer" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("stated", "annotation", "named"),
+    [
+        pytest.param({}, "failureThreshold=3,replicas=6,metric={}", "", id="no behavior"),
+        pytest.param({"behavior": "static"}, "failureThreshold=3,replicas=6,metric={}", "", id="the default"),
+        pytest.param(
+            {"behavior": "currentReplicasIfHigher"},
+            "failureThreshold=3,replicas=6,behavior=currentReplicasIfHigher,metric={}",
+            "",
+            id="a behavior",
+        ),
+        pytest.param(
+            {"behavior": "new"},
+            "failureThreshold=3,replicas=6,metric={}",
+            f"'new' is not one of {', '.join(BEHAVIORS)}: static is taken",
+            id="a behavior that is not known",
+        ),
+    ],
+)
+def test_a_fallback_keeps_its_behavior_and_is_for_what_keda_serves(
+    stated: dict[str, str], annotation: str, named: str
+) -> None:
+    body = copy.deepcopy(OBJECTS["checkout"])
+    body["spec"]["fallback"] = {"failureThreshold": 3, "replicas": 6} | stated
+    cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
+    body["spec"]["triggers"].append(cpu)
+    found = read(body)
+    assert found.hpa["metadata"]["annotations"][FALLBACK_ANNOTATION] == annotation.format("checkout-s0-prometheus")
+    assert found.left.get("spec.fallback.behavior", "") == named
+
+
 def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> None:
     body = copy.deepcopy(OBJECTS["office"])
     more = {"timezone": "Europe/Berlin", "start": "0 9 * * 2", "end": "0 10 * * 2", "desiredReplicas": "9"}
@@ -153,7 +184,17 @@ def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> Non
         pytest.param("0 22 * * 5", "0 6 * * 6", "Fri 22:00-06:00", id="over one night"),
         pytest.param("0 9 * * SAT,SUN", "0 17 * * 6,7", "Sat,Sun 09:00-17:00", id="names and both Sundays"),
         pytest.param("0 6 * * 1", "0 20 * * 5", None, id="one span of several days"),
-        pytest.param("0 6 1 * *", "0 20 3 * *", None, id="days of the month"),
+        pytest.param("0 6 1,15 * *", "0 20 1,15 * *", "monthly 1,15 06:00-20:00", id="days of the month"),
+        pytest.param("0 6 24 12 *", "0 20 24 12 *", "12-24 06:00-20:00", id="a date of every year"),
+        pytest.param("0 6 1-5 3 *", "0 20 1-5 3 *", "03-01..03-05 06:00-20:00", id="dates of every year"),
+        pytest.param("0 6 1 * *", "0 20 3 * *", None, id="one span of several days of the month"),
+        pytest.param("0 22 1 * *", "0 6 2 * *", None, id="over the night of a day of the month"),
+        pytest.param("0 6 1 * 1", "0 20 1 * 1", None, id="a day of the month or of the week"),
+        pytest.param("0 6 5-1 3 *", "0 20 5-1 3 *", None, id="days of a month that end before they begin"),
+        pytest.param("0 6 32 * *", "0 20 32 * *", None, id="no day of a month"),
+        pytest.param("0 6 30 2 *", "0 20 30 2 *", None, id="no date"),
+        pytest.param("0 6 1 1,7 *", "0 20 1 1,7 *", None, id="several months"),
+        pytest.param("0 6 1 */2 *", "0 20 1 */2 *", None, id="every other month"),
         pytest.param("*/5 * * * *", "0 20 * * *", None, id="again and again"),
         pytest.param("0 8 * * 1-5", "0 8 * * 1-5", None, id="no time at all"),
         pytest.param("0 22 * * 5", "0 6 * * 5", None, id="an end that comes six days later"),
@@ -161,7 +202,7 @@ def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> Non
     ],
 )
 def test_cron_expressions_are_read_as_days_and_times_or_not_at_all(start: str, end: str, times: str | None) -> None:
-    assert weekly_times(start, end) == times
+    assert cron_times(start, end) == times
 
 
 def test_a_trigger_that_is_in_no_hpa_fails_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

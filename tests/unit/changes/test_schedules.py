@@ -11,10 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleethpa.changes.manifests import check_hpa, read_input
 from fleethpa.changes.schedules import (
     ANNOTATION,
+    ReplicaSchedule,
     due,
     kept_by,
     made,
@@ -126,8 +129,42 @@ def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
 
     assert next_change_ms(schedule, at("2026-01-05T10:00")) == at("2026-01-05T11:00")
     assert next_change_ms(schedule, at("2026-01-09T20:00")) == at("2026-01-12T06:00")  # from Friday to Monday
+    dated = made(body(tmp_path), ("12-24..01-02 18:00-24:00 minReplicas=3", "monthly 3 06:00-07:00 cpu=60%"), "UTC")
+    assert next_change_ms(dated, at("2026-01-03T08:00")) == at("2026-02-03T06:00")
+    assert next_change_ms(dated, at("2026-12-03T08:00")) == at("2026-12-24T18:00")
     always = made(body(tmp_path), ("daily 00:00-24:00 minReplicas=3",), "UTC")
     assert next_change_ms(always, MONDAY_NOON) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(
+        ("2026-03-28T20:30", "2026-10-24T21:00", "2026-10-25T00:30", "2026-06-30T12:15", "2026-12-31T02:00")
+    ),
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ("daily", "Sun", "monthly last", "monthly 1,29", "2026-03-29", "10-25..10-26", "12-31..01-01")
+            ),
+            st.sampled_from(("02:30-03:00", "02:10-02:50", "23:00-02:30", "00:00-24:00", "07:00-08:00", "00:00-00:01")),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")),
+)
+def test_the_next_change_is_the_first_minute_of_another_rule(
+    moment: str, rules: list[tuple[str, str]], zone: str
+) -> None:
+    """Also where the clock is put forward or back: every minute of three days is looked at."""
+    texts = [f"{days} {times} minReplicas={count}" for count, (days, times) in enumerate(rules)]
+    schedule, begin_ms = ReplicaSchedule(time_zone=zone, rules=texts, otherwise=["minReplicas=2"]), at(moment)
+    minutes = range(begin_ms + 60_000, begin_ms + 3 * 86_400_000, 60_000)
+    now = rule_at(schedule, begin_ms)
+    expected = next((each for each in minutes if rule_at(schedule, each) != now), None)
+
+    found = next_change_ms(schedule, begin_ms)
+    assert found == expected or (expected is None and (found is None or found >= minutes.stop))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +175,10 @@ def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
         ("daily 07:00-08:00 minReplicas=many", "takes a whole number"),
         ("at night minReplicas=3", "is not a rule"),
         ("daily 07:00-08:00", "is not a rule"),
+        ("monthly 1,15 08:00-18:00", "A rule has days, times and settings"),
+        ("monthly 1,32 08:00-18:00 minReplicas=3", "'32' is not a day of the month"),
+        ("2026-02-30 08:00-18:00 minReplicas=3", "'2026-02-30' is not a date"),
+        ("12-24..12-26 00:00-24:00 minReplicas=20", "is invalid"),
     ],
 )
 def test_a_rule_that_does_not_fit_is_refused_at_once(tmp_path: Path, rule: str, stated: str) -> None:
@@ -178,6 +219,28 @@ def test_create_publishes_the_hpa_with_its_schedule_and_what_holds_now(run: Cli,
     found = schedule_of(written.hpa)
     assert found is not None
     assert found.otherwise == ["minReplicas=2"]
+
+
+def test_a_rule_whose_dates_are_past_is_warned_of(run: Cli, broker: Broker) -> None:
+    dates = ("2020-12-24..2020-12-26", "12-24", "9999-12-31")
+    rules = [word for each in dates for word in ("--rule", f"{each} 00:00-24:00 minReplicas=4")]
+    made_ = run("schedule", "create", NAME, *rules)
+
+    assert (made_.exit_code, len(broker.written)) == (0, 1)
+    [line] = made_.stderr.splitlines()
+    assert "2020-12-24..2020-12-26 00:00-24:00 minReplicas=4' never applies again: its dates are past" in line
+
+
+def test_the_rules_of_dates_and_months_are_in_force_at_their_times(tmp_path: Path) -> None:
+    hpa = body(tmp_path)
+    rules = ("monthly 1,15 08:00-18:00 minReplicas=4", "2026-12-14..2026-12-16 00:00-24:00 minReplicas=6,cpu=80%")
+    schedule = made(hpa, rules, "Europe/Berlin")
+
+    assert schedule.rules == list(rules)
+    assert values(spec_at(hpa, schedule, at("2026-11-15T07:00"))) == (4, 50)
+    assert values(spec_at(hpa, schedule, at("2026-12-13T22:59"))) == (2, 50)
+    assert values(spec_at(hpa, schedule, at("2026-12-15T10:00"))) == (6, 80)
+    assert values(spec_at(hpa, schedule, at("2026-12-16T23:00"))) == (2, 50)
 
 
 def test_a_schedule_is_listed_replaced_and_deleted(run: Cli, fleet: Fleet, broker: Broker) -> None:

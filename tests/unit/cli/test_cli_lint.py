@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,10 @@ def of_namespace(name: str) -> dict[str, Any]:
 OF_V1 = "autoscaling.alpha.kubernetes.io/metrics"
 
 
+def scheduled(rule: str, zone: str = "UTC") -> dict[str, Any]:
+    return annotated("schedule", json.dumps({"timeZone": zone, "rules": [rule], "otherwise": ["minReplicas=2"]}))
+
+
 def as_v1(annotation: str) -> dict[str, Any]:
     body = manifest() | {"apiVersion": "autoscaling/v1"}
     del body["spec"]["metrics"]
@@ -151,6 +156,7 @@ def own(kind: str, name: str = "checkout", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "fleethpa.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": body}
 
 
+FALLBACK = "failureThreshold=3,replicas=6"
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
 WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
 
@@ -161,10 +167,20 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest()], [], id="a sound HPA"),
         pytest.param([manifest(maxReplicas=1)], ["invalid"], id="what the API server refuses"),
         pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
-        pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
+        pytest.param([annotated("fallback", "replicas=3")], ["invalid"], id="a fallback that cannot be read"),
         pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([annotated("fallback", f"{FALLBACK},behavior=currentReplicas,metric=cpu")], [], id="for a metric"),
+        pytest.param([annotated("fallback", f"{FALLBACK},behavior=highest")], ["invalid"], id="an unknown behavior"),
+        pytest.param([annotated("fallback", f"{FALLBACK},metric=queue")], ["invalid"], id="for an unknown metric"),
+        pytest.param([scheduled("12-24 00:00-24:00 minReplicas=3")], [], id="a schedule"),
+        pytest.param([scheduled("24.12. 00:00-24:00 minReplicas=3")], ["schedule"], id="a rule that cannot be read"),
+        pytest.param([scheduled("daily 00:00-24:00 minReplicas=99")], ["schedule"], id="a rule that does not fit"),
+        pytest.param([scheduled("daily 00:00-24:00 minReplicas=3", "Nowhere")], ["schedule"], id="an unknown zone"),
+        pytest.param([annotated("schedule", "daily")], ["schedule"], id="a schedule that is none"),
         pytest.param([annotated("scale-down-block", "metric=cpu,above=80")], [], id="a scale-down block"),
         pytest.param([annotated("scale-down-block", "cpu")], ["invalid"], id="a block that cannot be read"),
+        pytest.param([annotated("sync-period", "60s")], [], id="a sync period of its own"),
+        pytest.param([annotated("sync-period", "60")], ["invalid"], id="a sync period without a unit"),
         pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
         pytest.param([manifest(minReplicas=20)], ["fixed-size"], id="no room between minimum and maximum"),
         pytest.param([manifest(metrics=[resource("cpu", 91)])], ["no-headroom"], id="a target just below the request"),

@@ -19,6 +19,7 @@ from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, ceil64
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 from tests.kit.pushed import Pushed
+from tests.unit.state.test_own_period import PeriodWorld
 
 Json = dict[str, Any]
 SECOND = 1_000
@@ -226,6 +227,11 @@ def test_differs_early() -> None:
     pushed = Pushed(evaluate_on="sample").settled()
 
     assert [len(pushed.push(milli, 2 * SECOND)) for milli in (50, 100)] == [0, 1]
+
+
+def test_differs_own_period() -> None:
+    world = PeriodWorld("60s").run(300)
+    assert (set(world.gaps_s("web")), set(world.gaps_s("api"))) == ({60}, {15})
 
 
 def test_differs_amd64() -> None:

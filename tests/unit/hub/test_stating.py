@@ -430,7 +430,7 @@ async def test_a_fleet_hpa_that_reaches_further_than_the_access_is_not_taken_ove
 async def test_an_object_cannot_write_what_rollouts_schedules_and_the_hub_itself_write(api: HubApi) -> None:
     annotations = {
         "team": "shop",
-        "fleethpa.io/fallback": "lastKnown",
+        "fleethpa.io/fallback": "failureThreshold=3,replicas=6",
         "fleethpa.io/rollout": "{}",
         "fleethpa.io/schedule": "{}",
         "fleethpa.io/object": "{}",

@@ -83,7 +83,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_turn_comes_with_the_answer_of_its_period(name: str) -> None:
     case = CASES[name]
-    made = turn(NOW + case.now, NOW + case.was_due, NOW + case.evaluated, PERIOD_MS, case.arrivals, polled=case.polled)
+    made = turn(
+        NOW + case.now, NOW + case.was_due, NOW + case.evaluated, PERIOD_MS, case.arrivals, case.polled, PERIOD_MS
+    )
     assert (made.evaluate, made.due_ms - NOW) == (case.evaluate, case.due)
     if not made.evaluate:
         assert made.look_ms - NOW == case.look
