@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.cli.main import cli
-from fleethpa.frame.errors import CommandError
+from fleethpa.frame.errors import INTERNAL, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswer, openapi, parameters_of
@@ -136,6 +136,9 @@ async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_t
         ("get/hpa?kafka_config=/etc/passwd", by("anna"), 400, "takes no kafka_config"),
         ("get/hpa?problem=maybe", by("anna"), 400, "true or false"),
         ("get/hpa?names=" + "x" * 5_000, by("anna"), 414, "at most"),
+        ("backtest?settings=cpu=50%25&files=/etc/passwd", by("anna"), 400, "takes no files"),
+        ("decisions?since=1h&since=2h", by("anna"), 400, "since is given 2 times"),
+        ("doctor", by("anna"), 403, "about the whole fleet, of which anna may see a part"),
     ],
 )
 async def test_what_is_refused_has_a_reason_and_runs_nothing(
@@ -184,6 +187,9 @@ async def test_the_description_needs_no_token_and_names_every_parameter(client: 
     assert found == json.loads(json.dumps(openapi(cli)))
     names = [each["name"] for each in found["paths"]["/api/v1/decisions"]["get"]["parameters"]]
     assert "since" in names
+    tried = {each["name"]: each for each in found["paths"]["/api/v1/backtest"]["get"]["parameters"]}
+    assert tried["settings"]["schema"] == {"type": "array", "items": {"type": "string"}}
+    assert tried["model"]["schema"] == {"type": "string", "enum": ["closed", "open"]}
     assert all(path["get"]["summary"] for path in found["paths"].values())
 
 
@@ -248,6 +254,10 @@ class _Opened:
         ("history", "east/pay/pay-web"),
         ("explain", "east/shop/nosuch"),
         ("history", "pay-wbe"),
+        ("what-if", "west/pay/pay-web", "--set", "maxReplicas=3"),
+        ("what-if", "east/shop/shop-web", "--set", "maxReplicas=3"),
+        ("backtest", "-A", "--set", "maxReplicas=3"),
+        ("backtest", "-C", "west", "-A", "--set", "maxReplicas=3", "-o", "json"),
     ],
     ids=" ".join,
 )
@@ -257,6 +267,7 @@ def test_who_sees_one_namespace_of_one_cluster_is_told_of_nothing_else(
     found = ran_as(fleet, monkeypatch, SHOP, *arguments)
 
     text, typed = found.stdout + found.stderr, " ".join(arguments)
+    assert found.exit_code != INTERNAL, text
     assert [hidden for hidden in ("west", "pay-web", "/pay") if hidden not in typed and hidden in text] == [], text
 
 
@@ -339,6 +350,10 @@ APP = "c0/ns0/app0"
         ("history", APP, "--since", "1h", "-o", "json"),
         ("history", APP, "--revision", "1"),
         ("status", APP),
+        ("what-if", APP, "--set", "maxReplicas=3"),
+        ("what-if", f"{APP}@1m", "--metric", "cpu=+30%", "-o", "json"),
+        ("backtest", APP, "--set", "maxReplicas=3"),
+        ("backtest", APP, "--set", "cpu=50%", "--model", "open", "--since", "3m", "-o", "json"),
     ],
     ids=" ".join,
 )
