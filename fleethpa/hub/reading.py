@@ -23,7 +23,7 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import NOT_FOUND, TIMED_OUT, UNREACHABLE, USAGE
+from fleethpa.frame.errors import NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
@@ -323,7 +323,7 @@ def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str,
     """The arguments of the command line that parameters mean. `output`: the format where none is given; empty: the
     verb's own.
 
-    Raises RefusedRequestError: a parameter is not known, is given twice, or all together are too long.
+    Raises RefusedRequestError: a parameter is not known, is given twice or is lacking, or all together are too long.
     """
     pairs = list(given)
     if (size := sum(len(name) + len(value) for name, value in pairs)) > LONGEST_QUERY:
@@ -332,6 +332,8 @@ def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str,
     options: list[str] = []
     names: list[str] = []
     counts = Counter(name for name, _ in pairs)
+    if lacking := [name for name, each in known.items() if each.required and name not in counts]:
+        raise RefusedRequestError(400, f"{verb.path} needs {', '.join(lacking)}")
     if output and "output" in known and "output" not in counts:
         options.append(f"--output={output}")
     for name, value in pairs:
@@ -425,11 +427,16 @@ def about(parameter: click.Parameter) -> str:
 # --- running a verb ---------------------------------------------------------------------------------------------------
 
 
+def connection(options: Mapping[str, Any], source: str) -> list[str]:
+    """The options with which a verb reads the same source with the same connection as this process."""
+    given = {flag: options.get(name) for name, flag in OPTIONS.items()}
+    given["--from"] = None if source == "kafka" else source
+    return [f"{flag}={value}" for flag, value in given.items() if value]
+
+
 def runner(options: Mapping[str, Any], source: str) -> Runner:
     """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection."""
-    given = {"--brokers": options.get("brokers"), "--kafka-config": options.get("kafka_config")}
-    given |= {"--config": options.get("config"), "--from": None if source == "kafka" else source}
-    own = [f"{name}={value}" for name, value in given.items() if value]
+    own = connection(options, source)
 
     async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         at = arguments.index("--")

@@ -19,8 +19,6 @@ from fleethpa.frame.errors import INTERNAL, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswer, openapi, parameters_of
-from reconciler.clusters.answers import UnreachableError
-from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
@@ -28,6 +26,7 @@ from streams.history.seenpast import SeenParts, SeenPast, SeenScope
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubapi import HubApi, template
+from tests.kit.hubreviews import ReviewingCluster
 
 SHOP = SeenParts([SeenScope(["east"], ["shop"])])
 
@@ -38,38 +37,6 @@ def test_no_parameter_of_the_api_names_a_file_a_host_or_a_credential(verb: ReadV
     assert {*verb.allowed} <= known.keys(), "a name that the verb does not have"
     assert not {"source", "brokers", "kafka_config", "config", "kubeconfig", "debug", "watch", "follow"} & known.keys()
     assert not [each for each in known.values() if isinstance(each.type, click.Path | click.File)]
-
-
-class Cluster:
-    """Stands for the client of the hub's API server."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.rights: set[tuple[str, str, str]] = {("anna", "centralhpas", "shop")}
-        self.is_away = False
-
-    async def request(self, method: str, path: str, *, body: Json) -> Json:
-        self.asked.append(path.rpartition("/")[2])
-        if self.is_away:
-            raise UnreachableError("no answer")
-        if path.endswith("tokenreviews"):
-            name = body["spec"]["token"]
-            is_known = name in ("anna", "ben", "root")
-            user = {"username": name, "groups": ["team"]}
-            return {"status": {"authenticated": is_known, "user": user if is_known else {}}}
-        spec = body["spec"]
-        place = spec["resourceAttributes"].get("namespace", "")
-        allowed = spec["user"] == "root" or (spec["user"], spec["resourceAttributes"]["resource"], place) in self.rights
-        return {"status": {"allowed": allowed}}
-
-    async def get_object(self, path: str) -> Json:
-        if path.endswith("/namespaces"):
-            return {"items": [{"metadata": {"name": name}} for name in ("shop", "pay", "kube-system")]}
-        grants = [
-            {"namespaces": ["shop"], "clusters": ["east"]},
-            {"namespaces": ["p*"], "clusters": ["*"], "memberNamespaces": ["pay-*"]},
-        ]
-        return {"items": [{"metadata": {"name": str(n)}, "spec": spec} for n, spec in enumerate(grants)]}
 
 
 class Ran:
@@ -85,8 +52,8 @@ class Ran:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> ReviewingCluster:
+    return ReviewingCluster()
 
 
 @pytest.fixture
@@ -95,7 +62,7 @@ def ran() -> Ran:
 
 
 @pytest.fixture
-async def client(cluster: Cluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
+async def client(cluster: ReviewingCluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
     app = web.Application()
     app.add_routes(ReadingApi(cli, Reviews(cluster), ran).routes())  # type: ignore[arg-type]  # stands for a client
     async with TestClient(TestServer(app)) as found:
@@ -115,7 +82,7 @@ async def test_a_reader_gets_a_verb_run_for_what_the_hub_lets_them_see(client: T
 
 
 async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_that_are_there(
-    client: TestClient[Any, Any], cluster: Cluster, ran: Ran
+    client: TestClient[Any, Any], cluster: ReviewingCluster, ran: Ran
 ) -> None:
     cluster.rights.add(("ben", "centralhpas", "pay"))
     await client.get("/api/v1/get/clusters", headers=by("root"))
@@ -160,7 +127,7 @@ async def test_a_value_is_never_taken_for_an_option(client: TestClient[Any, Any]
 
 
 async def test_reviews_count_for_ten_seconds_and_none_is_guessed_while_the_api_is_away(
-    client: TestClient[Any, Any], cluster: Cluster
+    client: TestClient[Any, Any], cluster: ReviewingCluster
 ) -> None:
     await client.get("/api/v1/get/hpa", headers=by("anna"))
     count = len(cluster.asked)
