@@ -201,7 +201,7 @@ class VerbAnswer:
 Runner = Callable[[Sequence[str], SeenParts | None], Awaitable[VerbAnswer]]
 
 
-class Turns:
+class VerbTurns:
     """Runs verbs, a few at a time. `run`: runs one with arguments for somebody who sees so much."""
 
     def __init__(self, run: Runner) -> None:
@@ -256,7 +256,7 @@ class ReadingApi:
     """Answers requests. `root`: the program. `run`: runs a verb with arguments for somebody who sees so much."""
 
     def __init__(self, root: click.Command, reviews: Reviews, run: Runner) -> None:
-        self._root, self._admission, self._turns = root, Admission(reviews), Turns(run)
+        self._root, self._admission, self._turns = root, Admission(reviews), VerbTurns(run)
 
     def routes(self) -> list[web.RouteDef]:
         """The addresses."""

@@ -16,11 +16,11 @@ from fleethpa.frame.listening import in_url, is_loopback, nameless, names_of
 from fleethpa.frame.remote import hub_address
 from fleethpa.frame.session import Session, command_options, is_hub
 from fleethpa.frame.sources import archive_past
-from fleethpa.hub.reading import Admission, Reviews, Turns, connection, runner
 from fleethpa.processes.parts import run_parts
 from runtime.log import set_up_logging
 
 if TYPE_CHECKING:
+    from fleethpa.hub.reading import Admission
     from reconciler.clusters.client import ClusterConfig
 
 _OF_HTTP = {"host": "--host", "port": "--port", "allowed_hosts": "--allowed-host", "api": "--api"}
@@ -99,20 +99,22 @@ def _check_source(session: Session, api: str | None) -> None:
 
 
 async def _serve_stdio(session: Session, stop: Event) -> None:
+    from fleethpa.hub.reading import VerbTurns, connection, runner
     from fleethpa.mcp.server import Desk, serve_stdio
 
     root = click.get_current_context().find_root().command
-    turns = Turns(runner(session.options, session.source))
+    turns = VerbTurns(runner(session.options, session.source))
     await serve_stdio(Desk(root, turns, tuple(connection(session.options, session.source))), stop)
 
 
 async def _serve_http(
     session: Session, host: str, port: int, names: frozenset[str], cluster: ClusterConfig | None, stop: Event
 ) -> None:
+    from fleethpa.hub.reading import VerbTurns, connection, runner
     from fleethpa.mcp.server import PATH, Desk, listening, serve_http
 
     root = click.get_current_context().find_root().command
-    turns = Turns(runner(session.options, session.source))
+    turns = VerbTurns(runner(session.options, session.source))
     # What this process connects with is no concern of people of the hub.
     own = () if cluster is not None else tuple(connection(session.options, session.source))
     with listening(host, port) as at:
@@ -128,6 +130,7 @@ async def _admission(cluster: ClusterConfig | None) -> AsyncIterator[Admission |
     if cluster is None:
         yield None
         return
+    from fleethpa.hub.reading import Admission, Reviews
     from reconciler.clusters.client import ClusterClient
 
     client = ClusterClient(cluster)

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleethpa.frame.errors import program, usage
 from fleethpa.frame.listening import bare, cannot_listen
-from fleethpa.hub.reading import Admission, HubReader, RefusedRequestError, Turns
+from fleethpa.hub.reading import Admission, HubReader, RefusedRequestError, VerbTurns
 from fleethpa.mcp.tools import (
     CONNECTIONS,
     INSTRUCTIONS,
@@ -62,7 +62,7 @@ class Desk(NamedTuple):
     """
 
     root: click.Command
-    turns: Turns
+    turns: VerbTurns
     connection: tuple[str, ...]
     admission: Admission | None = None
 
