@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 def names_of(host: str, others: Iterable[str]) -> frozenset[str]:
     """The Host names that are accepted: those of this machine where it listens there only, and those that are given."""
     own = {"localhost", "127.0.0.1", "::1"} if is_loopback(host) else set()
-    return frozenset({bare(name) for name in others} | own | {bare(host)})
+    return frozenset(({bare(name) for name in others} | own | {bare(host)}) - {""})
 
 
 def bare(host: str) -> str:
@@ -46,7 +46,7 @@ def nameless(host: str, next_step: str) -> CommandError | None:
     if host not in ("0.0.0.0", "::"):
         return None
     return usage(
-        f"--host {host} does not say by which name browsers come",
-        cause="A page that answers to any name can be read through other sites (DNS rebinding).",
+        f"--host {host} does not say by which name it is called",
+        cause="What answers to any name can be read through other sites (DNS rebinding).",
         next_step=next_step,
     )

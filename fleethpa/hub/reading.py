@@ -342,11 +342,18 @@ def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str,
             raise RefusedRequestError(400, f"{verb.path} takes no {name}; it takes {', '.join(sorted(known))}")
         if counts[name] > 1 and not takes_several(parameter):
             raise RefusedRequestError(400, f"{name} is given {counts[name]} times; {verb.path} takes one")
+        if not _can_be_typed(value):
+            raise RefusedRequestError(400, f"{name} has a character that no command takes")
         if isinstance(parameter, click.Argument):
             names.append(value)
         else:
             options += _option(parameter, name, value)
     return [*verb.words, *options, "--", *names]
+
+
+def _can_be_typed(value: str) -> bool:
+    """Whether a text can be an argument of a process: no NUL, and no half of a surrogate pair."""
+    return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def takes_several(parameter: click.Parameter) -> bool:

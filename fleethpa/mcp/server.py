@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 from asyncio import Event
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -97,7 +98,7 @@ def server(desk: Desk) -> Server[Any]:
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = known.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}; there are {', '.join(known)}")
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:64]}; there are {', '.join(known)}")
         found = await desk.answer(tool, params.arguments or {}, context.request)
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text) for text in found.texts]
         return types.CallToolResult(content=content, is_error=found.is_error)
@@ -169,10 +170,9 @@ async def _end_at(stop: Event, reader: asyncio.StreamReader) -> None:
 @asynccontextmanager
 async def _stdin() -> AsyncIterator[asyncio.StreamReader | None]:
     """A reader of stdin; None: it is a file, of which no reading waits."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError as error:
-        raise usage("stdin is closed", cause="A client starts `fleethpa mcp` and speaks to its stdin.") from error
+    if sys.stdin is None:
+        raise usage("stdin is closed", cause="A client starts `fleethpa mcp` and speaks to its stdin.")
+    mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)):
         yield None
         return
@@ -219,8 +219,8 @@ class Guarded:
         if bare(request.headers.get("host", "")) not in self._names:
             text = "this Host name is not one of this server: start it with --allowed-host NAME to add one"
             raise RefusedRequestError(421, text)
-        _, _, origin = request.headers.get("origin", "").partition("://")
-        if origin and bare(origin) not in self._names:
+        origin = request.headers.get("origin", "")
+        if origin and bare(origin.partition("://")[2]) not in self._names:
             raise RefusedRequestError(403, "this request comes from a page of another site")
         if request.method != "POST":
             raise RefusedRequestError(

@@ -18,7 +18,19 @@ from fleethpa.cli.main import cli
 from fleethpa.frame.errors import INTERNAL, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
-from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswer, openapi, parameters_of
+from fleethpa.hub.reading import (
+    AT_ONCE,
+    MOST_WAITING,
+    READS,
+    ReadingApi,
+    ReadVerb,
+    RefusedRequestError,
+    Reviews,
+    VerbAnswer,
+    VerbTurns,
+    openapi,
+    parameters_of,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
@@ -105,6 +117,8 @@ async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_t
         ("get/hpa?names=" + "x" * 5_000, by("anna"), 414, "at most"),
         ("backtest?settings=cpu=50%25&files=/etc/passwd", by("anna"), 400, "takes no files"),
         ("decisions?since=1h&since=2h", by("anna"), 400, "since is given 2 times"),
+        ("explain", by("anna"), 400, "explain needs what"),
+        ("explain?what=a%00b", by("anna"), 400, "what has a character that no command takes"),
         ("doctor", by("anna"), 403, "about the whole fleet, of which anna may see a part"),
     ],
 )
@@ -116,6 +130,29 @@ async def test_what_is_refused_has_a_reason_and_runs_nothing(
     assert answer.status == status
     assert text in (await answer.json())["error"]
     assert ran.calls == []
+
+
+async def test_verbs_run_two_at_a_time_and_beyond_a_bound_none_waits() -> None:
+    running, most, may_end = 0, 0, asyncio.Event()
+
+    async def run(_: Sequence[str], __: SeenParts | None) -> VerbAnswer:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await may_end.wait()
+        running -= 1
+        return VerbAnswer(0, b"", "")
+
+    turns = VerbTurns(run)
+    tasks = [asyncio.create_task(turns.run([], None)) for _ in range(MOST_WAITING)]
+    await asyncio.sleep(0)
+    assert running == AT_ONCE
+    with pytest.raises(RefusedRequestError, match="16 requests wait already"):
+        await turns.run([], None)
+    may_end.set()
+    assert [answer.code for answer in await asyncio.gather(*tasks)] == [0] * MOST_WAITING
+    assert most == AT_ONCE
+    assert (await turns.run([], None)).code == 0
 
 
 async def test_a_value_is_never_taken_for_an_option(client: TestClient[Any, Any], ran: Ran) -> None:

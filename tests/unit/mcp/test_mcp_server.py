@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 import mcp_types as types
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
@@ -25,7 +27,7 @@ from mcp.shared.exceptions import MCPError
 from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.listening import names_of
-from fleethpa.hub.reading import Admission, Reviews, VerbAnswer, VerbTurns, runner
+from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, runner
 from fleethpa.mcp.server import PATH, Desk, listening, serve_http
 from fleethpa.mcp.tools import LINE, REQUEST, tools
 from streams.history.seenpast import SeenParts, SeenScope
@@ -64,8 +66,8 @@ def texts(found: Any) -> list[str]:
 # --- stdio ------------------------------------------------------------------------------------------------------------
 
 
-def started(archive: Path, *options: str) -> StdioServerParameters:
-    arguments = ["-m", "fleethpa", "mcp", "--quiet", "--from", str(archive), *options]
+def started(source: Path | str, *options: str) -> StdioServerParameters:
+    arguments = ["-m", "fleethpa", "mcp", "--quiet", "--from", str(source), *options]
     return StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
 
 
@@ -132,6 +134,29 @@ async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive
         assert not (await client.call_tool("get-clusters", {})).is_error
 
 
+async def test_of_a_hub_the_tools_show_what_the_own_token_may_see(archive: Path, tmp_path: Path) -> None:
+    app = web.Application()
+    reviews = Reviews(ReviewingCluster(GRANTS))  # type: ignore[arg-type]  # stands for a client
+    app.add_routes(ReadingApi(cli, reviews, runner({}, str(archive))).routes())
+    user = {"name": "anna", "user": {"token": "anna"}}
+    known = {"name": "hub", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "hub", "context": {"cluster": "hub", "user": "anna"}}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps({"current-context": "hub", "clusters": [known], "users": [user], "contexts": [context]})
+    )
+    async with TestServer(app) as hub:
+        hub_url = str(hub.make_url("/")).rstrip("/")
+        async with Client(started(hub_url, "--kubeconfig", str(kubeconfig))) as client:
+            listed = await client.call_tool("get-hpa", CALLS["get-hpa"])
+            checked = await client.call_tool("doctor", {})
+
+    assert [line.split()[:2] for line in texts(listed)[0].splitlines()[1:]] == [["ns0", "app0"], ["ns0", "app4"]]
+    assert checked.is_error
+    assert "does not let you read" in texts(checked)[0]
+    assert "of which anna may see a part" in texts(checked)[0]
+
+
 class Ended(NamedTuple):
     """How a process has ended."""
 
@@ -186,6 +211,21 @@ async def test_a_server_over_stdio_ends_with_its_stdin_and_prints_nothing_but_th
     assert "Traceback" not in found.err
 
 
+def test_a_server_whose_client_reads_no_more_ends_and_prints_no_traceback(archive: Path) -> None:
+    command = [sys.executable, "-m", "fleethpa", "mcp", "--from", str(archive)]
+    pipe, ping = subprocess.PIPE, b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as made:
+        assert made.stdin is not None
+        assert made.stdout is not None
+        assert made.stderr is not None
+        made.stdin.write(ping)
+        assert made.stdout.readline()
+        made.stdout.close()
+        made.stdin.write(ping)
+        assert made.wait() == 0
+        assert b"Traceback" not in made.stderr.read()
+
+
 async def test_a_request_that_is_too_long_ends_the_server_with_its_limit(archive: Path) -> None:
     async with process("--from", str(archive)) as made:
         found = await ended(made, b"x" * (2 * LINE.most + 10) + b"\n")
@@ -228,11 +268,11 @@ async def serving(archive: Path, *, is_open: bool = False) -> AsyncIterator[Serv
 
 
 @asynccontextmanager
-async def signed_in(served: Served, token: str) -> AsyncIterator[Client]:
-    """A client with a bearer token."""
+async def signed_in(served: Served, token: str, mode: str = "auto") -> AsyncIterator[Client]:
+    """A client with a bearer token. `mode`: as the SDK's."""
     async with (
         create_mcp_http_client({"Authorization": f"Bearer {token}"}) as http,
-        Client(streamable_http_client(served.url, http_client=http)) as client,
+        Client(streamable_http_client(served.url, http_client=http), mode=mode) as client,
     ):
         yield client
 
@@ -254,6 +294,14 @@ async def test_a_reader_of_one_namespace_is_told_of_nothing_else_by_any_tool(arc
         assert answer.is_error == (given.get("what") == "nosuch"), (name, given, text)
         assert [each for each in others if each in text] == [], (name, given, text)
     assert {seen == SeenParts([SeenScope(["c0"], ["ns0"])]) for _, seen in served.ran} == {True}
+
+
+async def test_a_reader_with_a_client_of_the_older_handshake_is_told_no_more(archive: Path) -> None:
+    async with serving(archive) as served, signed_in(served, "anna", mode="legacy") as client:
+        found = await client.call_tool("get-hpa", CALLS["get-hpa"])
+
+    names = [line.split()[:2] for line in texts(found)[0].splitlines()[1:]]
+    assert names == [["ns0", "app0"], ["ns0", "app4"]]
 
 
 async def test_who_may_see_the_whole_fleet_is_told_of_all_of_it(archive: Path) -> None:
@@ -311,6 +359,7 @@ HEADERS = {"Accept": "application/json, text/event-stream"}
         ),
         pytest.param("POST", {"Host": "evil.example"}, 421, "start it with --allowed-host NAME", id="another name"),
         pytest.param("POST", {"Origin": "https://evil.example"}, 403, "a page of another site", id="another site"),
+        pytest.param("POST", {"Origin": "null"}, 403, "a page of another site", id="a page without a name"),
         pytest.param("GET", {"Authorization": "Bearer anna"}, 405, "this server takes POST", id="a stream"),
     ],
 )
@@ -367,7 +416,7 @@ async def test_a_server_on_this_machine_serves_until_a_signal(archive: Path) -> 
         (["--port", "7082"], "--port is for --http"),
         (["--api", "hub"], "--api is for --http"),
         (["--http", "--host", "10.0.0.1"], "--host 10.0.0.1 is reached from other machines, and nobody would be asked"),
-        (["--http", "--host", "0.0.0.0", "--api", "hub"], "--host 0.0.0.0 does not say by which name"),
+        (["--http", "--host", "0.0.0.0", "--api", "hub"], "--host 0.0.0.0 does not say by which name it is called"),
         (["--http", "--api", "hub", "--from", "https://hub.example.com"], "--api does not go with a hub in --from"),
         (["--from", "http://hub.example.com"], "is not encrypted"),
         (["--from", "nosuch"], "no such folder"),

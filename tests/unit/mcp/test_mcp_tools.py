@@ -89,6 +89,8 @@ def test_a_call_is_a_command(tool: str, given: dict[str, Any], expected: str) ->
         ("decisions", {"last": 1.5}, "was given a fraction"),
         ("get-hpa", {"names": ["a", None]}, "was given null"),
         ("explain", {}, "explain needs what"),
+        ("explain", {"what": "a\0b"}, "what has a character that no command takes"),
+        ("get-hpa", {"labels": "\ud800"}, "labels has a character that no command takes"),
         ("explain", {"what": "x" * 5_000}, "5004 characters; at most 4096"),
     ],
 )
