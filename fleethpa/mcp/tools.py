@@ -58,7 +58,9 @@ LIMITS: Final = (
 _PREFERRED: Final = "wide"
 """The format of an answer where none is asked for, of verbs that have it: a line for each object, with its decision."""
 _NARROWING: Final = ("names", "what", "namespace", "clusters", "labels", "problem", "changes", "since", "last", "only")
-_ID: Final = re.compile(r"(?<![\w.:-])(?:0|[1-9]\d{0,4})-(?:0|[1-9]\d{0,17})-[0-9a-zA-Z][0-9a-zA-Z.:_-]+[0-9a-zA-Z_]")
+_ID: Final = re.compile(
+    r"(?<![\w.:-])(?:0|[1-9][0-9]{0,4})-(?:0|[1-9][0-9]{0,17})-[0-9a-zA-Z][0-9a-zA-Z.:_-]+[0-9a-zA-Z_]"
+)
 """Partition, offset and uid; a uid by itself begins with more digits than a partition has."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")
 
