@@ -50,6 +50,7 @@ _STATUS: Final = {0: 200, 1: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, 
 _SHARED: Final = ("output", "no_headers", "time", "quiet")
 _NAMED: Final = ("names", "namespace", "all_namespaces", "clusters")
 _TRIED: Final = ("settings", "rules", "time_zone")
+_CONNECTION: Final = ("brokers", "kafka_config", "config", "kubeconfig")
 
 
 class ReadVerb(NamedTuple):
@@ -436,7 +437,7 @@ def about(parameter: click.Parameter) -> str:
 
 def connection(options: Mapping[str, Any], source: str) -> list[str]:
     """The options with which a verb reads the same source with the same connection as this process."""
-    given = {flag: options.get(name) for name, flag in OPTIONS.items()}
+    given = {OPTIONS[name]: options.get(name) for name in _CONNECTION}
     given["--from"] = None if source == "kafka" else source
     return [f"{flag}={value}" for flag, value in given.items() if value]
 
