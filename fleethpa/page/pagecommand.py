@@ -103,8 +103,6 @@ def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_
 
 def _of_users(guard: Guard, host: str, groups: str) -> Guard:
     """A guard that believes the proxy who asks. Raises CommandError: others could name a user to it (exit 2)."""
-    from fleethpa.page.guarding import is_loopback
-
     if not (is_loopback(host) or guard.token):
         raise usage(
             f"--host {host} is reached by others than the proxy, who could name any user",
