@@ -135,8 +135,8 @@ docs:  ## build/docs/site: README and docs/ as a site that needs no network; fai
 	! grep -rlE --include='*.html' '<(script|img|link rel=.stylesheet.)[^>]*(src|href)=.https?://' build/docs/site
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra page --extra prometheus --extra lab pyproject.toml -o requirements/run.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra page --extra prometheus --extra lab --extra dev pyproject.toml -o requirements/dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra page --extra prometheus --extra mcp --extra lab pyproject.toml -o requirements/run.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra page --extra prometheus --extra mcp --extra lab --extra dev pyproject.toml -o requirements/dev.lock
 	# Without dependencies: botocore asks for a python-dateutil older than the Kubernetes client does.
 	printf '%s\n' aws-msk-iam-sasl-signer-python boto3 botocore jmespath s3transfer | uv pip compile --no-deps --universal --python-version 3.11 --generate-hashes --no-header -q - -o requirements/msk.lock
 	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements/dev.lock - -o requirements/build.lock

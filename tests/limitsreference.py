@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleethpa.changes import manifests as manifestfiles
+from fleethpa.mcp import tools as mcptools
 from schemas import limits
 from schemas import settings as budgets
 from schemas.kubernetes import manifests, quantity
@@ -42,6 +43,7 @@ ELSEWHERE = [
             ("an agent's samples of one namespace", agentrates.SAMPLES),
         )
     ),
+    *mcptools.LIMITS,
 ]
 """Limits that concern one kind of source only, or no record."""
 SOURCE = Path(limits.__file__)

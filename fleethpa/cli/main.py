@@ -68,6 +68,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
             "cli.status:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."
         ),
         "page": Verb("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
+        "mcp": Verb("mcp.mcpcommand:mcp", "Serve the read verbs as tools of the Model Context Protocol."),
         "doctor": Verb("cli.doctor:doctor", "Check every part; report what is wrong and what to do."),
     },
     "Ask the log": {

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.troubles import ClusterView
 from fleethpa.fleet.views import HpaView
 from fleethpa.show import words
@@ -241,6 +242,7 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         ),
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
+        Column("DECISION", lambda v: short_id(v.decision.decision.id) if v.decision else "-", wide=True),
         Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms), dispensable=3),
         Column("PROBLEM", lambda v: "; ".join(problems(v)) or "-"),
     ]

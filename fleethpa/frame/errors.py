@@ -271,7 +271,7 @@ def words_of(context: click.Context) -> list[str]:
     return [*words_of(context.parent), str(context.info_name)]
 
 
-EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "re2": "prometheus", "confluent_kafka": "lab"}
+EXTRAS: Final[Mapping[str, str]] = {"jinja2": "page", "re2": "prometheus", "confluent_kafka": "lab", "mcp": "mcp"}
 """What an installation may lack, and the extra of the wheel that brings it."""
 
 

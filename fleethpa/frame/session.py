@@ -405,6 +405,11 @@ class Session:
             waiting.cancel()
 
 
+def is_hub(source: str) -> bool:
+    """Whether `--from` names the address of a hub."""
+    return "://" in source
+
+
 def say(text: str, *, err: bool = True, color: bool = False) -> None:
     """Write text to a terminal. Every command writes through this function, so that no text acts on a terminal.
 
@@ -447,8 +452,11 @@ travel_option = click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the s
 """`--at`: the command shows the world as the log had it then."""
 
 
-def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], Any]], Callable[..., Any]]:
+def command_options(
+    *, reads: bool = False, asks_hub: bool = True
+) -> Callable[[Callable[Concatenate[Session, P], Any]], Callable[..., Any]]:
     """Add the common options to a command; its function gets a `Session` as first argument. `reads`: with `--from`.
+    `asks_hub`: where that names a hub, the hub runs the command; else the command asks it for what it reads.
 
     A function that is a coroutine is run as `Session.run` does.
     """
@@ -461,7 +469,7 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
             merged = outer | {name: value for name, value in given.items() if value is not None}
             session = Session(merged)
             try:
-                if reads and "://" in session.source:
+                if reads and asks_hub and is_hub(session.source):
                     from fleethpa.frame.remote import asked_of_hub
 
                     return session.answered(asked_of_hub(session.source, click.get_current_context(), session.config))

@@ -1,4 +1,5 @@
-"""`/api/v1/` of the page's process: the read verbs for people of the hub's cluster, each with what they may see.
+"""The read verbs that may be asked for from elsewhere, and `/api/v1/` of the page's process: for people of the hub's
+cluster, each with what they may see.
 
 A bearer token is reviewed by the hub's API server (TokenReview), and so is what its owner may see: whoever may `get`
 CentralHPAs in a namespace of the hub sees what FleetAccess lets that namespace act on (SubjectAccessReview). The verb
@@ -12,8 +13,8 @@ import hashlib
 import os
 import sys
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import NOT_FOUND, TIMED_OUT, UNREACHABLE, USAGE
+from fleethpa.frame.errors import NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
@@ -48,13 +49,19 @@ MOST_TOKEN: Final = 16_384
 _STATUS: Final = {0: 200, 1: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
 _SHARED: Final = ("output", "no_headers", "time", "quiet")
 _NAMED: Final = ("names", "namespace", "all_namespaces", "clusters")
+_TRIED: Final = ("settings", "rules", "time_zone")
+_CONNECTION: Final = ("brokers", "kafka_config", "config", "kubeconfig")
 
 
 class ReadVerb(NamedTuple):
-    """A verb that may be asked for: its words, and the names of its parameters that may be given."""
+    """A verb that may be asked for: its words, and the names of its parameters that may be given.
+
+    `is_of_whole`: what it says cannot be had for a part of the fleet.
+    """
 
     words: tuple[str, ...]
     allowed: tuple[str, ...]
+    is_of_whole: bool = False
 
     @property
     def path(self) -> str:
@@ -72,9 +79,14 @@ READS: Final = {
         ReadVerb(("history",), (*_NAMED, "since", "revision")),
         ReadVerb(("describe",), (*_NAMED, "labels", "world_at")),
         ReadVerb(("status",), (*_NAMED, "labels")),
+        ReadVerb(("what-if",), ("what", "namespace", "settings", "values")),
+        ReadVerb(("backtest",), (*_NAMED, "labels", *_TRIED, "since", "until", "model", "price", "conditions")),
+        ReadVerb(("doctor",), ("only",), is_of_whole=True),
     )
 }
-"""Address → verb. None of their parameters names a file, a host or a credential of this process."""
+"""Address → verb: of the API, and of the tools of `fleethpa mcp`. None of their parameters names a file, a host or a
+credential of this process.
+"""
 
 
 class RefusedRequestError(Exception):
@@ -190,13 +202,62 @@ class VerbAnswer:
 Runner = Callable[[Sequence[str], SeenParts | None], Awaitable[VerbAnswer]]
 
 
+class VerbTurns:
+    """Runs verbs, a few at a time. `run`: runs one with arguments for somebody who sees so much."""
+
+    def __init__(self, run: Runner) -> None:
+        self._run = run
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def run(self, arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
+        """Run a verb in its turn. Raises RefusedRequestError: too many wait."""
+        if self._waiting >= MOST_WAITING:
+            raise RefusedRequestError(503, f"{MOST_WAITING} requests wait already: ask again later")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await self._run(arguments, seen)
+        finally:
+            self._waiting -= 1
+
+
+class Admission:
+    """Says of who asks, by their bearer token, who they are and what they may see.
+
+    Both raise RefusedRequestError: they are refused; ClusterError: the hub's API server does not say.
+    """
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+
+    async def reader(self, authorization: str) -> HubReader:
+        """Who sends a header Authorization."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip() or len(token) > MOST_TOKEN:
+            raise RefusedRequestError(401, "give a bearer token of the hub's cluster")
+        reader = await self._reviews.reader(token.strip())
+        if reader is None:
+            raise RefusedRequestError(401, "the hub's API server does not know this token")
+        return reader
+
+    async def seen(self, reader: HubReader, verb: ReadVerb) -> SeenParts | None:
+        """The parts of the fleet that a verb may show to somebody; None: all."""
+        seen = await self._reviews.seen(reader)
+        if seen is not None and not seen.scopes:
+            text = f"{reader.name} may see no namespace that a FleetAccess gives something to"
+            raise RefusedRequestError(403, text)
+        if seen is not None and verb.is_of_whole:
+            text = f"{verb.path} is about the whole fleet, of which {reader.name} may see a part"
+            raise RefusedRequestError(403, text)
+        return seen
+
+
 class ReadingApi:
     """Answers requests. `root`: the program. `run`: runs a verb with arguments for somebody who sees so much."""
 
     def __init__(self, root: click.Command, reviews: Reviews, run: Runner) -> None:
-        self._root, self._reviews, self._run = root, reviews, run
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
+        self._root, self._admission, self._turns = root, Admission(reviews), VerbTurns(run)
 
     def routes(self) -> list[web.RouteDef]:
         """The addresses."""
@@ -209,16 +270,13 @@ class ReadingApi:
     async def read(self, request: web.Request) -> web.Response:
         """Run one verb for who asks."""
         try:
-            reader = await self._reader(request)
+            reader = await self._admission.reader(request.headers.get("Authorization", ""))
             verb = READS.get(request.match_info["verb"])
             if verb is None:
                 raise RefusedRequestError(404, f"there is no such address; there are {', '.join(READS)}, openapi.json")
-            arguments = arguments_of(self._root, verb, request)
-            seen = await self._reviews.seen(reader)
-            if seen is not None and not seen.scopes:
-                text = f"{reader.name} may see no namespace that a FleetAccess gives something to"
-                raise RefusedRequestError(403, text)
-            answer = await self._in_turn(arguments, seen)
+            default = "" if COMMAND_TYPE in request.headers.get("Accept", "") else "json"
+            arguments = arguments_of(self._root, verb, request.query.items(), default)
+            answer = await self._turns.run(arguments, await self._admission.seen(reader, verb))
         except RefusedRequestError as refused:
             challenge = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
             return web.json_response({"error": refused.text}, status=refused.status, headers=challenge)
@@ -226,25 +284,6 @@ class ReadingApi:
             text = f"the hub's API server does not say who asks: {error}"
             return web.json_response({"error": text}, status=503)
         return shown(answer, request)
-
-    async def _reader(self, request: web.Request) -> HubReader:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip() or len(token) > MOST_TOKEN:
-            raise RefusedRequestError(401, "give a bearer token of the hub's cluster")
-        reader = await self._reviews.reader(token.strip())
-        if reader is None:
-            raise RefusedRequestError(401, "the hub's API server does not know this token")
-        return reader
-
-    async def _in_turn(self, arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
-        if self._waiting >= MOST_WAITING:
-            raise RefusedRequestError(503, f"{MOST_WAITING} requests wait already: ask again later")
-        self._waiting += 1
-        try:
-            async with self._turns:
-                return await self._run(arguments, seen)
-        finally:
-            self._waiting -= 1
 
 
 def shown(answer: VerbAnswer, request: web.Request) -> web.Response:
@@ -281,25 +320,46 @@ def parameters_of(root: click.Command, verb: ReadVerb) -> dict[str, click.Parame
     return {str(each.name): each for each in command_of(root, verb).params if each.name in allowed}
 
 
-def arguments_of(root: click.Command, verb: ReadVerb, request: web.Request) -> list[str]:
-    """The arguments of the command line that a query means. Raises RefusedRequestError: a parameter is not known."""
-    if len(request.query_string) > LONGEST_QUERY:
-        raise RefusedRequestError(414, f"a query has at most {LONGEST_QUERY} characters")
+def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str, str]], output: str = "") -> list[str]:
+    """The arguments of the command line that parameters mean. `output`: the format where none is given; empty: the
+    verb's own.
+
+    Raises RefusedRequestError: a parameter is not known, is given twice or is lacking, or all together are too long.
+    """
+    pairs = list(given)
+    if (size := sum(len(name) + len(value) for name, value in pairs)) > LONGEST_QUERY:
+        raise RefusedRequestError(414, f"the parameters have {size} characters; at most {LONGEST_QUERY} are taken")
     known = parameters_of(root, verb)
     options: list[str] = []
     names: list[str] = []
-    query = request.query
-    if "output" in known and "output" not in query and COMMAND_TYPE not in request.headers.get("Accept", ""):
-        options.append("--output=json")
-    for name, value in query.items():
+    counts = Counter(name for name, _ in pairs)
+    if lacking := [name for name, each in known.items() if each.required and name not in counts]:
+        raise RefusedRequestError(400, f"{verb.path} needs {', '.join(lacking)}")
+    if output and "output" in known and "output" not in counts:
+        options.append(f"--output={output}")
+    for name, value in pairs:
         parameter = known.get(name)
         if parameter is None:
             raise RefusedRequestError(400, f"{verb.path} takes no {name}; it takes {', '.join(sorted(known))}")
+        if counts[name] > 1 and not takes_several(parameter):
+            raise RefusedRequestError(400, f"{name} is given {counts[name]} times; {verb.path} takes one")
+        if not _can_be_typed(value):
+            raise RefusedRequestError(400, f"{name} has a character that no command takes")
         if isinstance(parameter, click.Argument):
             names.append(value)
         else:
             options += _option(parameter, name, value)
     return [*verb.words, *options, "--", *names]
+
+
+def _can_be_typed(value: str) -> bool:
+    """Whether a text can be an argument of a process: no NUL, and no half of a surrogate pair."""
+    return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def takes_several(parameter: click.Parameter) -> bool:
+    """Whether a parameter may be given more than once."""
+    return parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
 
 
 def _option(parameter: click.Parameter, name: str, value: str) -> list[str]:
@@ -345,27 +405,46 @@ def openapi(root: click.Command) -> Json:
 
 
 def _described(name: str, parameter: click.Parameter) -> Json:
-    made: Json = {"name": name, "in": "query", "required": parameter.required}
-    if isinstance(parameter, click.Argument):
-        is_list = parameter.nargs == -1
-        schema: Json = {"type": "array", "items": {"type": "string"}} if is_list else {"type": "string"}
-        return made | {"schema": schema, "description": parameter.make_metavar(click.Context(click.Command("x")))}
-    assert isinstance(parameter, click.Option)
-    kind = "boolean" if parameter.is_flag else "integer" if isinstance(parameter.type, click.IntRange) else "string"
-    schema = {"type": kind}
+    schema = schema_of(parameter)
+    return {
+        "name": name,
+        "in": "query",
+        "required": parameter.required,
+        "schema": schema,
+        "description": about(parameter),
+    }
+
+
+def schema_of(parameter: click.Parameter) -> Json:
+    """The JSON Schema of a parameter's value."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return {"type": "boolean"}
+    schema: Json = {"type": "integer" if isinstance(parameter.type, click.IntRange) else "string"}
     if isinstance(parameter.type, click.Choice):
         schema["enum"] = list(parameter.type.choices)
-    return made | {"schema": schema, "description": parameter.help or ""}
+    return {"type": "array", "items": schema} if takes_several(parameter) else schema
+
+
+def about(parameter: click.Parameter) -> str:
+    """What a parameter means, as its command's help has it."""
+    if isinstance(parameter, click.Option):
+        return parameter.help or ""
+    return parameter.make_metavar(click.Context(click.Command("x")))
 
 
 # --- running a verb ---------------------------------------------------------------------------------------------------
 
 
+def connection(options: Mapping[str, Any], source: str) -> list[str]:
+    """The options with which a verb reads the same source with the same connection as this process."""
+    given = {OPTIONS[name]: options.get(name) for name in _CONNECTION}
+    given["--from"] = None if source == "kafka" else source
+    return [f"{flag}={value}" for flag, value in given.items() if value]
+
+
 def runner(options: Mapping[str, Any], source: str) -> Runner:
     """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection."""
-    given = {"--brokers": options.get("brokers"), "--kafka-config": options.get("kafka_config")}
-    given |= {"--config": options.get("config"), "--from": None if source == "kafka" else source}
-    own = [f"{name}={value}" for name, value in given.items() if value]
+    own = connection(options, source)
 
     async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         at = arguments.index("--")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
+
+from fleethpa.frame.listening import bare
 
 _OWN_NAMES: Final = "system:"
 COOKIE: Final = "fleethpa-page"
@@ -77,7 +77,7 @@ class Guard:
 
     def host_fits(self, host: str) -> bool:
         """Whether a Host header names this server: another name may be an attacker's that points here."""
-        return _bare(host) in self.names
+        return bare(host) in self.names
 
     def is_own(self, origin: str, host: str = "") -> bool:
         """Whether an Origin header names this page; programs that are not browsers send none.
@@ -140,28 +140,6 @@ def _given_token(authorization: str) -> str:
         return base64.b64decode(given.strip(), validate=True).decode().partition(":")[2].strip()
     except ValueError:
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address to listen on is reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def names_of(host: str, others: Iterable[str]) -> frozenset[str]:
-    """The Host names that are accepted: those of this machine where it listens there only, and those that are given."""
-    own = {"localhost", "127.0.0.1", "::1"} if is_loopback(host) else set()
-    return frozenset({_bare(name) for name in others} | own | {_bare(host)})
-
-
-def _bare(host: str) -> str:
-    """A Host header without its port, in lower case."""
-    text = host.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text if text.count(":") > 1 else text.partition(":")[0]
 
 
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}

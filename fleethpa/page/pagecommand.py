@@ -12,6 +12,7 @@ import click
 
 from fleethpa.fleet.members import hub_cluster
 from fleethpa.frame.errors import OK, read_text, usage
+from fleethpa.frame.listening import cannot_listen, in_url, is_loopback, nameless, names_of
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import archive_past
 from fleethpa.page.livereader import LiveReader
@@ -85,7 +86,7 @@ def page(
 
 
 def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_hosts: tuple[str, ...]) -> Guard:
-    from fleethpa.page.guarding import Guard, is_loopback, names_of
+    from fleethpa.page.guarding import Guard
 
     if not is_loopback(host):
         if not (token_file or behind_proxy):
@@ -94,19 +95,14 @@ def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_
                 cause="Give a token, or name the header of an authenticating proxy.",
                 next_step="fleethpa page --host HOST --token-file FILE --allowed-host NAME",
             )
-        if host in ("0.0.0.0", "::") and not allowed_hosts:
-            raise usage(
-                f"--host {host} does not say by which name browsers come",
-                cause="A page that answers to any name can be read through other sites (DNS rebinding).",
-                next_step=f"fleethpa page --host {host} --allowed-host NAME --token-file FILE",
-            )
+        step = f"fleethpa page --host {host} --allowed-host NAME --token-file FILE"
+        if not allowed_hosts and (problem := nameless(host, step)):
+            raise problem
     return Guard(names_of(host, allowed_hosts), _token(token_file) if token_file else "", behind_proxy or "")
 
 
 def _of_users(guard: Guard, host: str, groups: str) -> Guard:
     """A guard that believes the proxy who asks. Raises CommandError: others could name a user to it (exit 2)."""
-    from fleethpa.page.guarding import is_loopback
-
     if not (is_loopback(host) or guard.token):
         raise usage(
             f"--host {host} is reached by others than the proxy, who could name any user",
@@ -178,12 +174,9 @@ async def _listen(session: Session, app: web.Application, host: str, port: int, 
         try:
             await site.start()
         except OSError as error:
-            raise usage(
-                f"cannot listen on {host}:{port}: {error.strerror}", next_step="fleethpa page --port 0"
-            ) from error
+            raise cannot_listen(host, port, error, "fleethpa page --port 0") from error
         bound = runner.addresses[0][1]
-        where = f"[{host}]" if ":" in host else host
-        session.out(f"The page is at http://{where}:{bound}/  (source: {session.source}; Ctrl-C ends it)")
+        session.out(f"The page is at http://{in_url(host)}:{bound}/  (source: {session.source}; Ctrl-C ends it)")
         await stop.wait()
     finally:
         await runner.cleanup()

@@ -21,7 +21,6 @@ from schemas.partitioning import partition_for
 from streams.analysis.backtest import Backtest, Model, backtest
 from streams.analysis.candidate import CandidateError, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.revisions import differences
-from streams.archive.layout import LOG
 from streams.history.evaluations import HpaEvent, events_by_hpa
 from streams.history.parallel import Faults
 from streams.history.past import Past
@@ -164,7 +163,8 @@ async def run_all(
     Raises CommandError: as `events_by_hpa` and `run`.
     """
     by_hpa = {request.hpa: request for request in found}
-    past.log_records_due = await _log_records_due(past, set(by_hpa), window)
+    count = await past.partitions()
+    await past.expect({partition_for(hpa.namespace_key, count) for hpa in by_hpa}, window[0])
     made, left_out = dict[HpaId, Backtest](), LeftOut()
     async with aclosing(events_by_hpa(past, set(by_hpa), window)) as parts:
         async for events in parts:
@@ -174,15 +174,6 @@ async def run_all(
                     made[hpa] = result
     left_out.end(note, is_any_left=bool(made or faults))
     return [(request, made[request.hpa]) for request in found if request.hpa in made]
-
-
-async def _log_records_due(past: Past, hpas: set[HpaId], window: tuple[int, int]) -> int:
-    """About how many log records a backtest reads: those of the window, in the partitions of the HPAs."""
-    due, count = 0, await past.partitions()
-    for number in sorted({partition_for(hpa.namespace_key, count) for hpa in hpas}):
-        first = await past.offset_at(LOG, number, window[0])
-        due += len(range(first, (await past.offsets(LOG, number)).stop))
-    return past.log_records_read + due
 
 
 def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:

@@ -171,6 +171,14 @@ class Past(ABC):
             total += len(range(max(kept.start, first), kept.stop))
         return total
 
+    async def expect(self, partitions: Iterable[int], since_ms: int) -> None:
+        """Note for the progress that some partitions will be read, from a time on."""
+        due = 0
+        for number in sorted(partitions):
+            first = await self.offset_at(LOG, number, since_ms)
+            due += len(range(first, (await self.offsets(LOG, number)).stop))
+        self.log_records_due = self.log_records_read + due
+
     @abstractmethod
     async def last_ms(self, partition: int) -> int:
         """Return the timestamp of the newest log record; 0 if there is no record."""

@@ -10,7 +10,8 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.frame.configuration import Config
-from fleethpa.page.guarding import Guard, names_of
+from fleethpa.frame.listening import names_of
+from fleethpa.page.guarding import Guard
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
 from streams.archive.layout import ArchivedRecord

@@ -1,20 +1,27 @@
 """The kinds of the hub's API on a real API server: who may do what, what reaches the log, and what is shown again."""
 
+import asyncio
 import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp_types import TextContent
 
 from tests.kafka.broker import free_ports
 from tests.kafka.fleet import Part
@@ -314,8 +321,14 @@ def _token(site: HubSite, namespace: str, role: str = "") -> str:
         [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ci", "namespace": namespace}}]
     )
     if role:
-        bound = ("--clusterrole", role, f"--serviceaccount={namespace}:ci", "-n", namespace)
-        site.plane.kubectl("create", "rolebinding", "ci", *bound)
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "ci", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "ci", "namespace": namespace}],
+        }
+        site.plane.apply([binding])
     return site.plane.kubectl("create", "token", "ci", "-n", namespace).strip()
 
 
@@ -562,6 +575,55 @@ def test_a_hostile_tenant_with_edit_changes_nothing_of_others_and_is_told_nothin
     assert _others(site) == before
     assert site.hub.run("settings", CLUSTER) == settings
     assert "h-" not in site.hub.run("get", "capacitygroups", codes=(0, 4, 5))
+
+
+def _listens(port: int) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def test_a_reader_of_one_namespace_sees_that_namespace_by_the_tools_of_the_model_context_protocol(
+    site: HubSite,
+) -> None:
+    for team in ("shop", "search"):
+        site.apply(f"{team}@example.com", central(f"{team}-tool", team))
+        site.until(lambda team=team: site.hpa(team, f"{team}-tool"), "the HPA is in the log")  # type: ignore[misc]
+    (port,) = free_ports(1)
+    command = ["mcp", "--http", "--port", str(port), "--api", CLUSTER]
+    site.hub.parts["mcp"] = Part("mcp", command, site.hub.folder, site.hub.environ)
+    site.hub.parts["mcp"].start()
+
+    async def called(token: str, tool: str, given: dict[str, Any]) -> tuple[bool, str]:
+        async with (
+            create_mcp_http_client({"Authorization": f"Bearer {token}"}) as http,
+            Client(streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)) as client,
+        ):
+            found = await client.call_tool(tool, given)
+            return found.is_error, "\n".join(each.text for each in found.content if isinstance(each, TextContent))
+
+    def call(token: str, tool: str, **given: Any) -> tuple[bool, str]:
+        return asyncio.run(called(token, tool, given))
+
+    site.until(lambda: _listens(port), "the server listens")
+    reader = _token(site, "shop", "view")
+    own = call(reader, "get-hpa", all_namespaces=True)
+    other = call(reader, "explain", what=f"{CLUSTER}/search/search-tool")
+    nobody = call(_token(site, "pay"), "get-hpa", all_namespaces=True)
+
+    assert not own[0]
+    assert "shop-tool" in own[1]
+    assert "search" not in own[1]
+    assert other[0]
+    assert "no HPA" in other[1]
+    assert nobody[0]
+    assert "may see no namespace" in nobody[1]
+    headers = {"Authorization": "Bearer nonsense", "Content-Type": "application/json"}
+    unknown = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", b"{}", headers)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(unknown)
+    assert error.value.code == 401
+    assert b"does not know this token" in error.value.read()
 
 
 def test_decisions_go_on_while_the_api_is_away_and_nothing_is_written_before_it_is_seen_again(site: HubSite) -> None:

@@ -29,6 +29,7 @@ ELSEWHERE = (
     ("make test", "it would run this very test"),
     ("dev --context NAME", "it needs a cluster of the reader's"),
     ("duckdb ", "another program"),
+    ("fleethpa mcp", "a client speaks to it; tests/unit/mcp/test_mcp_server.py has one"),
     ("fleethpa page", "the page of the development stack has its port here; tests/unit/page/test_page.py serves one"),
 )
 """Commands that are not run here, and why. That fleethpa takes them is a fast test's."""

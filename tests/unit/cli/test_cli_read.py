@@ -550,6 +550,14 @@ def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
     assert "use -o jsonl" in refused.stderr
 
 
+def test_a_wide_list_names_the_newest_decision_of_each_hpa_so_that_it_can_be_explained(fleet: Fleet, run: Cli) -> None:
+    [row] = table_rows(run("get", "hpa", "-A", "-o", "wide").stdout)
+    assert (
+        run("explain", row["DECISION"], "-o", "json").stdout
+        == run("explain", "checkout", "-n", "shop", "-o", "json").stdout
+    )
+
+
 @pytest.mark.parametrize("output", ["table", "wide"])
 def test_following_prints_a_header_in_every_table(run: Cli, output: str) -> None:
     reported = run("decisions", "-A", "--follow", "-o", output).stdout.splitlines()

@@ -174,7 +174,8 @@ NOT_READ: Final = {
         "capacity",
         "limits",
         "page",
-    ),  # numbers of recorded decisions; the page escapes what it shows
+        "mcp",
+    ),  # numbers of recorded decisions; the page escapes what it shows, and a tool answers what its verb prints
     *(
         "doctor",
         "lint",

@@ -28,6 +28,7 @@ sys.exit(run(sys.argv[2:]))
         pytest.param(
             "re2", "metrics try a --prometheus {folder}/prometheus.yaml", "prometheus", id="rules of the adapter"
         ),
+        pytest.param("mcp", "mcp --from {folder}", "mcp", id="the server of tools"),
         pytest.param("jinja2", "tune -A --from {folder} --html {folder}/report.html", "page", id="a report"),
     ],
 )

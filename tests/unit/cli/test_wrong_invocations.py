@@ -142,6 +142,7 @@ WRONG = (
     ("savings -A --against main", 2, "is no revision"),
     ("cost --parts folder", 2, "has no parts"),
     ("upgrade-preview -A --to 1.26", 2, "the oldest known version is 1.27"),
+    ("mcp --prot 7081", 2, "--port"),
     ("page --host 0.0.0.0", 2, "is reached from other machines"),
     ("page --port 99999", 2, "is not in the range"),
     ("history nosuch", 4, "no HPA nosuch"),

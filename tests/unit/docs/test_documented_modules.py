@@ -82,6 +82,6 @@ def test_each_sentence_on_what_somebody_can_do_at_most_names_its_test() -> None:
     assert [text for _, text, tests in rows if not _TEST.search(tests)] == []
 
 
-_ACTORS = ("tenant", "metric producer", "agent", "page reader", "hub team", "API reader")
+_ACTORS = ("tenant", "metric producer", "agent", "page reader", "hub team", "API reader", "tool client")
 _PROCESSES = ("observer", "reconciler", "router", "operator")
 WHO = [f" {who} " for who in (*_ACTORS, *_PROCESSES)]

@@ -15,12 +15,22 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.cli.main import cli
-from fleethpa.frame.errors import CommandError
+from fleethpa.frame.errors import INTERNAL, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
-from fleethpa.hub.reading import READS, ReadingApi, ReadVerb, Reviews, VerbAnswer, openapi, parameters_of
-from reconciler.clusters.answers import UnreachableError
-from schemas.kubernetes.shape import Json
+from fleethpa.hub.reading import (
+    AT_ONCE,
+    MOST_WAITING,
+    READS,
+    ReadingApi,
+    ReadVerb,
+    RefusedRequestError,
+    Reviews,
+    VerbAnswer,
+    VerbTurns,
+    openapi,
+    parameters_of,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
@@ -28,6 +38,7 @@ from streams.history.seenpast import SeenParts, SeenPast, SeenScope
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubapi import HubApi, template
+from tests.kit.hubreviews import ReviewingCluster
 
 SHOP = SeenParts([SeenScope(["east"], ["shop"])])
 
@@ -38,38 +49,6 @@ def test_no_parameter_of_the_api_names_a_file_a_host_or_a_credential(verb: ReadV
     assert {*verb.allowed} <= known.keys(), "a name that the verb does not have"
     assert not {"source", "brokers", "kafka_config", "config", "kubeconfig", "debug", "watch", "follow"} & known.keys()
     assert not [each for each in known.values() if isinstance(each.type, click.Path | click.File)]
-
-
-class Cluster:
-    """Stands for the client of the hub's API server."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.rights: set[tuple[str, str, str]] = {("anna", "centralhpas", "shop")}
-        self.is_away = False
-
-    async def request(self, method: str, path: str, *, body: Json) -> Json:
-        self.asked.append(path.rpartition("/")[2])
-        if self.is_away:
-            raise UnreachableError("no answer")
-        if path.endswith("tokenreviews"):
-            name = body["spec"]["token"]
-            is_known = name in ("anna", "ben", "root")
-            user = {"username": name, "groups": ["team"]}
-            return {"status": {"authenticated": is_known, "user": user if is_known else {}}}
-        spec = body["spec"]
-        place = spec["resourceAttributes"].get("namespace", "")
-        allowed = spec["user"] == "root" or (spec["user"], spec["resourceAttributes"]["resource"], place) in self.rights
-        return {"status": {"allowed": allowed}}
-
-    async def get_object(self, path: str) -> Json:
-        if path.endswith("/namespaces"):
-            return {"items": [{"metadata": {"name": name}} for name in ("shop", "pay", "kube-system")]}
-        grants = [
-            {"namespaces": ["shop"], "clusters": ["east"]},
-            {"namespaces": ["p*"], "clusters": ["*"], "memberNamespaces": ["pay-*"]},
-        ]
-        return {"items": [{"metadata": {"name": str(n)}, "spec": spec} for n, spec in enumerate(grants)]}
 
 
 class Ran:
@@ -85,8 +64,8 @@ class Ran:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> ReviewingCluster:
+    return ReviewingCluster()
 
 
 @pytest.fixture
@@ -95,7 +74,7 @@ def ran() -> Ran:
 
 
 @pytest.fixture
-async def client(cluster: Cluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
+async def client(cluster: ReviewingCluster, ran: Ran) -> AsyncIterator[TestClient[Any, Any]]:
     app = web.Application()
     app.add_routes(ReadingApi(cli, Reviews(cluster), ran).routes())  # type: ignore[arg-type]  # stands for a client
     async with TestClient(TestServer(app)) as found:
@@ -115,7 +94,7 @@ async def test_a_reader_gets_a_verb_run_for_what_the_hub_lets_them_see(client: T
 
 
 async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_that_are_there(
-    client: TestClient[Any, Any], cluster: Cluster, ran: Ran
+    client: TestClient[Any, Any], cluster: ReviewingCluster, ran: Ran
 ) -> None:
     cluster.rights.add(("ben", "centralhpas", "pay"))
     await client.get("/api/v1/get/clusters", headers=by("root"))
@@ -136,6 +115,11 @@ async def test_an_administrator_sees_everything_and_a_glob_of_namespaces_those_t
         ("get/hpa?kafka_config=/etc/passwd", by("anna"), 400, "takes no kafka_config"),
         ("get/hpa?problem=maybe", by("anna"), 400, "true or false"),
         ("get/hpa?names=" + "x" * 5_000, by("anna"), 414, "at most"),
+        ("backtest?settings=cpu=50%25&files=/etc/passwd", by("anna"), 400, "takes no files"),
+        ("decisions?since=1h&since=2h", by("anna"), 400, "since is given 2 times"),
+        ("explain", by("anna"), 400, "explain needs what"),
+        ("explain?what=a%00b", by("anna"), 400, "what has a character that no command takes"),
+        ("doctor", by("anna"), 403, "about the whole fleet, of which anna may see a part"),
     ],
 )
 async def test_what_is_refused_has_a_reason_and_runs_nothing(
@@ -148,6 +132,29 @@ async def test_what_is_refused_has_a_reason_and_runs_nothing(
     assert ran.calls == []
 
 
+async def test_verbs_run_two_at_a_time_and_beyond_a_bound_none_waits() -> None:
+    running, most, may_end = 0, 0, asyncio.Event()
+
+    async def run(_: Sequence[str], __: SeenParts | None) -> VerbAnswer:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await may_end.wait()
+        running -= 1
+        return VerbAnswer(0, b"", "")
+
+    turns = VerbTurns(run)
+    tasks = [asyncio.create_task(turns.run([], None)) for _ in range(MOST_WAITING)]
+    await asyncio.sleep(0)
+    assert running == AT_ONCE
+    with pytest.raises(RefusedRequestError, match="16 requests wait already"):
+        await turns.run([], None)
+    may_end.set()
+    assert [answer.code for answer in await asyncio.gather(*tasks)] == [0] * MOST_WAITING
+    assert most == AT_ONCE
+    assert (await turns.run([], None)).code == 0
+
+
 async def test_a_value_is_never_taken_for_an_option(client: TestClient[Any, Any], ran: Ran) -> None:
     path = "/api/v1/decisions?names=--from=/etc&reason=--help&since=-o"
     await client.get(path, headers=by("anna"))
@@ -157,7 +164,7 @@ async def test_a_value_is_never_taken_for_an_option(client: TestClient[Any, Any]
 
 
 async def test_reviews_count_for_ten_seconds_and_none_is_guessed_while_the_api_is_away(
-    client: TestClient[Any, Any], cluster: Cluster
+    client: TestClient[Any, Any], cluster: ReviewingCluster
 ) -> None:
     await client.get("/api/v1/get/hpa", headers=by("anna"))
     count = len(cluster.asked)
@@ -184,6 +191,9 @@ async def test_the_description_needs_no_token_and_names_every_parameter(client: 
     assert found == json.loads(json.dumps(openapi(cli)))
     names = [each["name"] for each in found["paths"]["/api/v1/decisions"]["get"]["parameters"]]
     assert "since" in names
+    tried = {each["name"]: each for each in found["paths"]["/api/v1/backtest"]["get"]["parameters"]}
+    assert tried["settings"]["schema"] == {"type": "array", "items": {"type": "string"}}
+    assert tried["model"]["schema"] == {"type": "string", "enum": ["closed", "open"]}
     assert all(path["get"]["summary"] for path in found["paths"].values())
 
 
@@ -248,6 +258,10 @@ class _Opened:
         ("history", "east/pay/pay-web"),
         ("explain", "east/shop/nosuch"),
         ("history", "pay-wbe"),
+        ("what-if", "west/pay/pay-web", "--set", "maxReplicas=3"),
+        ("what-if", "east/shop/shop-web", "--set", "maxReplicas=3"),
+        ("backtest", "-A", "--set", "maxReplicas=3"),
+        ("backtest", "-C", "west", "-A", "--set", "maxReplicas=3", "-o", "json"),
     ],
     ids=" ".join,
 )
@@ -257,6 +271,7 @@ def test_who_sees_one_namespace_of_one_cluster_is_told_of_nothing_else(
     found = ran_as(fleet, monkeypatch, SHOP, *arguments)
 
     text, typed = found.stdout + found.stderr, " ".join(arguments)
+    assert found.exit_code != INTERNAL, text
     assert [hidden for hidden in ("west", "pay-web", "/pay") if hidden not in typed and hidden in text] == [], text
 
 
@@ -339,6 +354,10 @@ APP = "c0/ns0/app0"
         ("history", APP, "--since", "1h", "-o", "json"),
         ("history", APP, "--revision", "1"),
         ("status", APP),
+        ("what-if", APP, "--set", "maxReplicas=3"),
+        ("what-if", f"{APP}@1m", "--metric", "cpu=+30%", "-o", "json"),
+        ("backtest", APP, "--set", "maxReplicas=3"),
+        ("backtest", APP, "--set", "cpu=50%", "--model", "open", "--since", "3m", "-o", "json"),
     ],
     ids=" ".join,
 )

@@ -20,10 +20,11 @@ from fleethpa.fleet.decisionfinding import find_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
+from fleethpa.frame.listening import names_of
 from fleethpa.page.addresses import MOST_NAMES, clock, environment
 from fleethpa.page.decisionview import shown_value
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
-from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
+from fleethpa.page.guarding import HEADERS, Guard, request_log
 from fleethpa.page.hpapast import Depth, HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline
 from fleethpa.page.hpaview import bundle_command, series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader

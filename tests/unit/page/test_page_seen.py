@@ -11,8 +11,9 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.frame.configuration import Config
+from fleethpa.frame.listening import names_of
 from fleethpa.page import seenpages
-from fleethpa.page.guarding import Guard, names_of
+from fleethpa.page.guarding import Guard
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.seenpages import SeenPages
 from fleethpa.page.server import PageServer
