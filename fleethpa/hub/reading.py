@@ -426,7 +426,7 @@ def schema_of(parameter: click.Parameter) -> Json:
 
 
 def about(parameter: click.Parameter) -> str:
-    """What a parameter means, as its command's help has it."""
+    """Return what a parameter means, as its command's help has it."""
     if isinstance(parameter, click.Option):
         return parameter.help or ""
     return parameter.make_metavar(click.Context(click.Command("x")))

@@ -105,7 +105,7 @@ def _tool(root: click.Command, verb: ReadVerb) -> Tool:
 
 
 def _about(parameter: click.Parameter) -> str:
-    """What a parameter means, with the flag by which the help of its command calls it."""
+    """Return what a parameter means, with the flag by which the help of its command calls it."""
     text = about(parameter)
     flag = next((each for each in parameter.opts if each.startswith("--")), "")
     return f"{flag}: {text}" if flag else text
@@ -156,7 +156,7 @@ class ToolAnswer(NamedTuple):
 
 
 def answered(tool: Tool, answer: VerbAnswer, command: str) -> ToolAnswer:
-    """What a tool says of the output of its verb. `command`: the one that gives the same."""
+    """Return what a tool says of the output of its verb. `command`: the one that gives the same."""
     out, err = answer.out.decode("utf-8", "replace").strip(), answer.err.strip()
     if answer.code > ANSWER_IS_NO and not out:
         return refused(err or f"the command ended with exit code {answer.code} and said nothing", command)

@@ -301,7 +301,7 @@ MORE = ("--set", "maxReplicas=3")
         pytest.param(("explain", "app1", "-n", "ns1"), 2, "matches 2 HPAs", id="explain: two of that name"),
         pytest.param(("what-if", "app1", "-n", "ns1", *MORE), 2, "matches 2 HPAs", id="what-if: two of that name"),
         pytest.param(("history", "app1", "-n", "ns1"), 2, "matches 2 HPAs", id="history: two of that name"),
-        pytest.param(("replay", "ns1/app1"), 2, "is not the name of an HPA", id="half a name"),
+        pytest.param(("replay", "ns1/app1"), 2, "matches 2 HPAs", id="half a name"),
         pytest.param(("backtest", "-f", "/no/such.yaml"), 2, "/no/such.yaml", id="backtest: missing file"),
         pytest.param(("audit", "verify", "--public-key", "/no/key", "--checkpoints", "/no/dir"), 2, "no such folder",
                      id="audit verify: missing file"),
