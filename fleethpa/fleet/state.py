@@ -35,7 +35,6 @@ from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, wants_of
-from streams.state.ownperiod import period_without_effect
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key
@@ -309,6 +308,8 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
 
 
 def _view(part: State, hpa: Hpa) -> HpaView:
+    from streams.state.ownperiod import period_without_effect  # with all that decides turns, for those with a state
+
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
     in_force = effective_mode(namespace, hpa, settings)

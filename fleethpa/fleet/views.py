@@ -17,12 +17,11 @@ from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.allotments import CapacityMember
-from streams.state.clustersettings import effective
+from streams.state.clustersettings import PERIOD_ANNOTATION, effective
 from streams.state.fights import Fight, by_another, fight_now
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, Flapping, flapping, is_content, is_disabled, is_saturated
-from streams.state.ownperiod import PERIOD_ANNOTATION
 from streams.state.partitionrow import GroupRow, PartitionRow
 from streams.state.replacements.override import Override
 

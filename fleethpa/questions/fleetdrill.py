@@ -52,9 +52,8 @@ from streams.hpa.calculator import ToleranceBand, object_per_pod
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.rules import Rules
-from streams.state.clustersettings import Effective, effective, fleet_settings
+from streams.state.clustersettings import PERIOD_ANNOTATION, Effective, effective, fleet_settings, own_period_ms
 from streams.state.limits.capacity import FORGETS_MS
-from streams.state.ownperiod import PERIOD_ANNOTATION, own_period_ms
 
 ASSUMED: Final = (
     "the load of an HPA is the ratio of each of its metrics times the pods that it is of, the largest counts; pods "

@@ -6,10 +6,10 @@ from typing import Any, Final
 from schemas.agents import STAND_IN_POLICY
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.shape import JsonView
+from streams.state.clustersettings import PERIOD_ANNOTATION, period_fault
 from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
 from streams.state.limits.budgets import EXEMPT_ANNOTATION
 from streams.state.limits.table import ANNOTATED
-from streams.state.ownperiod import PERIOD_ANNOTATION, period_fault
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION, fallback_fault
 
 _LIMITS = tuple([each.annotation for each in ANNOTATED])

@@ -4,13 +4,17 @@ Its HPAs are decided by the rules of the version that the settings pin, else of 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from schemas.capacity import micro_price
 from schemas.keys import FLEET
+from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.quantity import parse_quantity
+from schemas.kubernetes.shape import JsonView
+from schemas.limits import TEXT, shortened
 from schemas.observed import Mode
 from schemas.settings import READERS, Budget, ClusterSettings, settings_of
 from streams.hpa.autoscaler import ControllerSettings
@@ -177,3 +181,32 @@ def _tolerance(text: str) -> float:
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
+
+
+# --- what an HPA states for itself -----------------------------------------------------------------------------------
+
+PERIOD_ANNOTATION: Final = "fleethpa.io/sync-period"
+LEAST_PERIOD_MS: Final = 100
+"""As of the setting of a cluster (`schemas.settings.PeriodMs`)."""
+MOST_PERIOD_MS: Final = 3_600_000
+"""For so long is remembered what a metric was (`streams.state.answers.REMEMBERED_MS`)."""
+_LONGEST_TEXT: Final = 32
+
+
+def own_period_ms(text: str) -> int | None:
+    """Read the annotation, in milliseconds; None: it is empty or cannot be read, and the cluster's setting counts."""
+    return _own_period(text) if text and len(text) <= _LONGEST_TEXT else None
+
+
+@lru_cache(maxsize=256)
+def _own_period(text: str) -> int | None:
+    try:
+        period_ms = parse_duration_ms(text.strip())
+    except ValueError:
+        return None
+    return period_ms if LEAST_PERIOD_MS <= period_ms <= MOST_PERIOD_MS else None
+
+
+def period_fault(text: str, spec: JsonView) -> str:
+    """Return what is wrong with the annotation's text, and what to write; empty: nothing is."""
+    return "" if own_period_ms(text) is not None else f"{shortened(text, TEXT)!r} must be from 100ms to 1h, such as 60s"

@@ -29,6 +29,7 @@ from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodL
 from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import fleet, foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
+from streams.state.clustersettings import PERIOD_ANNOTATION
 from streams.state.foldhpas import paused_by, take_over_status
 from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
@@ -36,7 +37,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.limits import capacity
 from streams.state.namespacerows import target_key
-from streams.state.ownperiod import PERIOD_ANNOTATION, due_now
+from streams.state.ownperiod import due_now
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 

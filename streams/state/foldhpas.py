@@ -17,6 +17,7 @@ from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from schemas.pauses import OVERRIDE, pauses_after
 from streams.state.annotations import own_annotations
+from streams.state.clustersettings import PERIOD_ANNOTATION
 from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import effective_mode
@@ -24,7 +25,7 @@ from streams.state.hpastate import Hpa, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import encoded_size
-from streams.state.ownperiod import PERIOD_ANNOTATION, due_now
+from streams.state.ownperiod import due_now
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 

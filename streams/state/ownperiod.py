@@ -1,43 +1,11 @@
 """The sync period that an HPA states for itself: the annotation `fleethpa.io/sync-period`."""
 
-from functools import lru_cache
-from typing import Final
-
 from msgspec import structs
 
-from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.kubernetes.shape import JsonView
-from schemas.limits import TEXT, shortened
-from streams.state.clustersettings import Effective
+from streams.state.clustersettings import PERIOD_ANNOTATION, Effective, own_period_ms
 from streams.state.hpastate import Hpa
 from streams.state.partitionstate import State
 from streams.state.turns import is_waited_for
-
-PERIOD_ANNOTATION: Final = "fleethpa.io/sync-period"
-LEAST_MS: Final = 100
-"""As of the setting of a cluster (`schemas.settings.PeriodMs`)."""
-MOST_MS: Final = 3_600_000
-"""For so long is remembered what a metric was (`streams.state.answers.REMEMBERED_MS`)."""
-_LONGEST_TEXT: Final = 32
-
-
-def own_period_ms(text: str) -> int | None:
-    """Read the annotation, in milliseconds; None: it is empty or cannot be read, and the cluster's setting counts."""
-    return _read(text) if text and len(text) <= _LONGEST_TEXT else None
-
-
-@lru_cache(maxsize=256)
-def _read(text: str) -> int | None:
-    try:
-        period_ms = parse_duration_ms(text.strip())
-    except ValueError:
-        return None
-    return period_ms if LEAST_MS <= period_ms <= MOST_MS else None
-
-
-def period_fault(text: str, spec: JsonView) -> str:
-    """Return what is wrong with the annotation's text, and what to write; empty: nothing is."""
-    return "" if own_period_ms(text) is not None else f"{shortened(text, TEXT)!r} must be from 100ms to 1h, such as 60s"
 
 
 def settings_for(state: State, hpa: Hpa) -> Effective:

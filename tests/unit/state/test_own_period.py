@@ -14,7 +14,7 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet, Origin
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.evaluations import Evaluated, events
-from streams.state.ownperiod import own_period_ms, period_fault
+from streams.state.clustersettings import own_period_ms, period_fault
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.brakes import SECOND, World
