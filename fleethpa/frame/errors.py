@@ -323,8 +323,14 @@ def program() -> str:
     return NAME if found and os.path.realpath(found) == os.path.realpath(called) else _from_here(called)
 
 
+FOR_OTHERS: Final = "FLEETHPA_FOR_OTHERS"
+"""Set where a verb runs for somebody who is elsewhere: hints then name no place of this machine."""
+
+
 def completed(text: str, options: Mapping[str, Any]) -> str:
     """A hint whose commands have the program's name and, where their verb takes them, the options that were given."""
+    if os.environ.get(FOR_OTHERS):
+        return text
 
     def complete(match: re.Match[str]) -> str:
         words = match["words"].split()

@@ -23,7 +23,7 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE
+from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
@@ -453,7 +453,7 @@ def runner(options: Mapping[str, Any], source: str) -> Runner:
         if parts is not None and len(parts) > LARGEST_PARTS:
             return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")
         environ = {name: value for name, value in os.environ.items() if name != SEEN}
-        environ |= {"NO_COLOR": "1"} | ({} if parts is None else {SEEN: parts})
+        environ |= {"NO_COLOR": "1", FOR_OTHERS: "1"} | ({} if parts is None else {SEEN: parts})
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environ

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from fleethpa.hub.reading import (
     VerbTurns,
     openapi,
     parameters_of,
+    runner,
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.archivepast import ArchivePast
@@ -373,3 +375,11 @@ def test_of_what_somebody_may_see_they_are_told_what_an_administrator_is_told(
 
     assert whole.stdout
     assert (part.exit_code, part.stdout, part.stderr) == (whole.exit_code, whole.stdout, whole.stderr)
+
+
+async def test_a_hint_for_somebody_who_is_elsewhere_names_no_place_of_the_hub(tmp_path: Path) -> None:
+    root = write_archive(tmp_path / "secret-place")
+    answer = await runner({}, str(root))(["explain", "c0/ns0/nobody", "--"], None)
+    assert answer.code == 4
+    assert re.search(r"Next: fleethpa \w", answer.err), answer.err
+    assert "secret-place" not in answer.err.partition("Next: ")[2]
