@@ -19,8 +19,9 @@ from schemas.topics import LOG
 
 WATCHED_S: Final = 15.0
 """Ingest appends to each partition of the log within 5 s, a decider each second."""
-STARTED_S: Final = 2 * WATCHED_S
-"""How long a process that has started looks for another hub that started with it: longer than a start and an append."""
+STARTED_S: Final = 6 * WATCHED_S
+"""How long a process that has started looks for another hub that started with it: longer than a start and an append,
+also on a machine that has little time for it."""
 _HEADER: Final = "hub"
 _READ_BACK: Final = 20
 """Records of each partition, of which all are signed but those of tools such as `admin topics log-time`."""
