@@ -72,7 +72,7 @@ async def test_of_two_hubs_that_start_in_the_same_seconds_one_ends(settings: Kaf
         ):
             ending = {asyncio.create_task(each.ended()): each for each in (refused, works)}
             done, _ = await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-            (first,) = done
+            first = next(iter(done))
             code, text = first.result()
             assert code == 3, text
             if ending[first] is refused:
