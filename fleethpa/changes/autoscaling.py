@@ -9,14 +9,47 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
+import click
+
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, read_input
 from fleethpa.changes.targetrules import SCALABLE
 from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.options import gathered
 
 _SHORT: Final = {"deploy": "Deployment", "sts": "StatefulSet", "rs": "ReplicaSet", "rc": "ReplicationController"}
 _KINDS: Final = _SHORT | {name: kind for kind in SCALABLE for name in (kind.lower(), f"{kind.lower()}s")}
 _UNITS: Final = {"cpu": "m", "memory": "Mi"}
 """Of a bare number, as `--cpu 500` and `--memory 200`."""
+
+
+class AskedAutoscaler(NamedTuple):
+    """The options of `autoscale` that say which HPAs are made."""
+
+    workloads: tuple[str, ...]
+    filenames: tuple[str, ...]
+    least: int | None
+    most: int
+    cpu: str | None
+    memory: str | None
+    cpu_percent: int | None
+    name: str | None
+
+
+autoscale_options: Final = gathered(
+    "asked",
+    AskedAutoscaler,
+    click.argument("workloads", nargs=-1, metavar="TYPE/NAME… | TYPE NAME…"),
+    click.option(
+        *("-f", "--filename", "filenames"), multiple=True, metavar="FILE|DIR|-", help="Manifests of the workloads."
+    ),
+    click.option("--min", "least", type=int, help="Fewest replicas [default: 1]."),
+    click.option("--max", "most", type=int, required=True, help="Most replicas."),
+    click.option("--cpu", metavar="N%|QUANTITY", help="Target of cpu: percent of the requests, or an average per pod."),
+    click.option("--memory", metavar="N%|QUANTITY", help="Target of memory, likewise."),
+    click.option("--cpu-percent", type=int, help="The same as --cpu N%."),
+    click.option("--name", help="Name of the HPA [default: that of the workload]."),
+)
+"""The function gets one argument `asked`."""
 
 
 class Workload(NamedTuple):
@@ -27,20 +60,12 @@ class Workload(NamedTuple):
     namespace: str = ""
 
 
-def autoscaled(
-    workloads: tuple[str, ...],
-    filenames: tuple[str, ...],
-    least: int | None,
-    most: int,
-    cpu: str | None,
-    memory: str | None,
-    cpu_percent: int | None,
-    name: str | None,
-) -> list[FileManifest]:
-    """The HPAs that the options of `autoscale` mean.
+def autoscaled(asked: AskedAutoscaler) -> list[FileManifest]:
+    """Return the HPAs that the options of `autoscale` mean.
 
     Raises CommandError: no workload is named, or an option cannot be used (exit 2).
     """
+    workloads, filenames, least, most, cpu, memory, cpu_percent, name = asked
     if cpu is not None and (cpu_percent or 0) > 0:
         raise usage("--cpu and --cpu-percent are the same", cause="Give one of them.")
     if (cpu_percent or 0) > 0:

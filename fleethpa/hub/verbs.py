@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.changes.autoscaling import autoscaled
+from fleethpa.changes.autoscaling import AskedAutoscaler, autoscaled
 from fleethpa.changes.capacitygroups import capacity_groups
 from fleethpa.changes.fleetmanifests import fleet_manifest
 from fleethpa.changes.issuing import override_command, pause_command
@@ -209,10 +209,10 @@ def _manifest(each: FileManifest, home: str) -> Json:
 
 
 async def _autoscale(
-    desk: HubDesk, *, clusters: str | None, namespace: str | None, mode: Mode | None, **wanted: Any
+    desk: HubDesk, *, asked: AskedAutoscaler, clusters: str | None, namespace: str | None, mode: Mode | None
 ) -> list[HubChange]:
     _without_reason(desk, "a CentralHPA")
-    return await _centrals(desk, Input(hpas=autoscaled(**wanted)), clusters, namespace, mode, creates=True)
+    return await _centrals(desk, Input(hpas=autoscaled(asked)), clusters, namespace, mode, creates=True)
 
 
 async def _centrals(
