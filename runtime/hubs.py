@@ -8,10 +8,11 @@ No clock is compared: a hub works if a further record of it comes. Only who find
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from runtime.kafkaclients import ends_of, read_to, reader, seek_back
 from schemas.connection import MOST_HUB_CHARACTERS, KafkaSettings
@@ -19,9 +20,8 @@ from schemas.topics import LOG
 
 WATCHED_S: Final = 15.0
 """Ingest appends to each partition of the log within 5 s, a decider each second."""
-STARTED_S: Final = 6 * WATCHED_S
-"""How long a process that has started looks for another hub that started with it: longer than a start and an append,
-also on a machine that has little time for it."""
+STARTED_S: Final = 2 * WATCHED_S
+"""How long a process that has started looks for another hub that started with it: longer than a start and an append."""
 _HEADER: Final = "hub"
 _READ_BACK: Final = 20
 """Records of each partition, of which all are signed but those of tools such as `admin topics log-time`."""
@@ -62,36 +62,39 @@ async def check_hub(kafka: KafkaSettings, hub: str, partitions: int, watched_s: 
         async with aclosing(read_to(consumer, ends)) as records:
             async for record in records:
                 newest[record.partition] = hub_of(record) or newest.get(record.partition, "")
-        if not set(newest.values()) - {hub, ""}:
-            return
-        ends_s = time.monotonic() + watched_s
-        while time.monotonic() < ends_s:
-            for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                for other in map(hub_of, found):
-                    if other not in (hub, ""):
-                        raise HubTakenError(_taken(kafka, hub, other))
+        if set(newest.values()) - {hub, ""}:
+            await _refuse(kafka, hub, consumer, lambda other: other != hub, watched_s)
 
 
-async def watch_hub(kafka: KafkaSettings, hub: str, watched_s: float = STARTED_S) -> None:
+async def watch_hub(kafka: KafkaSettings, hub: str, partitions: int, watched_s: float = STARTED_S) -> None:
     """Watch the log after the start, for a hub that began in the same seconds and found nothing either. Both see each
     other; the one whose name sorts first goes on.
 
     Args:
         hub: this one; empty: nothing is watched.
+        partitions: of the log, all of which are watched: processes of two hubs share one group, and each writes to
+            some of them.
 
     Raises HubTakenError: another one works, and its name sorts before this one's. Raises KafkaError: as `check_hub`.
     """
     if not hub:
         return
-    partition = TopicPartition(LOG, 0)
-    async with reader(kafka, [partition]) as consumer:
-        consumer.seek(partition, (await ends_of(consumer))[partition])
-        ends_s = time.monotonic() + watched_s
-        while time.monotonic() < ends_s:
-            for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                for other in map(hub_of, found):
-                    if "" < other < hub:
-                        raise HubTakenError(_taken(kafka, hub, other))
+    async with reader(kafka, [TopicPartition(LOG, number) for number in range(partitions)]) as consumer:
+        for partition, end in (await ends_of(consumer)).items():
+            consumer.seek(partition, end)
+        await _refuse(kafka, hub, consumer, lambda other: other < hub, watched_s)
+
+
+async def _refuse(
+    kafka: KafkaSettings, hub: str, consumer: AIOKafkaConsumer, is_refused: Callable[[str], bool], watched_s: float
+) -> None:
+    """Read on for a while. Raises HubTakenError: a record comes that a hub has signed by which this one is refused."""
+    ends_s = time.monotonic() + watched_s
+    while time.monotonic() < ends_s:
+        for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+            for other in filter(None, map(hub_of, found)):
+                if is_refused(other):
+                    raise HubTakenError(_taken(kafka, hub, other))
 
 
 def _taken(kafka: KafkaSettings, hub: str, other: str) -> str:

@@ -264,7 +264,7 @@ class Decider:
 
     def __init__(self, app: DeciderApp, config: DeciderConfig, partitions: int, table: StateTable) -> None:
         self.app = app
-        self.config = config
+        self.config, self.partitions = config, partitions
         self.table = table
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
@@ -352,7 +352,7 @@ class Decider:
 
     async def watch_hub(self) -> None:
         with ending_on_error():
-            await watch_hub(self.config.kafka, self.config.hub)
+            await watch_hub(self.config.kafka, self.config.hub, self.partitions)
 
     async def tick(self) -> None:
         with ending_on_error():

@@ -227,7 +227,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
             port=config.web_port,
         )
         announce(await stack.enter_async_context(server))
-        await _run_together(config, stop, worker, agents, registry, changed)
+        await _run_together(config, stop, worker, agents, registry, changed, partitions)
 
 
 async def _run_together(
@@ -237,6 +237,7 @@ async def _run_together(
     agents: Agents,
     registry: AgentRegistry,
     changed: asyncio.Event,
+    partitions: int,
 ) -> None:
     """Read the public topics and those of agents, once it is known which clusters have agents."""
 
@@ -247,7 +248,7 @@ async def _run_together(
     known = asyncio.Event()
     async with task_group() as group:
         following = group.create_task(follow_topic(config.kafka, SETTINGS, take, known.set))
-        watching = group.create_task(watch_hub(config.kafka, config.hub))
+        watching = group.create_task(watch_hub(config.kafka, config.hub, partitions))
         await first_of(known.wait(), stop.wait())
         work = [group.create_task(worker.run(stop))]
         # Playback takes its time from the sources: an agent, which could name any time, has no say in that.

@@ -1,7 +1,7 @@
 """Two hubs on one Kafka: the second one is refused by name at its start, and the first one goes on."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,13 @@ async def test_a_second_hub_is_refused_and_the_first_goes_on(broker: KafkaSettin
             await log.until(lambda log: log.values() == {1, 2})
 
 
-async def _written(kafka: KafkaSettings, hub: str, stop: asyncio.Event) -> None:
-    """Write to each partition as the processes of a hub do, until they are to stop."""
+async def _written(
+    kafka: KafkaSettings, hub: str, stop: asyncio.Event, partitions: Sequence[int] = range(PARTITIONS)
+) -> None:
+    """Write to partitions as the processes of a hub do, until they are to stop."""
     async with producer(kafka) as out:
         while not stop.is_set():
-            for number in range(PARTITIONS):
+            for number in partitions:
                 await out.send_and_wait(topics.LOG, b"{}", partition=number, headers=signature(hub))
             await asyncio.sleep(0.05)
 
@@ -101,7 +103,7 @@ async def test_after_its_start_a_process_gives_way_to_a_name_that_sorts_first(
     stop = asyncio.Event()
     writing = asyncio.create_task(_written(broker, other, stop))
     try:
-        await watch_hub(broker, hub, watched_s=30 if is_refused else 1)
+        await watch_hub(broker, hub, PARTITIONS, watched_s=30 if is_refused else 1)
         refused = ""
     except HubTakenError as error:
         refused = str(error)
@@ -109,6 +111,19 @@ async def test_after_its_start_a_process_gives_way_to_a_name_that_sorts_first(
         stop.set()
         await writing
     assert (f"hub '{other}' works" in refused) is is_refused, refused
+
+
+@pytest.mark.parametrize("partition", range(PARTITIONS))
+async def test_another_hub_is_seen_in_whichever_partition_it_writes(broker: KafkaSettings, partition: int) -> None:
+    """Processes of two hubs share one group: each has some of the partitions."""
+    stop = asyncio.Event()
+    writing = asyncio.create_task(_written(broker, "eu", stop, [partition]))
+    try:
+        with pytest.raises(HubTakenError, match="hub 'eu' works"):
+            await watch_hub(broker, "us", PARTITIONS, watched_s=10)
+    finally:
+        stop.set()
+        await writing
 
 
 def test_a_name_of_any_bytes_is_read_and_shortened() -> None:
