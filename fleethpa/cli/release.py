@@ -182,7 +182,7 @@ def _check_controller(state: FleetState, cluster: str) -> None:
         raise CommandError(
             f"cluster {cluster} has no native HPA controller, so nothing would scale what is released",
             cause="It was proven, or set, that the controller is switched off. Switch it on first.",
-            next_step=f"switch it on, then fleethpa admin clusters prove-native-absent {cluster} (it records that)",
+            next_step=f"switch it on, then fleethpa admin clusters prove-native-absent {cluster}",
         )
 
 

@@ -12,7 +12,7 @@ from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import unopened_past
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
-from fleethpa.questions.rederiving import Comparison, compare
+from fleethpa.questions.rederiving import AskedSpan, Comparison, compare, span_options
 from fleethpa.show.formats import one
 from schemas.keys import HpaId
 
@@ -20,22 +20,11 @@ from schemas.keys import HpaId
 @click.command()
 @click.argument("what", metavar="[ID | [CLUSTER/][NAMESPACE/]NAME]", required=False, shell_complete=hpa_names)
 @click.option("-n", "--namespace", help="Namespace [default: default].")
-@click.option("-A", "--all", "every", is_flag=True, help="All decisions of all HPAs.")
-@click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
-@click.option("--until", metavar="2h|TIME", help="End at this time.")
-@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
+@click.option("-A", "--all-namespaces", "every", is_flag=True, help="All decisions of all HPAs.")
+@span_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
-def replay(
-    session: Session,
-    what: str | None,
-    namespace: str | None,
-    every: bool,
-    since: str | None,
-    until: str | None,
-    jobs: int | None,
-    output: str,
-) -> int:
+def replay(session: Session, what: str | None, namespace: str | None, every: bool, span: AskedSpan, output: str) -> int:
     """Derive recorded decisions again from the log and compare them byte for byte; exit 1 if anything differs.
 
     Name one decision by its ID, which may be short as lists print it, or an HPA for all of its decisions; -A is for
@@ -46,12 +35,12 @@ def replay(
         raise usage("name what to derive again", cause=cause, next_step="fleethpa replay NAME, or replay -A")
     asked = asked_id(what) if what else None
     if asked is not None:
-        if since or until or namespace:
+        if span.since or span.until or namespace:
             raise usage("the ID of a decision excludes --since, --until and --namespace")
         return _one(session, asked, output)
     hpa = _named(session, what, namespace) if what else None
     past = unopened_past(session.source, session.config)
-    return compare(session, Comparison(past, hpa, since, until, jobs=jobs), output)
+    return compare(session, Comparison(past, span, hpa), output)
 
 
 def _one(session: Session, asked: AskedId, output: str) -> int:

@@ -12,7 +12,7 @@ from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import unopened_past
-from fleethpa.questions.rederiving import Comparison, compare
+from fleethpa.questions.rederiving import AskedSpan, Comparison, compare, span_options
 from fleethpa.show.formats import machine, one
 from streams.archive.layout import ArchiveError
 from streams.archive.signing import Heads, make_key, read_public, read_report
@@ -22,8 +22,7 @@ from streams.history.verify import checkpoints_of
 
 
 @click.command("verify")
-@click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
-@click.option("--until", metavar="2h|TIME", help="End at this time.")
+@span_options
 @click.option(
     "--public-key", metavar="FILE", help="Compare the records with the checkpoints that were signed with this key."
 )
@@ -33,18 +32,10 @@ from streams.history.verify import checkpoints_of
     is_flag=True,
     help="Count the differences by what differs first and by the engine that recorded it.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def audit_verify(
-    session: Session,
-    since: str | None,
-    until: str | None,
-    public_key: str | None,
-    checkpoints: str | None,
-    engine_diff: bool,
-    jobs: int | None,
-    output: str,
+    session: Session, span: AskedSpan, public_key: str | None, checkpoints: str | None, engine_diff: bool, output: str
 ) -> int:
     """Check chain, files and signatures of the record, and derive every decision again from the log; exit 1 if
     anything differs, and show the first differences.
@@ -53,7 +44,7 @@ def audit_verify(
     """
     past = unopened_past(session.source, session.config, checked=False)
     heads, fault = _heads(past, public_key, checkpoints)
-    asked = Comparison(past, None, since, until, heads, (fault,) if fault else (), jobs)
+    asked = Comparison(past, span, heads=heads, faults=(fault,) if fault else ())
     return compare(session, asked, output, engine_diff=engine_diff)
 
 

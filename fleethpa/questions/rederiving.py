@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import click
 import msgspec
 import orjson
 
 from fleethpa.fleet.decisions import window as window_of
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.options import gathered
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import jobs_for, log_length, progress, talking
 from fleethpa.show.formats import one
@@ -32,20 +33,37 @@ _SHOWN: Final = 10
 """Differences that a terminal shows."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What is to be compared: decisions of one HPA (None: all) from `since` to `until`, with signed `heads`.
+class AskedSpan(NamedTuple):
+    """`--since`, `--until` and `--jobs` as they are typed."""
 
-    `faults`: what is known to be wrong before. `jobs`: processes; None: one per core.
+    since: str | None = None
+    until: str | None = None
+    jobs: int | None = None
+
+
+span_options: Final = gathered(
+    "span",
+    AskedSpan,
+    click.option(
+        "--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it."
+    ),
+    click.option("--until", metavar="2h|TIME", help="End at this time."),
+    click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core]."),
+)
+"""The function gets one argument `span`."""
+
+
+class Comparison(NamedTuple):
+    """The decisions to compare: those of one HPA (None: all) in a span of time, and of all signed `heads`.
+
+    `faults`: what is known to be wrong before anything is compared.
     """
 
     past: Past
+    span: AskedSpan
     hpa: HpaId | None = None
-    since: str | None = None
-    until: str | None = None
     heads: Sequence[Heads] = ()
     faults: tuple[str, ...] = ()
-    jobs: int | None = None
 
 
 def compare(session: Session, asked: Comparison, output: str, *, engine_diff: bool = False) -> int:
@@ -53,13 +71,13 @@ def compare(session: Session, asked: Comparison, output: str, *, engine_diff: bo
 
     Raises CommandError: the window is empty (exit 2), or nothing was decided in it (exit 4).
     """
-    past, heads = asked.past, list(asked.heads)
+    past, heads, (since, until, jobs) = asked.past, list(asked.heads), asked.span
     # Without a window nothing is read before what is to be verified.
-    window = window_of(asked.since, asked.until, session.now_ms()) if asked.since or asked.until else (None, None)
+    window = window_of(since, until, session.now_ms()) if since or until else (None, None)
     since_ms, until_ms = window
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since is later than the newest record", cause="The window is empty.")
-    pool = ReplayPool(verify_partition, asked.jobs or jobs_for(past))
+    pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> tuple[list[Report], str]:
         async with talking(session.config.servers):
