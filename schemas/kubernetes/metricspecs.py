@@ -23,4 +23,6 @@ def metric_name(metric: Mapping[str, Any]) -> str:
 def no_such_metric(name: str, spec: JsonView) -> str:
     """Return that a spec has no metric of this name, and which it has; empty: it has one."""
     names = sorted({known for each in spec.get("metrics") or () if (known := metric_name(each))})
-    return "" if name in names else f"the spec has no metric {shortened(name, TEXT)}; it has {', '.join(names)}"
+    if name in names:
+        return ""
+    return f"the spec has no metric {shortened(name, TEXT)}; it has {', '.join(names) or 'none'}"

@@ -5,6 +5,7 @@ Each step gives a value that has all that later steps need. State changes in few
 shown in the HPA's own status and Events. Upstream has no such condition.
 """
 
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -23,6 +24,7 @@ from streams.hpa.evaluation import (
     ScaleApplied,
     new_status,
 )
+from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.reconcile import complete
 from streams.state import records
@@ -33,13 +35,14 @@ from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import Draft, StateError
 from streams.state.limits.table import limited, limits_now
 from streams.state.namespace import Namespace
+from streams.state.needs import blocked
 from streams.state.overlap import register
 from streams.state.partitionstate import State
 from streams.state.replacements.fallback import failures_after
 from streams.state.replacements.table import replaced, replacements_now
 from streams.state.replacements.writes import without_write
 from streams.state.rows import NOTHING_SHOWN, PendingWrite, kept_status
-from streams.state.steps import blocked_metric, decision_id, observe, record, subject_of, take_restart
+from streams.state.steps import decision_id, observe, record, subject_of, take_restart
 from streams.state.subject import Decided, Limited, Observed, Subject
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
@@ -97,7 +100,11 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         subject.evaluated_ms,
     )
     made = replaced(lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
-    return Decided(made.evaluation, made.name, made.step)
+    blocked_: tuple[int, ...] = ()
+    if observed.replicas is not None:
+        band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
+        blocked_ = blocked(evaluation.metrics, observed.replicas, band)
+    return Decided(made.evaluation, made.name, made.step, blocked_)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
@@ -184,7 +191,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
     row.failures, row.moves = failures_after(subject, evaluation), observed.moves
-    row.blocked = blocked_metric(subject, observed, evaluation)
+    row.blocked = decided.blocked
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
     row.mode, row.refused = subject.effective_mode.mode, subject.effective_mode.refused

@@ -1,13 +1,11 @@
 """The first step of an evaluation, which reads everything, and its last, which makes the record."""
 
-from functools import partial
 from typing import Any, Final
 
 from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import Decision
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation
-from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
 from streams.state import records
 from streams.state.clustersettings import Effective
@@ -18,7 +16,7 @@ from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
 from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
-from streams.state.needs import blocked, states
+from streams.state.needs import states
 from streams.state.partitionstate import State
 from streams.state.replacements.fallback import FallbackReplicas
 from streams.state.replacements.override import Overridden
@@ -145,24 +143,15 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
 
 
 def _states(subject: Subject, observed: Observed, decided: Decided) -> list[str]:
-    evaluation = decided.evaluation
     return states(
         subject.autoscaler,
-        evaluation,
+        decided.evaluation,
         observed.replicas,
         observed.moves,
         subject.state.now_ms,
         is_asked=decided.replaced_by not in _IN_PLACE_OF_METRICS,
-        is_blocked=bool(blocked_metric(subject, observed, evaluation)),
+        is_blocked=bool(decided.blocked),
     )
-
-
-def blocked_metric(subject: Subject, observed: Observed, evaluation: Evaluation) -> tuple[int, ...]:
-    """Return the metric that pods without metrics keep from changing the count, as `streams.state.needs.blocked`."""
-    if observed.replicas is None:
-        return ()
-    band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
-    return blocked(evaluation.metrics, observed.replicas, band)
 
 
 def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:

@@ -90,6 +90,9 @@ class Decided(Struct, frozen=True, gc=False):
     """What took the place of what the metrics ask for (`streams.state.replacements`); empty: nothing did."""
     replaced: Step | None = None
     """The step that says so."""
+    blocked: tuple[int, ...] = ()
+    """The metric that pods without metrics keep from changing the count (`streams.state.needs.blocked`); empty: none.
+    """
     further: tuple[Step, ...] = ()
     """What the kind of the subject adds at the end of the steps."""
 
