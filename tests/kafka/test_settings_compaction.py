@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
+from aiokafka import AIOKafkaConsumer
+
 from runtime import kafkaclients, topicneeds
 from runtime.records import Publisher, hand_over
 from schemas import topics
@@ -31,13 +33,11 @@ AT_ONCE = {
 """Settings of the topic with which a broker compacts within seconds and not after a month."""
 
 
-async def _left(kafka: KafkaSettings) -> tuple[InForce, list[bytes]]:
+async def _left(consumer: AIOKafkaConsumer) -> tuple[InForce, list[bytes]]:
     """What the records that are left state, and their keys."""
     found, keys = InForce(), []
-    async with (
-        kafkaclients.topic_reader(kafka, topics.SETTINGS) as consumer,
-        aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records,
-    ):
+    await consumer.seek_to_beginning()
+    async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
         async for record in records:
             hand_over(record.value, 1, found.take)
             keys.append(record.key)
@@ -54,18 +54,22 @@ async def test_what_a_broker_has_left_says_what_all_of_it_said(tmp_path: Path) -
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         wanted = [each for each in topicneeds.wanted(1, 1) if each.name == topics.SETTINGS]
         await make_topics(kafka, [replace(each, config={**each.config, **AT_ONCE}) for each in wanted])
-        async with producer(kafka) as out, asyncio.timeout(PATIENCE_S):
+        async with (
+            producer(kafka) as out,
+            kafkaclients.topic_reader(kafka, topics.SETTINGS) as reading,
+            asyncio.timeout(PATIENCE_S),
+        ):
             publisher = Publisher(out)
             for _ in range(CHANGES):
                 cluster, namespace, body = random_change(numbers)
                 whole.take(body, 1, cluster, namespace)
                 await publisher.send(topics.SETTINGS, cluster, namespace, [body], NOW_MS)
-                assert _stated((await _left(kafka))[0]) == _stated(whole)
+                assert _stated((await _left(reading))[0]) == _stated(whole)
             # A record closes the segment before it, which is then compacted; this one says nothing about the others.
             filler = Command(command="pause", name="filler", until=NOW_MS - 1)
-            found, keys = await _left(kafka)
+            found, keys = await _left(reading)
             while len(keys) > len(set(keys)) + 2:
                 await publisher.send(topics.SETTINGS, "north", "none", [filler], NOW_MS)
-                found, keys = await _left(kafka)
+                found, keys = await _left(reading)
             assert len(keys) < CHANGES / 2
             assert _stated(found) == _stated(whole)
