@@ -84,6 +84,10 @@ def what_if(
     have no room, at the load of the hour before --at (or since --since) times --factor. Exit 0: all have room; 1:
     somebody has none; 5: nobody is known to lack it, but the demand of some is not known.
     """
+    if cluster_away is not None and cluster_away.startswith("-"):
+        raise usage(
+            f"--cluster-away needs the name of a cluster before {cluster_away}", next_step="fleethpa get clusters"
+        )
     if cluster_away is not None and (files or settings or values):
         raise usage("--cluster-away goes with no other change", next_step="leave out -f, --set and --metric")
     if what is None:

@@ -442,8 +442,10 @@ def connection(options: Mapping[str, Any], source: str) -> list[str]:
     return [f"{flag}={value}" for flag, value in given.items() if value]
 
 
-def runner(options: Mapping[str, Any], source: str) -> Runner:
-    """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection."""
+def runner(options: Mapping[str, Any], source: str, *, for_others: bool) -> Runner:
+    """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection.
+    `for_others`: who asks is elsewhere, and is told no place of this machine.
+    """
     own = connection(options, source)
 
     async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
@@ -452,8 +454,9 @@ def runner(options: Mapping[str, Any], source: str) -> Runner:
         parts = None if seen is None else msgspec.json.encode(seen).decode()
         if parts is not None and len(parts) > LARGEST_PARTS:
             return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")
-        environ = {name: value for name, value in os.environ.items() if name != SEEN}
-        environ |= {"NO_COLOR": "1", FOR_OTHERS: "1"} | ({} if parts is None else {SEEN: parts})
+        environ = {name: value for name, value in os.environ.items() if name not in (SEEN, FOR_OTHERS)}
+        environ |= {"NO_COLOR": "1"} | ({} if parts is None else {SEEN: parts})
+        environ |= {FOR_OTHERS: "1"} if for_others else {}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environ

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from fleethpa.changes.writing import confirm, rest
@@ -111,7 +111,7 @@ async def _one(desk: HubDesk, change: HubChange) -> int:
         session.out(f"{change.key} {done}{' (dry run)' if options.dry_run else ''}")
         return OK
     ends_s = time.monotonic() + limit_s
-    while not (verdict := await _verdict(desk, change, item)):
+    while (verdict := await _verdict(desk, change, item)) is None:
         if time.monotonic() >= ends_s:
             session.out(f"{change.key} {done}")
             session.warn(
@@ -120,8 +120,8 @@ async def _one(desk: HubDesk, change: HubChange) -> int:
             )
             return OK
         await rest(LOOK_S)
-    if verdict.code != OK:
-        return session.report(verdict)
+    if verdict.problem is not None:
+        return session.report(verdict.problem)
     session.out(f"{change.key} {done}")
     return OK
 
@@ -146,11 +146,15 @@ async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str)
     raise CommandError(f"{change.key} was changed by somebody else meanwhile", next_step="run the command again")
 
 
-async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> CommandError | None:
-    """Return what `fleethpa run hub` says of an object as it was written (exit code 0: the log has it); None: nothing
-    yet.
-    """
-    taken = CommandError("", code=OK)
+class HubVerdict(NamedTuple):
+    """What `fleethpa run hub` says of an object. `problem`: why the log does not have it; None: it has."""
+
+    problem: CommandError | None = None
+
+
+async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> HubVerdict | None:
+    """Return what `fleethpa run hub` says of an object as it was written; None: nothing yet."""
+    taken = HubVerdict()
     try:
         now = hub_object(change.kind, await desk.client.get(change.kind.path_of(change.namespace, change.name)))
     except ClusterError as error:
@@ -165,10 +169,12 @@ async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> 
         return None
     if accepted.get("status") != "True":
         why = str(accepted.get("message") or "")
-        return CommandError(
-            f"{change.key} is not accepted: {accepted.get('reason')}",
-            cause="\n".join(filter(None, (why, "The object is there, and counts as soon as that is mended."))),
-            next_step=kubectl(desk, "describe", change.key),
+        return HubVerdict(
+            CommandError(
+                f"{change.key} is not accepted: {accepted.get('reason')}",
+                cause="\n".join(filter(None, (why, "The object is there, and counts as soon as that is mended."))),
+                next_step=kubectl(desk, "describe", change.key),
+            )
         )
     return None if ready.get("reason") == "Recording" else taken
 

@@ -103,7 +103,7 @@ async def _serve_stdio(session: Session, stop: Event) -> None:
     from fleethpa.mcp.server import Desk, serve_stdio
 
     root = click.get_current_context().find_root().command
-    turns = VerbTurns(runner(session.options, session.source))
+    turns = VerbTurns(runner(session.options, session.source, for_others=False))
     await serve_stdio(Desk(root, turns, tuple(connection(session.options, session.source))), stop)
 
 
@@ -114,7 +114,7 @@ async def _serve_http(
     from fleethpa.mcp.server import PATH, Desk, listening, serve_http
 
     root = click.get_current_context().find_root().command
-    turns = VerbTurns(runner(session.options, session.source))
+    turns = VerbTurns(runner(session.options, session.source, for_others=cluster is not None))
     # What this process connects with is no concern of people of the hub.
     own = () if cluster is not None else tuple(connection(session.options, session.source))
     with listening(host, port) as at:

@@ -153,7 +153,7 @@ async def _reviewed(
     reviews = Reviews(client)
     try:
         root = click.get_current_context().find_root().command
-        routes = ReadingApi(root, reviews, runner(session.options, session.source)).routes()
+        routes = ReadingApi(root, reviews, runner(session.options, session.source, for_others=True)).routes()
         if guard.user_header:
             yield SeenPages(guard, lambda *user: reviews.seen(HubReader(*user)), make).app(routes)
         else:

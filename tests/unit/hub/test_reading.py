@@ -379,7 +379,7 @@ def test_of_what_somebody_may_see_they_are_told_what_an_administrator_is_told(
 
 async def test_a_hint_for_somebody_who_is_elsewhere_names_no_place_of_the_hub(tmp_path: Path) -> None:
     root = write_archive(tmp_path / "secret-place")
-    answer = await runner({}, str(root))(["explain", "c0/ns0/nobody", "--"], None)
+    answer = await runner({}, str(root), for_others=True)(["explain", "c0/ns0/nobody", "--"], None)
     assert answer.code == 4
     assert re.search(r"Next: fleethpa \w", answer.err), answer.err
     assert "secret-place" not in answer.err.partition("Next: ")[2]

@@ -137,7 +137,7 @@ async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive
 async def test_of_a_hub_the_tools_show_what_the_own_token_may_see(archive: Path, tmp_path: Path) -> None:
     app = web.Application()
     reviews = Reviews(ReviewingCluster(GRANTS))  # type: ignore[arg-type]  # stands for a client
-    app.add_routes(ReadingApi(cli, reviews, runner({}, str(archive))).routes())
+    app.add_routes(ReadingApi(cli, reviews, runner({}, str(archive), for_others=True)).routes())
     user = {"name": "anna", "user": {"token": "anna"}}
     known = {"name": "hub", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "hub", "context": {"cluster": "hub", "user": "anna"}}
@@ -250,7 +250,7 @@ async def serving(archive: Path, *, is_open: bool = False) -> AsyncIterator[Serv
     """Serve an archive to who signs in; `is_open`: to everybody."""
     cluster, stop = ReviewingCluster(GRANTS), asyncio.Event()
     ran: list[tuple[list[str], SeenParts | None]] = []
-    run = runner({}, str(archive))
+    run = runner({}, str(archive), for_others=True)
 
     async def noted(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         ran.append((list(arguments), seen))
