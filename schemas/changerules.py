@@ -83,7 +83,7 @@ class MaxStep(ChangeRule):
 
 
 CHANGE_RULES: Final[Mapping[str, ChangeRule]] = {each.name: each for each in (Frozen(), MaxStep())}
-"""Name → rule. The decider's order is that of `streams.state.limits.table`."""
+"""Name → rule. The decider's order is that of `streams.attachments`."""
 
 
 def refused_by_rule(

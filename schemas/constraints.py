@@ -1,8 +1,8 @@
 """What may hold, cut or replace a proposal (`constraintsApplied` of a decision), with all that readers need of it.
 
 This is the one place that names them: words, filters, the page, the counterfactuals and the reconciler's last check
-read this table. A limit or replacement of fleethpa's own has, beside its line here, its rule in `streams.state.limits`
-or `streams.state.replacements`.
+read this table. A limit or replacement of fleethpa's own has, beside its line here, its rule in `streams.state.limits`,
+`streams.state.replacements` or `streams.across`.
 """
 
 from typing import Final, Literal

@@ -167,8 +167,8 @@ Body = Answers | PlainBody
 
 
 class EntryKind(NamedTuple):
-    """A kind of entry: its body, the topics that may carry it, and the method of `streams.state.fold.EntryFold` that
-    folds it.
+    """A kind of entry: its body, the topics that may carry it, and what folds it: a method of
+    `streams.state.fold.EntryFold`, or a function in `HANDLERS` of `streams.attachments`.
 
     `scope`: what it is about: the `namespace` of its record, a whole `cluster` or a CapacityGroup (`group`), whose
     entries go into one partition, or every `partition`, into each of which it is copied.

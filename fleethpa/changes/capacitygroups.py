@@ -30,11 +30,11 @@ from schemas.capacity import (
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.selectors import SelectorError
 from schemas.observed import FLEET_API_VERSION
+from streams.across.capacity import SETTLES_MS
 from streams.across.division import UNLIMITED
+from streams.state.acrossrows import GroupRow
 from streams.state.clustersettings import effective
-from streams.state.limits.capacity import SETTLES_MS
 from streams.state.namespacerows import encoded_size
-from streams.state.partitionrow import GroupRow
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 

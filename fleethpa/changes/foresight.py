@@ -20,8 +20,8 @@ from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key
 from schemas.partitioning import partition_for
+from streams.partition import Partition
 from streams.state.ownership import Claim, Holder, Ownership, ownership
-from streams.state.partition import Partition
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState

@@ -23,8 +23,8 @@ from schemas.observed import Target
 from schemas.settings import settings_of
 from streams.analysis.revisions import differences
 from streams.analysis.upgradepreview import differing
+from streams.annotations import POLICY_ANNOTATIONS
 from streams.hpa.rules import RULES
-from streams.state.annotations import POLICY_ANNOTATIONS
 from streams.state.clustersettings import effective
 
 # --- adopt ------------------------------------------------------------------------------------------------------------

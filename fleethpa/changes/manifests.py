@@ -30,7 +30,7 @@ from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
 from schemas.textfiles import decode_text
-from streams.state.annotations import FAULTS, POLICY_ANNOTATIONS, own_annotations
+from streams.annotations import FAULTS, POLICY_ANNOTATIONS, own_annotations
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]

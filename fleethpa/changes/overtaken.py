@@ -17,7 +17,7 @@ from fleethpa.frame.errors import CommandError
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest, manifest_of
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerSet
-from streams.state.annotations import own_annotations
+from streams.annotations import own_annotations
 
 if TYPE_CHECKING:
     from fleethpa.changes.records import PlannedRecord

@@ -33,7 +33,7 @@ from streams.state.inputs import EvaluationInputs
 
 if TYPE_CHECKING:
     from streams.history.past import Past
-    from streams.state.partition import Partition
+    from streams.partition import Partition
 
 
 async def read_revisions(

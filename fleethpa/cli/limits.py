@@ -30,7 +30,7 @@ from schemas.constraints import words_of
 from schemas.keys import EVERY_CLUSTER
 from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.analysis.limitruns import HeldBack, LimitEffects, TriedLimits, limit_effects
-from streams.state.limits.table import ANNOTATED, LIMITS
+from streams.attachments import ANNOTATED, LIMITS
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 _MOST_SHOWN: Final = 20

@@ -25,6 +25,7 @@ from schemas.constraints import words_of
 from schemas.decisions import Decision
 from schemas.keys import FLEET
 from schemas.observed import FleetSpec
+from streams.across.fleet import CONSTRAINT as SHARE
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_at
@@ -32,7 +33,6 @@ from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
 from streams.hpa.evaluation import MetricEvaluation
-from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.guards import left_its_type
 from streams.state.inputs import EvaluationInputs
 

@@ -17,9 +17,9 @@ from fleethpa.show.words import counted, listed
 from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
-from streams.across.allotments import CapacityMember, used
-from streams.state.limits.capacity import SETTLES_MS
-from streams.state.partitionrow import GroupRow
+from streams.across.allotments import used
+from streams.across.capacity import SETTLES_MS
+from streams.state.acrossrows import CapacityMember, GroupRow
 
 CAPACITY_KIND: Final = "CapacityGroup"
 

@@ -16,13 +16,13 @@ from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSW
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings, parse_price, settings_of
-from streams.across.allotments import CapacityMember
+from streams.state.acrossrows import CapacityMember, GroupRow
 from streams.state.clustersettings import PERIOD_ANNOTATION, effective
 from streams.state.fights import Fight, by_another, fight_now
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.needs import Blocked, Flapping, flapping, is_content, is_disabled, is_saturated
-from streams.state.partitionrow import GroupRow, PartitionRow
+from streams.state.partitionrow import PartitionRow
 from streams.state.replacements.override import Override
 
 if TYPE_CHECKING:

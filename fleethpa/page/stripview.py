@@ -19,8 +19,9 @@ from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause,
 from fleethpa.page.fleetview import cluster_rows
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
-from streams.across.allotments import CapacityMember, used
-from streams.state.limits.capacity import LASTS_MS
+from streams.across.allotments import used
+from streams.across.capacity import LASTS_MS
+from streams.state.acrossrows import CapacityMember
 from streams.state.moves import KEPT_MOVES, Move
 
 # --- CapacityGroups ---------------------------------------------------------------------------------------------------

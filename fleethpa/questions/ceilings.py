@@ -20,12 +20,12 @@ from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted, listed
 from schemas.capacity import UNITS_ANNOTATION, CapacityLimit
 from schemas.keys import HpaId
+from streams.across.capacity import replica_use
 from streams.analysis.capacityruns import CapacityTest, CeilingMember, run_ceiling, wanted_replicas
 from streams.archive.layout import DECISIONS
 from streams.history.parallel import DecisionsTask
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.state.clustersettings import effective
-from streams.state.limits.capacity import replica_use
 
 
 async def tested_ceiling(session: Session, group: CapacityGroup, window: tuple[int, int]) -> CapacityTest:

@@ -18,6 +18,8 @@ from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.sources import talking
 from runtime.log import clean
 from schemas.keys import FLEET
+from streams import attachments
+from streams.across.fleet import CONSTRAINT as SHARE
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.load import BACK_MS, LoweredRequest, lowered_requests
@@ -28,10 +30,9 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive, differences
 from streams.state.fights import Fight, fight_now
-from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
-from streams.state.limits.table import stopped
+from streams.state.limits.limit import stopped
 from streams.state.needs import is_disabled
 
 
@@ -177,7 +178,7 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
 def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
     if inputs.mode != "enforce":
         return []
-    return stopped(inputs.limits)
+    return stopped(attachments.LIMITS, inputs.limits)
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:

@@ -43,6 +43,7 @@ from schemas.keys import HpaId
 from schemas.observed import FleetSpec
 from schemas.partitioning import partition_for
 from streams.across.allotments import CapacityClaim, granted
+from streams.across.capacity import FORGETS_MS
 from streams.analysis.measures import GAP_PERIODS, spans_ms
 from streams.analysis.wholes import WithoutCluster, without_at
 from streams.archive.layout import DECISIONS
@@ -53,7 +54,6 @@ from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.rules import Rules
 from streams.state.clustersettings import PERIOD_ANNOTATION, Effective, effective, fleet_settings, own_period_ms
-from streams.state.limits.capacity import FORGETS_MS
 
 ASSUMED: Final = (
     "the load of an HPA is the ratio of each of its metrics times the pods that it is of, the largest counts; pods "

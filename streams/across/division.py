@@ -14,6 +14,7 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from schemas.observed import FleetCluster, FleetSpec
+from streams.state.acrossrows import NO_CAP, MemberRoom
 
 Strategy = Literal["Weighted", "Ordered"]
 Shares = Mapping[str, int]
@@ -139,21 +140,6 @@ def next_division(
 
 RETRY_MS: Final = 600_000
 """A cap is raised at most once in this time."""
-NO_CAP: Final = -1
-
-
-class MemberRoom(Struct, array_like=True, frozen=True, gc=False):
-    """What is known of the room in a member.
-
-    `waits_since_ms`: since when each report has shown pods that wait for a node (0: the newest shows none). `cap`: the
-    most that it is given (-1: as its bounds say). `capped_ms`: when the cap was set or raised. `is_tried`: it was
-    raised, to see whether there is room again.
-    """
-
-    waits_since_ms: int = 0
-    cap: int = NO_CAP
-    capped_ms: int = 0
-    is_tried: bool = False
 
 
 ROOM: Final = MemberRoom()

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec
-from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
-from streams.across.division import ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
+from streams.across.allotments import allot, booked
+from streams.across.division import ROOM, Divided, capped, caps_of, next_division, next_room
+from streams.across.fleet import AWAY_PERIODS
 from streams.analysis.candidate import Candidate, CandidateError, check_metrics
 from streams.analysis.measures import Measures, Moment, measure
 from streams.hpa import autoscaler as kinds
@@ -24,7 +25,7 @@ from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, joined, summed, within
 from streams.hpa.reconcile import decide
-from streams.state.fleet import AWAY_PERIODS
+from streams.state.acrossrows import Account, Allotment, MemberReport, MemberRoom
 from streams.state.inputs import EvaluationInputs
 
 

@@ -6,15 +6,16 @@ from msgspec import Struct, structs
 
 from schemas.constraints import words_of
 from schemas.decisions import Step
+from streams import attachments
 from streams.hpa.autoscaler import Autoscaler, ScalingPolicy, ScalingRules
 from streams.hpa.evaluation import Evaluation
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
 from streams.hpa.reconcile import decide
 from streams.state.inputs import EvaluationInputs
-from streams.state.limits.table import limited
+from streams.state.limits.limit import limited
 from streams.state.records import constraints
-from streams.state.replacements.table import replaced
+from streams.state.replacements.replacement import replaced
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -38,13 +39,13 @@ def answer(inputs: EvaluationInputs) -> Answer:
     """Evaluate, replace and limit, as the decider does."""
     seen = inputs.observation if inputs.fleet is None else inputs.fleet.joined
     evaluation = decide(inputs.autoscaler, inputs.status, seen, inputs.history, inputs.settings, inputs.now_ms)
-    evaluation, by, _ = replaced(
-        lambda each: inputs.replacements.of(each.name), evaluation, inputs.autoscaler, inputs.status
-    )
+    known, autoscaler = inputs.replacements, inputs.autoscaler
+    replacements = attachments.REPLACEMENTS
+    evaluation, by, _ = replaced(replacements, lambda each: known.of(each.name), evaluation, autoscaler, inputs.status)
     made = [*constraints(evaluation), *([by] if by else [])]
     pending, final, brake = evaluation.pending, evaluation.desired_replicas, None
     if pending is not None and inputs.mode == "enforce":
-        left = limited(lambda each: inputs.limits.of(each.name), evaluation, pending, by)
+        left = limited(attachments.LIMITS, lambda each: inputs.limits.of(each.name), evaluation, pending, by)
         made += left.constraints
         final, brake = None if left.held else left.pending.desired_replicas, left.step
     final = (evaluation.current_replicas or 0) if final is None else final

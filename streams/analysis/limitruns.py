@@ -18,11 +18,11 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.settings import SettingsSet
 from streams.analysis.answer import answer
 from streams.analysis.capacityruns import HeldSpans
+from streams.attachments import ANNOTATED
 from streams.history.evaluations import Evaluated, events
 from streams.history.past import Past
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.inputs import EvaluationInputs
-from streams.state.limits.table import ANNOTATED
 
 _OF_SETTINGS = b'"settings"'
 """Stands in each log record that changes settings."""

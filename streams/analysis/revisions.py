@@ -22,11 +22,11 @@ from streams.analysis.candidate import metric_key
 from streams.analysis.rulewords import rules_in_words
 from streams.archive.layout import PlainRecord
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of
+from streams.partition import Partition
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.fold import EntryFold
 from streams.state.guards import asked_mode
 from streams.state.logtime import advance
-from streams.state.partition import Partition
 
 _FOLDED = (
     AutoscalerSet,

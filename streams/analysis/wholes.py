@@ -16,6 +16,7 @@ from schemas.decisions import Decision
 from schemas.observed import FleetCluster, FleetSpec
 from streams.across.contradiction import contradiction
 from streams.across.division import capped, settle
+from streams.across.fleet import bounded_whole, bounds_of, divided, with_bounds
 from streams.analysis.answer import Answer
 from streams.analysis.candidate import Candidate, CandidateError, metric_key
 from streams.analysis.shadowreport import MIN_AGREEMENT, MIN_DECISIONS
@@ -23,7 +24,6 @@ from streams.history.recorded import Recorded
 from streams.hpa.autoscaler import UTILIZATION
 from streams.hpa.grouping import Groups
 from streams.hpa.observation import Scale
-from streams.state.fleet import bounded_whole, bounds_of, divided, with_bounds
 from streams.state.inputs import EvaluationInputs, FleetInputs
 
 _WHOLE_REQUEST = 100
@@ -293,7 +293,7 @@ def without_at(
     *,
     is_spilled: bool,
 ) -> WithoutCluster:
-    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.state.fleet.shown`)."""
+    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.across.fleet.shown`)."""
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
     gone = {
         name: 0 if is_spilled else int(each.get("allotted", had[name]))

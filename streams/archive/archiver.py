@@ -45,8 +45,8 @@ from streams.archive.segmentreader import (
     segment_file,
 )
 from streams.archive.signing import CheckpointWriter
+from streams.partition import Partition
 from streams.state.ledger import CoreError
-from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 
 

@@ -24,8 +24,9 @@ from streams.decider.tail import (
     TailReader,
     die,
 )
+from streams.partition import Partition
 from streams.state.ledger import StateError
-from streams.state.partition import Partition, stored_row
+from streams.state.partition import stored_row
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import WholeCheckpoints, row_partition, rows_by_partition
 

@@ -31,13 +31,13 @@ from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.limits import UNKNOWN_NAMESPACES
 from streams.decider.owned import OwnedPartition
+from streams.partition import Partition
 from streams.state.fights import FIGHT_TURNS, fight_now
 from streams.state.gather import MetricQuery
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.namespace import Namespace
 from streams.state.needs import flapping, is_disabled, is_saturated, wants_of
-from streams.state.partition import Partition
 from streams.state.subject import own_status
 
 log = logging.getLogger("fleethpa.decider")

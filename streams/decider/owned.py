@@ -20,9 +20,9 @@ from runtime.kafkaclients import patiently
 from schemas.topics import Headers
 from streams.decider.pace import EvaluationPace
 from streams.decider.tail import Exit, RecordedTail, die
-from streams.state.fleet import Message
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.partition import Partition
+from streams.state.message import Message
 
 BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""

@@ -28,8 +28,8 @@ from streams.decider.strict import StartError
 from streams.decider.tail import Exit, TailHead
 from streams.history.archivepast import ArchivePast
 from streams.history.past import LogGoneError, Past
+from streams.partition import Partition
 from streams.state.ledger import CoreError
-from streams.state.partition import Partition
 
 WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
 

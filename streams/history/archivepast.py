@@ -35,7 +35,8 @@ from streams.archive.layout import (
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.history.past import LogGoneError, Past
 from streams.history.replay import RecordedDecisions
-from streams.state.partition import Partition, stored_row
+from streams.partition import Partition
+from streams.state.partition import stored_row
 
 _POLL_S = 0.5
 _STRETCH = 1_000

@@ -6,8 +6,8 @@ restoring from rows of which one is gone fails, it never gives another state.
 
 from collections.abc import Mapping
 
+from streams.partition import Partition
 from streams.state.ledger import StateError
-from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow, index_key
 from streams.state.rowcodec import WholeCheckpoints, applied_offset, decode_row, encode_row, partition_key
 

@@ -16,18 +16,20 @@ from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from schemas.partitioning import partition_for
+from streams import attachments
 from streams.archive.layout import PlainRecord
 from streams.history.parallel import Faults
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
+from streams.partition import Partition
 from streams.state.evaluate import inputs_now
 from streams.state.inputs import EvaluationInputs, WriteEnded
-from streams.state.limits.table import depends_on_others
+from streams.state.limits.limit import depends_on_others
 from streams.state.moves import shows_a_write
 from streams.state.namespacerows import target_key
 from streams.state.ownperiod import settings_for
-from streams.state.partition import Partition, stored_row
+from streams.state.partition import stored_row
 
 T = TypeVar("T")
 _TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
@@ -197,7 +199,11 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
         if most is not None and offset - row.offset > most:
             raise FarStateError(f"{offset - row.offset} log records would have to be folded for it")
         alone = await _evaluation_in(past, Partition.restore(number, stored), recorded, recorded.hpa)
-        if alone is not None and _is_same(alone, recorded.value) and not depends_on_others(alone.inputs.limits):
+        if (
+            alone is not None
+            and _is_same(alone, recorded.value)
+            and not depends_on_others(attachments.LIMITS, alone.inputs.limits)
+        ):
             return alone._replace(value=recorded.value)
         if most is not None and decisions > most:
             raise FarStateError(f"{decisions} decisions would have to be repeated for it")

@@ -14,7 +14,7 @@ from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
 from streams.history.recorded import DecisionSequence, DecisionWindow, NewestEvaluations, Recorded, in_sequence
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.records import print_time
 from streams.state.rowcodec import merge_rows, partition_key
 

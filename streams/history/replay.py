@@ -21,8 +21,8 @@ from streams.archive.signing import Heads
 from streams.history.parallel import reported
 from streams.history.past import Past
 from streams.history.recorded import place_of
+from streams.partition import Partition
 from streams.state.ledger import CoreError, DecisionRecord
-from streams.state.partition import Partition
 
 LAG_S: Final = 10.0
 """How long the newest decisions of a running fleet may be waited for."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from streams.history.past import Enough, Folded, Past
 from streams.history.recorded import DecisionWindow, Recorded
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import row_kind
 
 

@@ -48,8 +48,8 @@ from streams.history.replay import (
     log_offset_of,
     refold,
 )
+from streams.partition import Partition
 from streams.state.ledger import CoreError
-from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 
 

@@ -1,7 +1,7 @@
 """Evaluate one HPA at one log record: observe → decide → replace → limit → record → remember.
 
 Each step gives a value that has all that later steps need. State changes in few places only: accounts
-(`streams.state.accounts`), `finish` and `remember` change the HPA's row, and `register` the overlap check. A refusal is
+(`Attached.accounts`), `finish` and `remember` change the HPA's row, and `register` the overlap check. A refusal is
 shown in the HPA's own status and Events. Upstream has no such condition.
 """
 
@@ -28,22 +28,20 @@ from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.reconcile import complete
 from streams.state import records
-from streams.state.accounts import ACCOUNTS
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import Draft, StateError
-from streams.state.limits.table import limited, limits_now
+from streams.state.limits.limit import limited, limits_now
 from streams.state.namespace import Namespace
 from streams.state.needs import blocked
 from streams.state.overlap import register
 from streams.state.partitionstate import State
-from streams.state.replacements.fallback import failures_after
-from streams.state.replacements.table import replaced, replacements_now
+from streams.state.replacements.replacement import replaced, replacements_now
 from streams.state.replacements.writes import without_write
 from streams.state.rows import NOTHING_SHOWN, PendingWrite, kept_status
 from streams.state.steps import decision_id, observe, record, subject_of, take_restart
-from streams.state.subject import Decided, Limited, Observed, Subject
+from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
@@ -54,7 +52,8 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     name, probe = decision_id(state, hpa), state.probe
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
-    for account in ACCOUNTS:
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    for account in accounts:
         account.before(subject, observed)
     if probe is not None and not subject.ignores:
         probe(probed(subject, observed))
@@ -70,8 +69,8 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
         decided = Decided(nothing)
         limits_ = limit(subject, observed, decided)
         draft = record(subject, observed, decided, limits_, name)
-    for account in ACCOUNTS:
-        account.after(subject, observed, limits_)
+    for account in accounts:
+        account.after(subject, observed, decided, limits_)
     subject.kind.tell(subject, name)
     remember(subject, observed, decided, limits_, name)
     return draft
@@ -99,7 +98,8 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         subject.settings.controller,
         subject.evaluated_ms,
     )
-    made = replaced(lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
+    replacements = subject.state.attached.replacements
+    made = replaced(replacements, lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
     blocked_: tuple[int, ...] = ()
     if observed.replicas is not None:
         band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
@@ -155,7 +155,8 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             constraints,
         )
     pods = observed.observation.pods
-    left = limited(lambda each: each.inputs(subject, pods), evaluation, pending, decided.replaced_by)
+    limits_, by = subject.state.attached.limits, decided.replaced_by
+    left = limited(limits_, lambda each: each.inputs(subject, pods), evaluation, pending, by)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)
@@ -190,7 +191,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     evaluation, follows_native = decided.evaluation, subject.follows_native
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
-    row.failures, row.moves = failures_after(subject, evaluation), observed.moves
+    row.moves = observed.moves
     row.blocked = decided.blocked
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas

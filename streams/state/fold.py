@@ -3,7 +3,7 @@
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 from typing import Any
 
@@ -12,22 +12,12 @@ from msgspec import structs
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.answers import Answers
-from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE, log_offset_of
-from schemas.entries import (
-    KINDS,
-    WHOLE_PARTITION_KEY,
-    ControlTransferred,
-    EntryKind,
-    FleetAllotment,
-    FleetReport,
-    Outcome,
-    Source,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
-from streams.state import fleet, foldhpas
+from streams.state import foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
 from streams.state.clustersettings import PERIOD_ANNOTATION
 from streams.state.foldhpas import paused_by, take_over_status
@@ -35,11 +25,11 @@ from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
-from streams.state.limits import capacity
 from streams.state.namespacerows import target_key
 from streams.state.ownperiod import due_now
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
+from streams.state.subject import HpaAccount
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""
@@ -57,7 +47,7 @@ class EntryFold(Folding):
             self.state.row.duplicates += 1
             return
         body: Any = entry.body
-        whole = _OF_PARTITION.get(type(body))
+        whole = self.state.attached.of_partition.get(type(body))
         if whole is not None:
             whole(self, body)
         elif entry.key == WHOLE_PARTITION_KEY:
@@ -81,7 +71,7 @@ class EntryFold(Folding):
         if namespace.idle_ms and not is_sample:
             namespace.touch()
             namespace.idle_ms = 0
-        _IN_NAMESPACE[type(body)](self, body)
+        self.state.attached.in_namespace[type(body)](self, body)
 
     def _is_new(self, source: Source) -> bool:
         known, key = self.state.row.watermarks, f"{source.topic}-{source.partition}"
@@ -238,51 +228,7 @@ class EntryFold(Folding):
         )
         self._put_scale(target, row)
 
-    # --- FleetHPAs --------------------------------------------------------------------------------------------------
-
-    def report(self, body: FleetReport) -> None:
-        for each in body.items:
-            hpa = self._live(each.name)
-            known = None if hpa is None else hpa.row.fleet
-            if hpa is None or known is None:
-                continue
-            row = hpa.row
-            if known.parts_bytes(body.member, each.part) > limits.FLEET_PARTS.most:
-                self.namespace.touch()
-                self.namespace.refuse(limits.FLEET_PARTS, row.name)
-                continue
-            row.fleet = fleet.take_report(known, row.revision, body.member, body.at, each, self.now_ms)
-            if row.fleet is not known:
-                hpa.dirty = True
-                period_ms = self.state.settings_of(hpa).sync_period_ms
-                its = fleet.fleet_turn(row.fleet, row.evaluated_ms, self.now_ms, period_ms)
-                if its.evaluate or its.due_ms != row.next_due_ms:
-                    self.state.ready_or_due.add(hpa.id)
-
-    def capacity_group(self, body: CapacityGroupSet) -> None:
-        """A CapacityGroup was applied, changed or deleted."""
-        capacity.take_group(self.state, body)
-
-    def capacity_report(self, body: CapacityReport) -> None:
-        """An HPA reported to a CapacityGroup."""
-        capacity.take_report(self.state, body)
-
-    def allotment(self, body: FleetAllotment) -> None:
-        """A FleetHPA gave a share to an HPA."""
-        hpa = self._live(body.name)
-        if hpa is not None and fleet.take_allotment(hpa.row, body):
-            hpa.dirty = True
-            self.state.ready_or_due.add(hpa.id)
-
-    def capacity_allotment(self, body: CapacityAllotment) -> None:
-        """A CapacityGroup allotted replicas to an HPA."""
-        hpa = self._live(body.name)
-        if hpa is not None:
-            if capacity.take_allotment(hpa, body, self.now_ms):
-                self.state.ready_or_due.add(hpa.id)
-            hpa.dirty = True
-
-    def _live(self, name: str) -> Hpa | None:
+    def live(self, name: str) -> Hpa | None:
         """Return an HPA of the namespace that has not been forgotten; None: there is none."""
         hpa = self._hpa(name)
         return None if hpa is None or hpa.row.gone else hpa
@@ -364,24 +310,19 @@ class EntryFold(Folding):
         """Memory of windows, scale events and allotments was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
-        capacity.after_loss(self.state)
-        for hpa in self.state.hpas.values():
-            if hpa.row.fleet is not None:
-                hpa.row.fleet = fleet.after_loss(hpa.row.fleet, self.state.offset, self.now_ms)
-                hpa.dirty = True
+        accounts: tuple[HpaAccount, ...] = self.state.attached.accounts
+        for account in accounts:
+            account.lost(self.state)
 
 
 Handler = Callable[[EntryFold, Any], None]
 
 
-def handlers(kinds: Iterable[EntryKind], *, in_namespace: bool) -> dict[type, Handler]:
-    """Return what folds each body of a namespace, or each of none.
+def handlers(kinds: Iterable[EntryKind], further: Mapping[str, Handler], *, in_namespace: bool) -> dict[type, Handler]:
+    """Return what folds each body of a namespace, or each of none: a method of the fold, or one of `further`.
 
-    Raises AttributeError: the fold has no such method.
+    Raises AttributeError: there is none of this name.
     """
-    chosen = (each for each in kinds if (each.scope == "namespace") == in_namespace)
-    return {FoldedAnswers if each.body is Answers else each.body: getattr(EntryFold, each.handler) for each in chosen}
-
-
-_OF_PARTITION = handlers(KINDS, in_namespace=False)
-_IN_NAMESPACE = handlers(KINDS, in_namespace=True)
+    chosen = [each for each in kinds if (each.scope == "namespace") == in_namespace]
+    found = {each.body: further.get(each.handler) or getattr(EntryFold, each.handler) for each in chosen}
+    return {FoldedAnswers if body is Answers else body: handler for body, handler in found.items()}

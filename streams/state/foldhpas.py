@@ -16,18 +16,17 @@ from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from schemas.pauses import OVERRIDE, pauses_after
-from streams.state.annotations import own_annotations
 from streams.state.clustersettings import PERIOD_ANNOTATION
-from streams.state.fleet import take_revision
 from streams.state.folding import Folding
 from streams.state.guards import effective_mode
-from streams.state.hpastate import Hpa, made_uid, version_of
+from streams.state.hpastate import Hpa, kept_annotations, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import encoded_size
 from streams.state.ownperiod import due_now
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
+from streams.state.subject import HpaAccount
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
@@ -103,9 +102,11 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
-    own, period = own_annotations(body.hpa["metadata"]), hpa.annotation(PERIOD_ANNOTATION)
+    own, period = kept_annotations(body.hpa["metadata"], state.attached.annotations), hpa.annotation(PERIOD_ANNOTATION)
     hpa.take_annotations(own)
-    take_revision(hpa.row, body, fold.now_ms)
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    for account in accounts:
+        account.takes(hpa, body, fold.now_ms)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:
         _register_nothing(fold, hpa)

@@ -1,6 +1,6 @@
 """One HPA while its partition is assigned: its row, what is compiled from it, and the heap of times of visits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -16,10 +16,10 @@ from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import IGNORED, AutoscalerSet
-from streams.across.allotments import ClaimRow
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import SeenPods
 from streams.hpa.rules import CURRENT, Rules
+from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
@@ -278,6 +278,12 @@ class Hpa:
         """Return the pod selector that the overlap check knows of this HPA since the newest restart; empty: none."""
         since, selector = self.row.registered
         return selector if since >= restart_offset else ""
+
+
+def kept_annotations(metadata: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Return those annotations of an object that a row keeps, in the order of their names."""
+    known = metadata.get("annotations") or {}
+    return {name: str(known[name]) for name in names if name in known}
 
 
 def _labels(hpa: dict[str, Any]) -> Any:

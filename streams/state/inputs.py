@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin
-from streams.across.allotments import FleetRow
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import History
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation
+from streams.state.acrossrows import FleetRow
 
 
 class NamedInputs(Struct, frozen=True, gc=False):

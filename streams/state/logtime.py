@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from streams.across.allotments import CapacityMember, ClaimRow
+from streams.state.acrossrows import CapacityMember, ClaimRow
 from streams.state.partitionrow import LogTime, PartitionRow
 from streams.state.rows import HpaRow, NamespaceRow, PendingWrite
 
@@ -58,7 +58,7 @@ BOUNDED: Final = frozenset(
 )
 """Fields of rows that have a moment of the past, or when something is due: after a step back none is in the future."""
 CAPACITY_LASTS_MS: Final = 60_000
-"""What a CapacityGroup has allotted ends within so long (`streams.state.limits.capacity.LASTS_MS`)."""
+"""What a CapacityGroup has allotted ends within so long (`streams.across.capacity.LASTS_MS`)."""
 
 
 def advance(row: PartitionRow, timestamp_ms: int, offset: int) -> bool:

@@ -7,27 +7,28 @@ grouped or which checkpoint was restored.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import takewhile
-from typing import Any
+from typing import Any, Self
 
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
+from streams.state.attached import Attached
 from streams.state.budget import trimmed
-from streams.state.fleet import Message
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
-from streams.state.limits.capacity import capacity_turns
 from streams.state.logtime import advance, bound
+from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
 from streams.state.partitionstate import State
 from streams.state.processing import plan_sampled, process
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, NamespaceRow
+from streams.state.subject import HpaAccount
 
 CHECKPOINT_EVERY_MS = 30_000
 """Longer than a sync period, in which every HPA changes: half the rows of one per period, for which a restart and the
@@ -69,7 +70,14 @@ def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
 
 
 class Partition:
-    """The state of one log partition and the decisions that follow from it."""
+    """The state of one log partition and the decisions that follow from it. What is attached to it, if anything, a
+    subclass says: `streams.partition.Partition` for all that fleethpa has.
+    """
+
+    @classmethod
+    def attached(cls) -> Attached:
+        """Return what decides beside upstream's rules."""
+        raise NotImplementedError("streams.partition.Partition has everything attached")
 
     def __init__(self, state: State, again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.state = state
@@ -80,12 +88,12 @@ class Partition:
         """The newest record since the last checkpoint; empty: none came."""
 
     @classmethod
-    def empty(cls, number: int) -> "Partition":
+    def empty(cls, number: int) -> Self:
         """A partition of which no record has been applied."""
-        return cls(State(PartitionRow(number=number)))
+        return cls(State(PartitionRow(number=number), cls.attached()))
 
     @classmethod
-    def restore(cls, number: int, stored: Mapping[bytes, bytes], torn: Collection[bytes] = ()) -> "Partition":
+    def restore(cls, number: int, stored: Mapping[bytes, bytes], torn: Collection[bytes] = ()) -> Self:
         """Read a partition back from the rows of its newest checkpoint (`rowcodec.WholeCheckpoints`).
 
         Args:
@@ -101,7 +109,7 @@ class Partition:
         own = {key: value for key, value in stored.items() if value and key.startswith(b"%d|" % number)}
         last = rowcodec.partition_key(number)
         again = [(key, own[key]) for key in (*sorted({*torn} - {last}), last) if key in own] if torn else []
-        return cls(_load(number, own), again)
+        return cls(_load(number, own, cls.attached()), again)
 
     @property
     def number(self) -> int:
@@ -233,7 +241,9 @@ class Partition:
         state.reporting = None
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
-        state.messages += capacity_turns(state)
+        accounts: tuple[HpaAccount, ...] = state.attached.accounts
+        for account in accounts:
+            account.ended(state)
         return decisions
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
@@ -325,11 +335,11 @@ def stored_row(number: int, stored: Mapping[bytes, bytes]) -> PartitionRow:
     return row
 
 
-def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
+def _load(number: int, stored: Mapping[bytes, bytes], attached: Attached) -> State:
     row = stored_row(number, stored)
     if not 1 <= row.engine <= ENGINE:
         raise UnknownEngineError(row.engine, ENGINE)
-    state = State(row)
+    state = State(row, attached)
     _load_index(state, stored)
     rows = {key.encode(): stored[key.encode()] for key in state.index.written}
     _load_namespaces(state, rows)
@@ -399,7 +409,7 @@ def _after_step_back(old: State) -> State:
     """
     row, offset = old.row, old.row.offset
     bound(row, row.clock_ms)
-    state = State(row)
+    state = State(row, old.attached)
     state.index = old.index
     for key in sorted(old.namespaces):
         before = old.namespaces[key]

@@ -14,13 +14,12 @@ from zlib import crc32
 
 from msgspec import Struct, structs
 
-from schemas.capacity import CapacitySpec
 from schemas.entries import HUB_HOLDER, ControlTransferred, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.observed import REFUSED_PART, ObserverTrouble
 from schemas.settings import ClusterSettings
-from streams.across.allotments import CapacityMember
+from streams.state.acrossrows import CeilingRow, GroupRow
 from streams.state.ledger import StateError
 from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
 
@@ -89,30 +88,6 @@ class VersionRow(Struct, array_like=True, frozen=True, gc=False):
 
     version: str
     since_ms: int
-
-
-class GroupRow(Struct, array_like=True, frozen=True, gc=False):
-    """A CapacityGroup, as every partition knows it. `taken_ms`: log time since when there has been one of its name, or
-    since which nothing of that is lost. `stated_by`: as of `CapacityGroupSet`.
-    """
-
-    revision: int
-    spec: CapacitySpec
-    taken_ms: int
-    stated_by: str = ""
-
-
-class CeilingRow(Struct, array_like=True, frozen=True, gc=False):
-    """The members of a CapacityGroup, in the partition that decides for it.
-
-    `first_ms`: when the first report came since the last division (0: none did). `sent_ms`: when everything that no
-    report shows was sent last. `size`: what the members take, in bytes.
-    """
-
-    members: dict[str, CapacityMember] = {}
-    first_ms: int = 0
-    sent_ms: int = 0
-    size: int = 0
 
 
 class LogTime(Struct, array_like=True, frozen=True, gc=False):

@@ -10,12 +10,13 @@ from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
 from schemas.entries import FleetReport, FleetReportItem
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
+from streams.state.attached import Attached
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective, fleet_settings
-from streams.state.fleet import Message
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
+from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partialview import look_at_view
@@ -35,8 +36,10 @@ other part with it.
 class State:
     """State of one partition. `offset` and `now_ms` are those of the record that is being applied."""
 
-    def __init__(self, row: PartitionRow) -> None:
+    def __init__(self, row: PartitionRow, attached: Attached) -> None:
         self.row = row
+        self.attached = attached
+        """What decides beside upstream's rules."""
         self.offset = row.offset
         self.now_ms = row.clock_ms
         self.hpas: dict[HpaId, Hpa] = {}

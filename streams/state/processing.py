@@ -15,7 +15,7 @@ from streams.hpa.observation import Scale
 from streams.hpa.reconcile import complete
 from streams.hpa.rules import CURRENT_TEXT, rules_named
 from streams.state import records as decisionrecords
-from streams.state.accounts import ACCOUNTS
+from streams.state.clusterhpa import kind_of
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
 from streams.state.folding import SILENCE_MS
@@ -23,7 +23,6 @@ from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.inputs import WriteEnded
-from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
@@ -32,7 +31,7 @@ from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.steps import take_restart
-from streams.state.subject import own_status
+from streams.state.subject import HpaAccount, own_status
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -64,13 +63,18 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
     else:
-        for account in ACCOUNTS:
+        for account in _accounts(state):
             account.failed(state, hpa, write)
     if row.due_again:
         row.next_due_ms, row.due_again = state.now_ms, False
     hpa.dirty = True
     state.schedule.plan(hpa)
     return [_completion(state, hpa, write, outcome or error, result, restart)]
+
+
+def _accounts(state: State) -> tuple[HpaAccount, ...]:
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    return accounts
 
 
 def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, restart: bool) -> WriteEnded:
@@ -151,7 +155,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         else:
             state.schedule.plan(hpa)
         return []
-    its = kind_of(row).turn(state, namespace, hpa, settings)
+    its = kind_of(state, row).turn(state, namespace, hpa, settings)
     drafts = []
     if its.evaluate:
         drafts.append(evaluate(state, namespace, hpa, settings))
@@ -169,7 +173,7 @@ def _leave(state: State, hpa: Hpa) -> None:
     """End the evaluations of an HPA that is deleted, or off until its spec, a command or the settings change; nothing
     bounds others for it any more.
     """
-    for account in ACCOUNTS:
+    for account in _accounts(state):
         account.left(state, hpa)
     if hpa.row.deleted:
         hpa.forget(state.now_ms)

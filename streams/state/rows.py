@@ -13,8 +13,8 @@ from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin, Pod, Rival
-from streams.across.allotments import ClaimRow, FleetRow, ShareRow
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
+from streams.state.acrossrows import ClaimRow, FleetRow, ShareRow
 from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1

@@ -1,6 +1,6 @@
 """The first step of an evaluation, which reads everything, and its last, which makes the record."""
 
-from typing import Any, Final
+from typing import Any
 
 from schemas import limits
 from schemas.codec import encode
@@ -8,30 +8,25 @@ from schemas.decisions import Decision
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation
 from streams.hpa.observation import Scale
 from streams.state import records
+from streams.state.clusterhpa import kind_of
 from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_prometheus
 from streams.state.guards import effective_mode
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.kinds.table import kind_of
 from streams.state.ledger import Draft
 from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
 from streams.state.needs import states
 from streams.state.partitionstate import State
-from streams.state.replacements.fallback import FallbackReplicas
-from streams.state.replacements.override import Overridden
+from streams.state.replacements.replacement import Replacement
 from streams.state.rows import NOTHING_APPLIED
 from streams.state.subject import Decided, Limited, Observed, Subject
 from streams.state.timing import as_of
 
-_IN_PLACE_OF_METRICS: Final = (FallbackReplicas.name, Overridden.name)
-"""What takes the place of what the metrics ask for. A share is not among it: it is what those of all clusters ask for.
-"""
-
 
 def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
     """Return the subject of an evaluation at the present record."""
-    kind = kind_of(hpa.row)
+    kind = kind_of(state, hpa.row)
     subject = Subject(
         state,
         namespace,
@@ -143,13 +138,15 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
 
 
 def _states(subject: Subject, observed: Observed, decided: Decided) -> list[str]:
+    replacements: tuple[Replacement, ...] = subject.state.attached.replacements
+    hiding = [each.name for each in replacements if each.hides_metrics]
     return states(
         subject.autoscaler,
         decided.evaluation,
         observed.replicas,
         observed.moves,
         subject.state.now_ms,
-        is_asked=decided.replaced_by not in _IN_PLACE_OF_METRICS,
+        is_asked=decided.replaced_by not in hiding,
         is_blocked=bool(decided.blocked),
     )
 

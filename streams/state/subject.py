@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from schemas.decisions import Step
-from streams.across.bounds import FleetBounds
+from schemas.observed import AutoscalerSet
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
 from streams.hpa.metrics import JoinedObservation
@@ -17,7 +17,7 @@ from streams.state.inputs import FleetInputs
 from streams.state.moves import Stored
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.rows import PendingWrite, ScaleRow
+from streams.state.rows import HpaRow, PendingWrite, ScaleRow
 from streams.state.timing import Turn
 
 
@@ -36,8 +36,8 @@ class Subject(Struct, frozen=True, gc=False):
     evaluated_ms: int
     """Time as of which the evaluation decides (`streams.state.timing.as_of`)."""
     kind: "SubjectKind"
-    bounds: FleetBounds | None = None
-    """What the clusters of a total let it be by their own metrics; None: anything within the spec."""
+    of_kind: Any = None
+    """What its kind has found out for its own later steps; None: nothing."""
 
     @property
     def follows_native(self) -> bool:
@@ -111,7 +111,11 @@ class Limited(Struct, frozen=True, gc=False):
 
 
 class SubjectKind(Protocol):
-    """What differs between kinds of HPAs; chosen once per evaluation (`streams.state.kinds`)."""
+    """What differs between kinds of HPAs; chosen once per evaluation (`streams.state.clusterhpa.kind_of`)."""
+
+    def is_of(self, row: HpaRow) -> bool:
+        """Return whether an HPA is of this kind."""
+        ...
 
     def bounded(self, subject: Subject) -> Subject:
         """Return the subject with the spec, and the bounds of it, that are in force now."""
@@ -153,12 +157,12 @@ class SubjectKind(Protocol):
 
 
 class HpaAccount:
-    """What a limit or a replacement keeps in the rows of HPAs, and reports to other partitions."""
+    """What a limit or a replacement keeps in rows, and reports to other partitions. Here each step does nothing."""
 
     def before(self, subject: Subject, observed: Observed) -> None:
         """Note what an HPA has, before it is decided."""
 
-    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+    def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         """Note what was decided."""
 
     def reports(self, hpa: Hpa) -> bool:
@@ -177,6 +181,15 @@ class HpaAccount:
 
     def left(self, state: State, hpa: Hpa) -> None:
         """Forget an HPA that is evaluated no longer."""
+
+    def takes(self, hpa: Hpa, body: AutoscalerSet, now_ms: int) -> None:
+        """Take over what an object says of it."""
+
+    def lost(self, state: State) -> None:
+        """Begin anew: what was kept is lost (an entry `restart`)."""
+
+    def ended(self, state: State) -> None:
+        """Do what is due after all HPAs of a record were evaluated."""
 
 
 def own_status(hpa: Hpa) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """When an HPA of a cluster is evaluated: at its own time, or early."""
 
-from streams.state.accounts import ACCOUNTS
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
+from streams.state.subject import HpaAccount
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
 
 
@@ -22,18 +22,19 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
     return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, asked_every_ms, first_wait_ms)
 
 
-def or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
+def or_early(its: Turn, state: State, hpa: Hpa, settings: Effective) -> Turn:
     """Evaluate now, too, if a sample has moved a metric or another partition has sent what the HPA waits for; an
     evaluation at its own time takes the place of that one.
     """
-    row = hpa.row
+    row, now_ms = hpa.row, state.now_ms
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
     if its.evaluate:
-        for account in ACCOUNTS:
+        for account in accounts:
             account.in_time(hpa)
         return its
-    if any(account.calls_early(hpa) for account in ACCOUNTS) or 0 < row.early_ms <= now_ms:
+    if any(account.calls_early(hpa) for account in accounts) or 0 < row.early_ms <= now_ms:
         return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
     return its
 
@@ -43,4 +44,5 @@ def is_waited_for(state: State, hpa: Hpa) -> bool:
     those to whom it reports with each, and an agent, whose stand-in takes over without any.
     """
     agent = state.row.agents.get(hpa.id.cluster)
-    return any(account.reports(hpa) for account in ACCOUNTS) or (agent is not None and not agent.left)
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    return any(account.reports(hpa) for account in accounts) or (agent is not None and not agent.left)

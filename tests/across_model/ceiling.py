@@ -14,16 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from streams.across.allotments import (
-    Account,
-    Allotment,
-    CapacityMember,
-    MemberReport,
-    allot_capacity,
-    obeyed,
-    outstanding,
-    reported,
-)
+from streams.across.allotments import allot_capacity, obeyed, outstanding, reported
+from streams.state.acrossrows import Account, Allotment, CapacityMember, MemberReport
 from tests.kit.exploring import ViolationError, World
 
 T = TypeVar("T")

@@ -24,8 +24,9 @@ from typing import NamedTuple, TypeVar
 from msgspec import structs
 
 from schemas.observed import FleetCluster
-from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.allotments import allot, booked, obeyed, outstanding
 from streams.across.division import UNLIMITED, divide, settle
+from streams.state.acrossrows import Account, Allotment, MemberReport
 from tests.kit.exploring import ViolationError, World
 
 T = TypeVar("T")

@@ -19,9 +19,9 @@ from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.keys import FLEET, namespace_key
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec
 from schemas.topics import AUTOSCALERS, REPORTS, SPECS
-from streams.state.fleet import Message
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.partition import Partition
+from streams.state.message import Message
 from tests.bench.steady import ENFORCED, ClosedLoop, Record
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
 

@@ -18,9 +18,9 @@ from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import ExternalSamples, Observation, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
-from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.generated_log import START_MS, Fleet, partition_log
 

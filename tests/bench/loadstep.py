@@ -17,7 +17,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerSet, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.partition import START_MS, make_hpa, make_pod, scale
 
 HPAS, PODS, PERIOD_MS, PUSH_MS, WRITE_MS = 300, 5, 15_000, 2_000, 200

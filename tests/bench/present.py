@@ -15,7 +15,7 @@ from fleethpa.lab.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import ENFORCING, as_record
 from tests.kit.generated_log import Fleet, generate
 from tests.kit.questions import TopicRecord, produce

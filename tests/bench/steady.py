@@ -18,8 +18,8 @@ from schemas.entries import Body, Outcome
 from schemas.observed import Pod, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from schemas.topics import OUTCOMES, PODS, SCALES
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, LogGenerator
 
 WRITE_MS: Final = 500

@@ -35,7 +35,7 @@ from schemas.observed import (
     Target,
 )
 from schemas.topics import SAMPLES
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.partition import START_MS, Record, cpu_answer, make_hpa, make_pod
 

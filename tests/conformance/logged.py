@@ -16,7 +16,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.shape import parse_group_version
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, PodList, ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import HpaRow
 from tests.conformance.caseinputs import EPOCH_MS

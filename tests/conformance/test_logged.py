@@ -14,10 +14,9 @@ import pytest
 from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa import observation as metricsclient
 from streams.hpa.observation import MetricFailure
-from streams.state import gather
+from streams.state import clusterhpa, gather
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
-from streams.state.kinds import clusterhpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.timing import Turn

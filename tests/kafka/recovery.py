@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kafka.broker import KafkaBroker, missing_tools
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kit.decider_process import Decider, append_log

@@ -27,7 +27,7 @@ from streams.ingest.convert import convert
 from streams.ingest.logwriter import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
 from streams.ingest.mapping import Resolver
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.timing import slack_ms
 from tests.kafka.conftest import PARTITIONS
 

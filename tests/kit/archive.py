@@ -11,8 +11,8 @@ from schemas.settings import ClusterSettings
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.archive.signing import CheckpointWriter
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.partition import Partition
 from tests.bench.steady import ClosedLoop
 from tests.kit.generated_log import Fleet, GeneratedRecord, generate
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from schemas.capacity import CAPACITY, CapacityGroupSet, CapacityLimit, CapacityPriority, CapacitySpec
 from schemas.observed import AutoscalerSet
-from streams.across.allotments import ClaimRow
-from streams.state.limits.capacity import SETTLES_MS
-from streams.state.partitionrow import CeilingRow
+from streams.across.capacity import SETTLES_MS
+from streams.state.acrossrows import CeilingRow, ClaimRow
 from tests.kit.fleet import NAME, PERIOD_MS, Fleet
 from tests.kit.partition import make_hpa
 

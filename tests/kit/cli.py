@@ -19,7 +19,7 @@ from schemas.observed import AutoscalerList, Container, Heartbeat, Pod, PodList,
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.history.recorded import Recorded, in_sequence
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.memorypast import MemoryPast
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streams.history.checkpointrows import NewestCheckpoint
-from streams.state.fleet import Message
-from streams.state.partition import Partition
+from streams.partition import Partition
+from streams.state.message import Message
 from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, partition_key
 from tests.kit.partition import LogBuilder, Record
 

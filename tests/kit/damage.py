@@ -26,7 +26,7 @@ from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.replay import Report, Task
 from streams.history.verify import checkpoints_of, verify_partition
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import ENFORCING, Topics, as_record
 from tests.kit.generated_log import Fleet
 

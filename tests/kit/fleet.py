@@ -10,8 +10,8 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetClu
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.tail import TailHead
-from streams.state.fleet import Message
-from streams.state.partition import Partition
+from streams.partition import Partition
+from streams.state.message import Message
 from streams.state.rows import HpaRow
 from tests.kit.partition import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from schemas.settings import ClusterSettings
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.partition import Record, disturbed_log, fold
 

@@ -13,10 +13,11 @@ from msgspec import structs
 from schemas.entries import FleetReport, FleetReportItem
 from schemas.keys import FLEET
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.across.fleet import unreached
 from streams.hpa.grouping import Groups
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, read_part, written_part
-from streams.state.fleet import Message, unreached
+from streams.state.message import Message
 from tests.kit.exploring import ViolationError
 from tests.kit.fleet import PERIOD_MS, Fleet
 

@@ -31,9 +31,9 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
 from streams.analysis.revisions import Revision, RevisionReader
 from streams.archive.layout import PlainRecord
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
 from streams.state.logtime import CONFIRMED_MS, STEP_LIMIT_MS
-from streams.state.partition import Partition
 
 START_MS = 1_767_225_600_000
 CLUSTER, NAMESPACE = "eu", "shop"

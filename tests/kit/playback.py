@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from schemas.settings import ClusterSettings
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.generated_log import Fleet, generate
 
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")

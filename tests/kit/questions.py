@@ -23,7 +23,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import ENFORCING, as_record
 from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord, generate
 from tests.kit.partition import make_hpa

@@ -22,7 +22,7 @@ from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topicconfigs import TOPICS
 from schemas.topics import CHANGELOG, DECISIONS, LOG
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.bench.steady import ENFORCED, WRITE_MS, ClosedLoop
 from tests.kit.generated_log import Fleet
 

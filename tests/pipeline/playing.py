@@ -20,7 +20,7 @@ from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, Batcher, log_entries
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.decider_process import Decider
 from tests.pipeline.ingesting import Process
 from tests.pipeline.tape import CLUSTER, Observed

@@ -31,7 +31,7 @@ from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topicconfigs import TOPICS
 from schemas.topics import DECISIONS, LOG, SETTINGS, SPECS
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kafka.broker import free_ports
 from tests.kit.clusters import FaultyCluster
 from tests.patience import PATIENCE_S

@@ -19,7 +19,7 @@ from streams.archive.layout import DECISIONS
 from streams.history import kafkapast
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
 from tests.kit.archive import ENFORCING, decided
 from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord, partition_log

@@ -15,7 +15,7 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.analysis.shadowreport import ShadowReport, shadow_report
 from streams.history.evaluations import HpaEvent, NativeTraces, events, hpa_of
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.patience import PATIENCE_S
 from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
 from tests.pipeline.playing import log_of, partition_of, play

@@ -25,7 +25,7 @@ from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_reco
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import ContainerRequests, Observation, PodRow, PodTemplate, Scale, TargetPods, pod_samples
-from streams.state.partition import Partition
+from streams.partition import Partition
 
 PERIOD_MS: Final = 30_000
 """Sync period of fleethpa and of the native controllers."""

@@ -13,7 +13,7 @@ from streams.state.hpastate import Hpa
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
 from streams.state.rows import BudgetEntry, Pause, PendingWrite
-from streams.state.subject import HpaAccount, Limited, Observed, Subject
+from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
 
 EXEMPT_ANNOTATION: Final = "fleethpa.io/budget"
 EXEMPT: Final = "exempt"
@@ -22,6 +22,7 @@ EXEMPT: Final = "exempt"
 class BudgetLimit(WriteLimit):
     """The budgets of removals, or those of additions: what the tightest leaves to an HPA."""
 
+    cuts = True
     reads_others = True
 
     def __init__(self, way: Way) -> None:
@@ -123,7 +124,7 @@ class BudgetAccount(HpaAccount):
         if moved or entry != last:
             _enter(subject.state, subject.hpa, entry, _counts(moved))
 
-    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+    def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         """Reserve in the budgets what a decision wants, and remember whether one of them cut it."""
         if not subject.settings.budgets.is_set:
             return

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from schemas.changerules import CHANGE_RULES, ScaleChange
+from schemas.constraints import CONSTRAINTS
 from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.subject import Subject
@@ -23,6 +24,7 @@ class SettingLimit(WriteLimit):
     def __init__(self, name: str) -> None:
         self.rule = CHANGE_RULES[name]
         self.name = name  # type: ignore[misc]  # one class for several limits
+        self.cuts = CONSTRAINTS[name].cuts  # type: ignore[misc]
         self.settings = (self.rule.setting,)  # type: ignore[misc]
 
     def inputs(self, subject: Subject, pods: SeenPods) -> RuleInputs | None:

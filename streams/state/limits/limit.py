@@ -1,6 +1,7 @@
 """What a limit is: it reads a few values, and blocks a wanted write, cuts it, or leaves it as it is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from msgspec import structs
@@ -9,6 +10,7 @@ from schemas.decisions import Step
 from schemas.kubernetes.shape import JsonView
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.observation import SeenPods
+from streams.state.inputs import NamedInputs
 from streams.state.subject import Subject
 
 
@@ -63,6 +65,10 @@ class WriteLimit(ABC):
     """As in `schemas.constraints`."""
     settings: ClassVar[tuple[str, ...]] = ()
     """The fields of `ClusterSettings` that set it; empty: no setting of a cluster does."""
+    cuts: ClassVar[bool] = False
+    """It may leave a part of a write, as `schemas.constraints` says: it is asked while something is left to write.
+    Those that block a whole write come before, and each that does is named.
+    """
     reads_others: ClassVar[bool] = False
     """What it leaves depends on other HPAs, too."""
 
@@ -104,3 +110,42 @@ class AnnotatedLimit(WriteLimit):
     def inputs(self, subject: Subject, pods: SeenPods) -> Any:
         text = subject.hpa.row.annotations.get(self.annotation)
         return None if text is None else self.stated(text)
+
+
+def limited(
+    limits: Sequence[WriteLimit],
+    given: Callable[[WriteLimit], Any],
+    evaluation: Evaluation,
+    pending: Pending,
+    replaced_by: str,
+) -> LimitedWrite:
+    """Ask the limits about a wanted write, each about what the one before has left.
+
+    `given`: what a limit reads; None: it does not bound the write. `replaced_by`: what has taken the place of the
+    metrics; empty: nothing has.
+    """
+    write = LimitedWrite(pending, evaluation, replaced_by=replaced_by)
+    for limit in limits:
+        if write.held and limit.cuts:
+            break
+        if (inputs := given(limit)) is not None:
+            write = limit.apply(inputs, write)
+    return write
+
+
+def limits_now(subject: Subject, pods: SeenPods) -> NamedInputs:
+    """Return what all limits read of an HPA at this record."""
+    limits: tuple[WriteLimit, ...] = subject.state.attached.limits
+    given = [(limit.name, limit.inputs(subject, pods)) for limit in limits]
+    return NamedInputs(tuple([each for each in given if each[1] is not None]))
+
+
+def stopped(limits: Sequence[WriteLimit], inputs: NamedInputs) -> list[tuple[str, str]]:
+    """Name the limits because of which something is not written now, whatever the metrics ask for, and what."""
+    said = [(limit.name, limit.stops(known)) for limit in limits if (known := inputs.of(limit.name)) is not None]
+    return [each for each in said if each[1]]
+
+
+def depends_on_others(limits: Sequence[WriteLimit], inputs: NamedInputs) -> bool:
+    """Return whether what the limits leave depends on other HPAs, too."""
+    return any(limit.reads_others and inputs.of(limit.name) is not None for limit in limits)

@@ -15,7 +15,7 @@ from streams.hpa.evaluation import Evaluation
 from streams.hpa.metrics import largest
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
-from streams.state.subject import Subject
+from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
 
 FALLBACK_ANNOTATION: Final = "fleethpa.io/fallback"
 STATIC: Final = "static"
@@ -136,7 +136,14 @@ def _reason(fallback: Fallback) -> str:
     return f"fallback, as {what} failed in each of {fallback.failure_threshold} evaluations in a row"
 
 
-def failures_after(subject: Subject, evaluation: Evaluation) -> int:
+class FallbackAccount(HpaAccount):
+    """The evaluations in a row that failed."""
+
+    def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
+        subject.hpa.row.failures = _failures_after(subject, decided.evaluation)
+
+
+def _failures_after(subject: Subject, evaluation: Evaluation) -> int:
     """Return how many evaluations in a row found no metrics, as far as they are counted: for HPAs with a fallback."""
     row = subject.hpa.row
     if subject.ignores or not row.annotations:

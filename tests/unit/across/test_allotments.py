@@ -5,7 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.allotments import allot, booked, obeyed, outstanding
+from streams.state.acrossrows import KEEP, Account, Allotment, MemberReport
 from tests.laws import examples
 
 

@@ -7,17 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streams.across.allotments import (
-    MOST_OUTSTANDING,
-    Account,
-    CapacityClaim,
-    CapacityMember,
-    MemberReport,
-    allot_capacity,
-    granted,
-    reported,
-    used,
-)
+from streams.across.allotments import MOST_OUTSTANDING, CapacityClaim, allot_capacity, granted, reported, used
+from streams.state.acrossrows import Account, CapacityMember, MemberReport
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from streams.across.division import (
     ROOM,
     UNLIMITED,
     Divided,
-    MemberRoom,
     Strategy,
     capped,
     caps_of,
@@ -25,6 +24,7 @@ from streams.across.division import (
     next_room,
     settle,
 )
+from streams.state.acrossrows import MemberRoom
 
 
 def member(name: str, weight: int = 1, least: int = 0, most: int = UNLIMITED) -> FleetCluster:

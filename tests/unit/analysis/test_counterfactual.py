@@ -11,8 +11,8 @@ from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, Flip, counterfactuals, spread, varied
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.observation import ExternalSamples, ObjectSample, PodSamples
+from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs
-from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import LogBuilder, disturbed_log, make_hpa
 

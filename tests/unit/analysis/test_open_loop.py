@@ -8,7 +8,7 @@ from schemas.keys import HpaId
 from streams.analysis.backtest import open_loop
 from streams.analysis.candidate import candidate
 from streams.history.evaluations import Evaluated, HpaEvent, events, hpa_of
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import disturbed_log
 from tests.laws import one_of

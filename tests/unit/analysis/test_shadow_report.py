@@ -15,8 +15,8 @@ from streams.analysis.retracing import by_moved_windows
 from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
 from streams.history.evaluations import Evaluated, NativeTraces, events
 from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs
-from streams.state.partition import Partition
 from tests.kit.partition import LogBuilder
 from tests.kit.shadow import ShadowWorld
 

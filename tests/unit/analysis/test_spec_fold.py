@@ -12,8 +12,8 @@ from schemas.keys import HpaId
 from streams.analysis import revisions
 from streams.analysis.revisions import Revision
 from streams.archive.layout import PlainRecord
+from streams.partition import Partition
 from streams.state.ledger import LogError
-from streams.state.partition import Partition
 from tests.kit.central import central_log
 from tests.kit.partition import LogBuilder, disturbed_log, history
 from tests.laws import one_of

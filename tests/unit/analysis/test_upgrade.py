@@ -12,8 +12,8 @@ from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.observation import ContainerRequests, ObjectSample, PodTemplate
 from streams.hpa.rules import CURRENT, RULES, rules_of
+from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs
-from streams.state.partition import Partition
 from tests.unit.state.test_cluster_version import TEN_PERCENT_ABOVE, decided, observed
 
 HPA = HpaId("eu", "shop", "web")

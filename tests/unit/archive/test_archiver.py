@@ -14,7 +14,7 @@ from streams.archive.signing import CheckpointWriter, make_key, read_private, re
 from streams.history.archivepast import ArchivePast
 from streams.history.replay import Task
 from streams.history.verify import checkpoints_of, verify_partition
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import Topics, in_order, topics_of, write_archive
 from tests.kit.cli import Cli
 from tests.kit.damage import judged_archive

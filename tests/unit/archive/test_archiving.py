@@ -16,7 +16,7 @@ from streams.history.archivepast import ArchivePast
 from streams.history.archiving import ArchiveConfig, Archived
 from streams.history.replay import Task
 from streams.history.verify import verify_partition
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import Topics, topics_of
 from tests.kit.generated_log import Fleet
 

@@ -25,9 +25,9 @@ from schemas.keys import HpaId
 from schemas.observed import ABSENT, AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import RULES
+from streams.partition import Partition
 from streams.state.guards import pause_in_force
 from streams.state.ownership import ownership
-from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.partition import history
 from tests.laws import one_of

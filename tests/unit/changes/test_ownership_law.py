@@ -22,8 +22,8 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import parse_hpa_id
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.partition import Partition
 from streams.state.ownership import Ownership, ownership
-from streams.state.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 
 NAMES = st.sampled_from(["web", "old"])

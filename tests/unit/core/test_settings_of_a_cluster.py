@@ -10,7 +10,7 @@ from schemas.codec import decode, encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.observed import Mode
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.partitionstate import State
 from tests.kit.generated_log import Fleet, partition_log
 from tests.laws import examples

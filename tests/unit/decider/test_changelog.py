@@ -9,7 +9,7 @@ import pytest
 from schemas.keys import parse_hpa_id
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import row_kind
 from tests.kit.questions import FLEET, TopicRecord, world
 

@@ -16,7 +16,7 @@ from streams.decider import assignment
 from streams.decider.assignment import DeciderConfig
 from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, applied_prefix
 from tests.kit.generated_log import Fleet, partition_log

@@ -17,9 +17,9 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.decider.metrics import FAMILIES, Metrics, Results, exposition, samples
 from streams.history.recorded import in_sequence
+from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import Move
-from streams.state.partition import Partition
 from tests.kit.generated_log import START_MS, Fleet, partition_log
 
 WEB = 'cluster="c0",hpa="app0",namespace="ns0"'

@@ -16,7 +16,7 @@ from schemas.topics import DECISIONS
 from streams.decider import tail
 from streams.decider.app import ending_on_error
 from streams.decider.tail import BrokenChainError, RecordedTail, TailHead, TailReader
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.partitionrow import PartitionRow
 from tests.kit.partition import LogBuilder, make_hpa
 

@@ -8,7 +8,7 @@ from schemas import topics
 from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
 from streams.decider.strict import StartError
 from streams.decider.tail import TailHead
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.playback import make_log
 
 NEWEST = TailHead(7, "digest")

@@ -17,7 +17,7 @@ from streams.decider.rebuild import ArchivedState, archived_state, check_decisio
 from streams.decider.strict import StartError
 from streams.decider.tail import TailHead
 from streams.history.archivepast import ArchivePast
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import SMALL, Topics, topics_of, write_archive
 
 NUMBER = 1

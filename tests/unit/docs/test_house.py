@@ -1,7 +1,8 @@
 """What must not grow: the kernel's imports, private names of other people's libraries, and features woven into others.
 
 Each number is today's. A change that lowers one lowers it here, too; one that raises it says why in its commit. The
-goals are 50 modules and 15,000 lines for the kernel, no private name, and a feature in one file and at most two places.
+bound of the kernel is 15,000 lines; the goals are 50 modules for it, no private name, and a feature in one file and at
+most two places.
 """
 
 import ast
@@ -16,7 +17,7 @@ from tests.tiers import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 KERNEL = "streams.state.partition"
-MOST_MODULES, MOST_LINES = 90, 17_439
+MOST_MODULES, MOST_LINES = 71, 14_801
 WOVEN = {"FleetHPA": 18, "CapacityGroup": 15}
 """How many product files name a feature beside those of its own (`OWN`)."""
 OWN = re.compile(r"across|fleet|capacity|ceiling|whole", re.IGNORECASE)

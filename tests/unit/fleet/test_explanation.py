@@ -18,7 +18,7 @@ from schemas.observed import AutoscalerSet, Command, Container, Pod
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.counterfactual import Counterfactuals, Without
 from streams.history.recorded import Recorded, in_sequence
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.generated_log import Fleet as Generated
 from tests.kit.generated_log import partition_log

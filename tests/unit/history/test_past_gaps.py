@@ -8,7 +8,7 @@ import pytest
 
 from streams.archive.layout import LOG, ArchivedRecord, archived_record
 from streams.history.past import LogGoneError
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import ENFORCING
 from tests.kit.generated_log import START_MS, Fleet, partition_log
 from tests.kit.memorypast import MemoryPast

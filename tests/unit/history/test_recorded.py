@@ -16,7 +16,7 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
 from streams.history.past import NEAR_MS
 from streams.history.recorded import Recorded, in_sequence, recorded_at
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.archive import ENFORCING
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.memorypast import MemoryPast

@@ -18,8 +18,8 @@ from streams.history import evaluations
 from streams.history.evaluations import Evaluated, FarStateError, evaluation_of, events
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, in_sequence
+from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs, WriteEnded
-from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.memorypast import MemoryPast
 from tests.kit.partition import disturbed_log

@@ -12,7 +12,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.lab.demo.stack import are_recorded
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG, archived_record
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.memorypast import MemoryPast
 

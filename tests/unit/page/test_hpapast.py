@@ -29,7 +29,7 @@ from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError,
 from streams.history import recorded
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import DecisionWindow, Recorded, recorded_at
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.bench.steady import ENFORCED
 from tests.kit.archive import Topics, topics_in_closed_loop, write_archive
 from tests.kit.generated_log import START_MS, Fleet

@@ -11,7 +11,7 @@ from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacityPriority, 
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet
 from schemas.settings import SettingsSet
-from streams.state.partitionrow import GroupRow
+from streams.state.acrossrows import GroupRow
 from tests.kit.cli import SETTINGS, Fleet, hpa
 from tests.kit.page import browsing, over
 from tests.unit.page.test_page_division import CLUSTERS, AcrossClusters, shown

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import structs
 
 from schemas.entries import ControlTransferred, Entry, LeftNative
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.partitionrow import KEPT_CHANGES, ControlRow, control_after, status_after
 from streams.state.rows import NOTHING_APPLIED
 from tests.kit.central import ABSENT, WEB, central, evaluate, mode, native, world

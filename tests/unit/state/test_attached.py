@@ -15,12 +15,12 @@ from schemas.constraints import CONSTRAINTS, Constraint, is_limit
 from schemas.decisions import Decision
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.settings import ClusterSettings, SettingsSet
+from streams import attachments
 from streams.analysis.counterfactual import counterfactuals
+from streams.attachments import REPLACEMENTS
 from streams.history.evaluations import Evaluated, events
-from streams.state.limits import table
+from streams.partition import Partition
 from streams.state.limits.bysetting import SettingLimit
-from streams.state.partition import Partition
-from streams.state.replacements.table import REPLACEMENTS
 from tests.kit.brakes import World, after, whole
 from tests.kit.cli import Cli, Fleet, table_rows
 
@@ -47,7 +47,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = Constraint(name="MinStep", words="the min-step of the toy", kind="limit", label="min step")
     monkeypatch.setitem(CONSTRAINTS, "MinStep", toy)
     monkeypatch.setitem(CHANGE_RULES, "MinStep", MinStep())
-    monkeypatch.setattr(table, "LIMITS", (SettingLimit("MinStep"), *table.LIMITS))
+    monkeypatch.setattr(attachments, "LIMITS", (SettingLimit("MinStep"), *attachments.LIMITS))
 
 
 def small_and_large() -> World:
@@ -161,9 +161,9 @@ DECIDER_ONLY = {
 
 
 def test_the_reconciler_knows_every_limit_that_needs_no_more_than_a_setting() -> None:
-    by_rule = {each.name for each in table.LIMITS if isinstance(each, SettingLimit)}
+    by_rule = {each.name for each in attachments.LIMITS if isinstance(each, SettingLimit)}
     assert by_rule == set(CHANGE_RULES)
-    assert by_rule | set(DECIDER_ONLY) == {each.name for each in table.LIMITS}
+    assert by_rule | set(DECIDER_ONLY) == {each.name for each in attachments.LIMITS}
 
 
 CHANGES = st.builds(
@@ -213,18 +213,19 @@ def test_one_that_cuts_lets_the_reconciler_write_on_the_way_to_the_bounds(monkey
 
 
 def test_each_limit_can_be_taken_off_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in table.LIMITS:
+    for limit in attachments.LIMITS:
         with monkeypatch.context() as without:
-            without.setattr(table, "LIMITS", tuple(each for each in table.LIMITS if each is not limit))
+            without.setattr(attachments, "LIMITS", tuple(each for each in attachments.LIMITS if each is not limit))
             assert after(small_and_large().period(100))["web"] == 20
 
 
 def test_every_limit_and_replacement_is_declared_and_every_declared_one_is_there() -> None:
-    for kind, attached_ones in (("limit", table.LIMITS), ("replacement", REPLACEMENTS)):
+    for kind, attached_ones in (("limit", attachments.LIMITS), ("replacement", REPLACEMENTS)):
         declared = {each.name for each in CONSTRAINTS.values() if each.kind == kind}
         assert {each.name for each in attached_ones} == declared
 
 
 def test_those_that_are_declared_to_cut_are_asked_last() -> None:
-    assert (*table.BLOCKING, *table.CUTTING) == table.LIMITS
-    assert {each.name for each in table.CUTTING} == {each.name for each in CONSTRAINTS.values() if each.cuts}
+    cutting = [each.cuts for each in attachments.LIMITS]
+    assert cutting == sorted(cutting)
+    assert [each.name for each in attachments.LIMITS if each.cuts != CONSTRAINTS[each.name].cuts] == []

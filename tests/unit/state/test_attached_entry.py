@@ -7,8 +7,8 @@ import pytest
 from schemas import topics
 from schemas.entries import KINDS, Body, EntryKind
 from schemas.observed import EntryBody
+from streams.attachments import HANDLERS
 from streams.ingest import own
-from streams.state import fold
 from streams.state.answers import FoldedEntry
 from streams.state.fold import EntryFold, handlers
 from tests.kit.partition import LogBuilder
@@ -36,17 +36,17 @@ def test_every_topic_that_ingest_reads_carries_some_kind_and_no_kind_is_of_anoth
 @pytest.mark.parametrize("scope", ["namespace", "partition"])
 def test_a_kind_without_a_handler_fails_when_the_fold_is_imported(scope: Any) -> None:
     with pytest.raises(AttributeError, match="weather"):
-        handlers([*KINDS, WEATHER._replace(scope=scope)], in_namespace=scope == "namespace")
+        handlers([*KINDS, WEATHER._replace(scope=scope)], HANDLERS, in_namespace=scope == "namespace")
 
 
-def test_a_kind_that_is_attached_is_folded_by_its_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_is_attached_is_folded_by_its_handler() -> None:
     told = []
 
-    def weather(self: EntryFold, body: Weather) -> None:
-        told.append((self.namespace.key, body.says))
+    def weather(fold: EntryFold, body: Weather) -> None:
+        told.append((fold.namespace.key, body.says))
 
-    monkeypatch.setattr(EntryFold, "weather", weather, raising=False)
-    monkeypatch.setattr(fold, "_IN_NAMESPACE", handlers([*KINDS, WEATHER], in_namespace=True))
     state = LogBuilder().partition.state
+    folded = handlers([*KINDS, WEATHER], {**HANDLERS, "weather": weather}, in_namespace=True)
+    state.attached = state.attached._replace(in_namespace=folded)
     EntryFold(state).apply(0, FoldedEntry(key="eu/shop", body=Weather(says="rain")))  # type: ignore[arg-type]
     assert told == [("eu/shop", "rain")]

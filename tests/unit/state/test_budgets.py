@@ -13,8 +13,8 @@ from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, parse_budget
+from streams.partition import Partition
 from streams.state.budget import BUCKET_MS
-from streams.state.partition import Partition
 from tests.kit.brakes import MINUTE, SECOND, World, after, whole
 from tests.kit.crashing import Crashing, restored_from
 from tests.kit.generated_log import Fleet, partition_log

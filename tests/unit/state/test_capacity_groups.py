@@ -14,9 +14,9 @@ from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Container, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.fleet import Message
-from streams.state.limits.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
-from streams.state.partition import Partition
+from streams.across.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
+from streams.partition import Partition
+from streams.state.message import Message
 from tests.kit.capacity import GROUP, LABELS, Ceiling, priority
 from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fleet import NAME, NAMESPACE, PERIOD_MS, everything_arrives
@@ -316,7 +316,7 @@ def test_a_member_at_rest_says_at_once_what_has_changed(
     change(run)
     run.period(AT_REST)
     found = _messages_from_east(run)
-    monkeypatch.setattr("streams.state.limits.capacity._reports_the_same", lambda *_: False)
+    monkeypatch.setattr("streams.across.capacity._reports_the_same", lambda *_: False)
     assert found == _messages_from_east(run)
 
 

@@ -9,7 +9,7 @@ from schemas.capacity import CapacityLimit, CapacityMatch, CapacityPriority, Cap
 from schemas.limits import share_of
 from schemas.observed import AutoscalerList
 from streams.across.allotments import CapacityClaim, granted
-from streams.state.limits.capacity import SETTLES_MS, replica_use, take_report
+from streams.across.capacity import SETTLES_MS, replica_use, take_report
 from tests.kit.capacity import GROUP, LABELS, Ceiling
 from tests.kit.fleet import NAME
 from tests.kit.partition import make_hpa, scale

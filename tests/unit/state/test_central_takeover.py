@@ -9,8 +9,8 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Rival, Target
 from streams.analysis.shadowreport import shadow_report
 from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, events
+from streams.partition import Partition
 from streams.state.ownership import ownership
-from streams.state.partition import Partition
 from streams.state.rows import DirectoryKey
 from tests.kit.central import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
 from tests.kit.partition import KEY, LogBuilder, history

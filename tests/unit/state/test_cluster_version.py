@@ -11,8 +11,8 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, Heartbeat, PodList
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import rules_of
+from streams.partition import Partition
 from streams.state.clustersettings import effective
-from streams.state.partition import Partition
 from tests.kit.partition import LogBuilder, cpu_answer, fold, history, make_hpa, make_pod, scale
 
 TEN_PERCENT_ABOVE = {f"web-{index}": 55 for index in range(2)}

@@ -10,7 +10,7 @@ from schemas.entries import Outcome
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.crashing import Crashing
 from tests.kit.pushed import ON, SECOND, Pushed, moving_samples

@@ -15,7 +15,7 @@ from streams.analysis.backtest import open_loop
 from streams.analysis.candidate import candidate
 from streams.analysis.counterfactual import counterfactuals
 from streams.history.evaluations import Evaluated, events
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.replacements.fallback import BEHAVIORS, Fallback, fallback_fault, parse_fallback
 from tests.kit.brakes import AT_ONCE, SECOND, World
 from tests.kit.partition import cpu_answer, make_hpa

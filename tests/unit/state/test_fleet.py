@@ -15,10 +15,11 @@ from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbeat
 from schemas.settings import Restart
 from schemas.topics import MAX_ROW_BYTES
+from streams.across.fleet import away
 from streams.hpa.observation import PodCounts, ScaleFailure
 from streams.hpa.parts import PartObservation, written_part
-from streams.state.fleet import Message, away
-from streams.state.partition import Partition
+from streams.partition import Partition
+from streams.state.message import Message
 from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fleet import NAME, Fleet, everything_arrives
 from tests.kit.partition import make_hpa, scale

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.capacity import CAPACITY, CapacityGroupSet, CapacityLimit, CapacitySpec
-from streams.state.limits.capacity import SETTLES_MS
+from streams.across.capacity import SETTLES_MS
 from tests.kit.fleet import PERIOD_MS, Fleet
 from tests.kit.partition import LogBuilder
 

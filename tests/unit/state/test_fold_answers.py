@@ -15,9 +15,9 @@ from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, LogEntry, log_entries
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
+from streams.partition import Partition
 from streams.state.answers import FoldedBody
 from streams.state.ledger import LogError
-from streams.state.partition import Partition
 from tests.kit.partition import LogBuilder, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

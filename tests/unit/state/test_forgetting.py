@@ -21,10 +21,10 @@ from schemas.observed import (
     Serving,
 )
 from streams.decider.metrics import ignored_samples
+from streams.partition import Partition
 from streams.state import partitionrow, rowcodec
 from streams.state.forgetting import LONG_MS, SWEEP_MS
 from streams.state.ledger import StateError
-from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, index_key
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned

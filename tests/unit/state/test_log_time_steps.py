@@ -14,9 +14,9 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.observed import AutoscalerSet, Heartbeat, PodList
 from schemas.settings import LogTimeSet, SettingsSet
+from streams.partition import Partition
 from streams.state import logtime, partitionrow, rows
 from streams.state.logtime import CONFIRMED_MS, STEP_LIMIT_MS
-from streams.state.partition import Partition
 from tests.kit.partition import ENFORCING, KEY, START_MS, Record, cpu_answer, make_hpa, make_pod, scale
 
 HOUR_MS = 3_600_000

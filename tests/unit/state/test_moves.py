@@ -16,9 +16,9 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerSet, Mode, PodSet
 from schemas.settings import SettingsSet
 from streams.decider.metrics import Metrics
+from streams.partition import Partition
 from streams.state.fights import FIGHT_WINDOW_MS, fight_now, fights
 from streams.state.moves import ANOTHER, Move
-from streams.state.partition import Partition
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 WEB = HpaId("eu", "shop", "web")

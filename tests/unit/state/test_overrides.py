@@ -8,8 +8,8 @@ from schemas.answers import Answers, MetricAnswer
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.answer import answer
+from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs
-from streams.state.partition import Partition
 from tests.kit.brakes import AT_ONCE, MINUTE, SECOND, World, after, whole
 from tests.kit.partition import fold
 

@@ -14,8 +14,8 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet, Origin
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.evaluations import Evaluated, events
+from streams.partition import Partition
 from streams.state.clustersettings import own_period_ms, period_fault
-from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.brakes import SECOND, World
 from tests.kit.cli import Fleet

@@ -7,7 +7,7 @@ from msgspec import structs
 from schemas.agents import AgentSet, AgentTopics
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, Source
 from schemas.observed import ClusterReport, Heartbeat, Pod, PodList, Serving
-from streams.state.partition import Partition
+from streams.partition import Partition
 from tests.kit.partition import LogBuilder, fold
 
 EAST = AgentSet(cluster="east", incarnation=7)

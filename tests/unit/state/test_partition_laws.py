@@ -29,9 +29,9 @@ from schemas.observed import (
 from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.history.checkpointrows import NewestCheckpoint
+from streams.partition import Partition
 from streams.state import rowcodec
 from streams.state.namespace import Namespace
-from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rowcodec import applied_offset, bodies_of_namespace, encode_row, merge_rows
 from tests.kit.central import central_log

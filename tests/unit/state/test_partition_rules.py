@@ -22,11 +22,12 @@ from schemas.observed import (
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
+from streams.partition import Partition
 from streams.state.forgetting import REPORT_KEPT_MS
 from streams.state.ledger import LogError, StateError, UnknownEngineError
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import query_key
-from streams.state.partition import Partition, checkpoint_period
+from streams.state.partition import checkpoint_period
 from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
 from streams.state.rowcodec import applied_offset, bodies_of_namespace, decode_row, load_namespace, merge_rows
 from streams.state.rows import AnswerRow, HpaRow, NamespaceRow, ScaleRow

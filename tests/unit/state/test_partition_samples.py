@@ -7,8 +7,8 @@ import pytest
 from schemas.answers import Answers, MetricAnswer, PodUsage, in_columns, pod_value
 from schemas.observed import AutoscalerSet, MetricType, PodDeleted, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.partition import Partition
 from streams.state.answers import fold_point
-from streams.state.partition import Partition
 from streams.state.rows import SampleRow
 from tests.kit.partition import KEY, START_MS, LogBuilder, make_hpa, make_pod, scale
 

@@ -2,7 +2,7 @@
 
 import cramjam
 
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import APPLIED_BYTES, decode_row
 from tests.kit.generated_log import Fleet, partition_log
 

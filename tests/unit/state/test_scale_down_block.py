@@ -12,13 +12,14 @@ from fleethpa.show import words
 from schemas.answers import Answers, MetricAnswer
 from schemas.decisions import Decision
 from schemas.keys import HpaId
+from streams import attachments
 from streams.analysis.backtest import open_loop
 from streams.analysis.candidate import candidate
 from streams.analysis.counterfactual import counterfactuals
 from streams.history.evaluations import Evaluated, events
-from streams.state.limits import table
+from streams.partition import Partition
+from streams.state.limits.limit import stopped
 from streams.state.limits.scaledownblock import Block, ScaleDownBlock, parse_block
-from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.kit.brakes import AT_ONCE, SECOND, World, whole
 from tests.kit.partition import cpu_answer, make_hpa
@@ -173,8 +174,8 @@ def test_what_a_cluster_has_and_nobody_refused_blocks_and_says_why(text: str, sa
     world = QueueWorld(text)
     made = world.asked(0)
     assert made.wants is None
-    stopped = table.stopped(world.inputs().limits)
-    assert [name for name, _ in stopped] == (["ScaleDownBlock"] if "cannot be read" in made.paused else [])
+    names = stopped(attachments.LIMITS, world.inputs().limits)
+    assert [name for name, _ in names] == (["ScaleDownBlock"] if "cannot be read" in made.paused else [])
     assert says in made.paused
 
 
@@ -211,7 +212,9 @@ def test_the_question_without_it_is_answered_from_what_it_read() -> None:
 
 def test_without_the_annotation_the_limit_reads_nothing_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with_it = whole(made_by(None))
-    monkeypatch.setattr(table, "LIMITS", tuple(each for each in table.LIMITS if each.name != "ScaleDownBlock"))
+    monkeypatch.setattr(
+        attachments, "LIMITS", tuple(each for each in attachments.LIMITS if each.name != "ScaleDownBlock")
+    )
     assert whole(made_by(None)) == with_it
     assert QueueWorld(None).inputs().limits.of("ScaleDownBlock") is None
 

@@ -16,7 +16,7 @@ from schemas.codec import encode
 from schemas.entries import Body, Entry, LogRecord, Outcome, Source
 from schemas.observed import AutoscalerSet, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.partition import Partition
+from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import Arrival
 from streams.state.timing import as_of, note_arrival, turn

@@ -6,16 +6,18 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.decisions import Step
-from streams.across.allotments import ShareRow
+from schemas.observed import AutoscalerSet
+from streams.across import fleet
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation
 from streams.hpa.observation import Observation
 from streams.hpa.parts import PartObservation, summed, with_past
-from streams.state import fleet
+from streams.state.acrossrows import ShareRow
 from streams.state.hpastate import Hpa
+from streams.state.partitionstate import State
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
-from streams.state.subject import HpaAccount, Limited, Observed, Subject
+from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
 
 
 class FleetShare(Replacement):
@@ -23,6 +25,8 @@ class FleetShare(Replacement):
 
     name = fleet.CONSTRAINT
     is_replayed = False
+    hides_metrics = False
+    """A share is what the metrics of all clusters ask for."""
 
     def inputs(self, subject: Subject) -> ShareRow | None:
         share = subject.hpa.row.share
@@ -46,9 +50,9 @@ class FleetShare(Replacement):
 
 
 class FleetShareAccount(HpaAccount):
-    """What an HPA in a cluster of a FleetHPA reports to it."""
+    """What a FleetHPA knows of its clusters, and what an HPA in one of these reports to it."""
 
-    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+    def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         """Report what this cluster has. Only what is evaluated at its own time reports, so that an allotment brings no
         further evaluation of the whole.
         """
@@ -69,6 +73,15 @@ class FleetShareAccount(HpaAccount):
             elif item is not None:
                 row.share = structs.replace(share, reported_ms=state.now_ms)
                 state.report(row.cluster, row.namespace, item)
+
+    def takes(self, hpa: Hpa, body: AutoscalerSet, now_ms: int) -> None:
+        fleet.take_revision(hpa.row, body, now_ms)
+
+    def lost(self, state: State) -> None:
+        for hpa in state.hpas.values():
+            if hpa.row.fleet is not None:
+                hpa.row.fleet = fleet.after_loss(hpa.row.fleet, state.offset, state.now_ms)
+                hpa.dirty = True
 
     def reports(self, hpa: Hpa) -> bool:
         return hpa.row.share is not None

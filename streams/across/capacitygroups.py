@@ -1,16 +1,17 @@
 """A write adds no more than what the CapacityGroups of an HPA have allotted to it (`capacity`)."""
 
+from streams.across import capacity
 from streams.across.allotments import CONSTRAINT, STEP, CapacityLeft
 from streams.hpa.observation import SeenPods
 from streams.state.hpastate import Hpa
-from streams.state.limits import capacity
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
-from streams.state.subject import HpaAccount, Limited, Observed, Subject
+from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
 
 
 class CapacityGroups(WriteLimit):
     name = CONSTRAINT
+    cuts = True
     reads_others = True
 
     def inputs(self, subject: Subject, pods: SeenPods) -> CapacityLeft | None:
@@ -28,7 +29,7 @@ class CapacityGroups(WriteLimit):
 class CapacityAccount(HpaAccount):
     """What an HPA reports to its groups after each evaluation."""
 
-    def after(self, subject: Subject, observed: Observed, limited: Limited) -> None:
+    def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         state = subject.state
         if state.row.groups or subject.hpa.row.claims:
             cut = limited.brake if limited.brake is not None and limited.brake.step == STEP else None
@@ -51,3 +52,10 @@ class CapacityAccount(HpaAccount):
 
     def left(self, state: State, hpa: Hpa) -> None:
         state.messages += capacity.leave(state, hpa)
+
+    def lost(self, state: State) -> None:
+        capacity.after_loss(state)
+
+    def ended(self, state: State) -> None:
+        """Divide the groups that are due."""
+        state.messages += capacity.capacity_turns(state)

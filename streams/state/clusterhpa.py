@@ -13,13 +13,17 @@ from streams.state.inputs import FleetInputs
 from streams.state.namespace import Namespace
 from streams.state.overlap import sharing_pods
 from streams.state.partitionstate import State
-from streams.state.subject import Decided, Limited, Observed, Subject
+from streams.state.rows import HpaRow
+from streams.state.subject import Decided, Limited, Observed, Subject, SubjectKind
 from streams.state.timing import Turn, without_early_turn
 from streams.state.turns import is_waited_for, next_turn, or_early
 
 
 class ClusterHpa:
     """As `streams.state.subject.SubjectKind`."""
+
+    def is_of(self, row: HpaRow) -> bool:
+        return True
 
     def bounded(self, subject: Subject) -> Subject:
         return subject
@@ -61,4 +65,13 @@ class ClusterHpa:
         its, row = next_turn(state, namespace, hpa, settings), hpa.row
         if state.row.every > 1 and not is_waited_for(state, hpa):
             its = without_early_turn(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
-        return or_early(its, hpa, state.now_ms, settings)
+        return or_early(its, state, hpa, settings)
+
+
+_OF_CLUSTER = ClusterHpa()
+
+
+def kind_of(state: State, row: HpaRow) -> SubjectKind:
+    """Return the kind of an HPA: one that is attached and says so, else an HPA of one cluster."""
+    kinds: tuple[SubjectKind, ...] = state.attached.kinds
+    return next((kind for kind in kinds if kind.is_of(row)), _OF_CLUSTER)

@@ -6,10 +6,10 @@ from typing import Any, Final
 from schemas.agents import STAND_IN_POLICY
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.shape import JsonView
+from streams.attachments import ANNOTATED
 from streams.state.clustersettings import PERIOD_ANNOTATION, period_fault
-from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION
+from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, kept_annotations
 from streams.state.limits.budgets import EXEMPT_ANNOTATION
-from streams.state.limits.table import ANNOTATED
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION, fallback_fault
 
 _LIMITS = tuple([each.annotation for each in ANNOTATED])
@@ -29,7 +29,6 @@ FAULTS: Final[Mapping[str, Callable[[str, JsonView], str]]] = {
 """
 
 
-def own_annotations(metadata: dict[str, Any]) -> dict[str, str]:
+def own_annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return those of an object that a row keeps."""
-    known = metadata.get("annotations") or {}
-    return {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
+    return kept_annotations(metadata, OWN_ANNOTATIONS)

@@ -9,26 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
+from schemas import limits
 from schemas.decisions import Step
-from schemas.entries import Body, FleetAllotment, FleetReportItem
+from schemas.entries import FleetAllotment, FleetReport, FleetReportItem
 from schemas.observed import AutoscalerSet
-from streams.across.allotments import (
-    KEEP,
-    Account,
-    Allotment,
-    FleetRow,
-    MemberReport,
-    PartRow,
-    ShareRow,
-    allot,
-    booked,
-    obeyed,
-    outstanding,
-)
+from streams.across.allotments import allot, booked, obeyed, outstanding
 from streams.across.bounds import ClusterNeed, FleetBounds, fleet_bounds, need_of
-from streams.across.division import NO_SHARES, ROOM, Divided, MemberRoom, capped, caps_of, next_division, next_room
+from streams.across.division import NO_SHARES, ROOM, Divided, capped, caps_of, next_division, next_room
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
@@ -46,7 +35,10 @@ from streams.hpa.parts import (
     written_part,
 )
 from streams.hpa.rules import Rules
+from streams.state.acrossrows import KEEP, Account, Allotment, FleetRow, MemberReport, MemberRoom, PartRow, ShareRow
+from streams.state.fold import EntryFold
 from streams.state.logtime import STEP_LIMIT_MS
+from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
@@ -62,15 +54,6 @@ SILENCE_MS: Final = 30_000
 """How long a cluster whose scales are not seen still reports. After that it reports nothing, and so becomes away."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
 NOT_ALL: Final = "not all clusters have reported on their replicas yet"
-
-
-class Message(Struct, frozen=True, gc=False):
-    """What one partition says to another: a body for `fleethpa.reports`, at this log time (Unix milliseconds)."""
-
-    cluster: str
-    namespace: str
-    time_ms: int
-    body: Body
 
 
 def take_revision(row: HpaRow, body: AutoscalerSet, now_ms: int) -> None:
@@ -599,3 +582,35 @@ def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
         if name in caps:
             made[name]["room"] = caps[name]
     return made
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def fold_report(fold: EntryFold, body: FleetReport) -> None:
+    """Fold what HPAs in a cluster reported to FleetHPAs."""
+    state, now_ms = fold.state, fold.now_ms
+    for each in body.items:
+        hpa = fold.live(each.name)
+        known = None if hpa is None else hpa.row.fleet
+        if hpa is None or known is None:
+            continue
+        row = hpa.row
+        if known.parts_bytes(body.member, each.part) > limits.FLEET_PARTS.most:
+            fold.namespace.touch()
+            fold.namespace.refuse(limits.FLEET_PARTS, row.name)
+            continue
+        row.fleet = take_report(known, row.revision, body.member, body.at, each, now_ms)
+        if row.fleet is not known:
+            hpa.dirty = True
+            its = fleet_turn(row.fleet, row.evaluated_ms, now_ms, state.settings_of(hpa).sync_period_ms)
+            if its.evaluate or its.due_ms != row.next_due_ms:
+                state.ready_or_due.add(hpa.id)
+
+
+def fold_allotment(fold: EntryFold, body: FleetAllotment) -> None:
+    """Fold the share that a FleetHPA gave to an HPA."""
+    hpa = fold.live(body.name)
+    if hpa is not None and take_allotment(hpa.row, body):
+        hpa.dirty = True
+        fold.state.ready_or_due.add(hpa.id)

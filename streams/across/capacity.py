@@ -5,10 +5,8 @@ groups; a member reports after its evaluations to the partition of `@capacity/NA
 fresh allotment adds nothing (`Hold`) or what it wants (`Open`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -27,28 +25,19 @@ from schemas.capacity import (
 from schemas.decisions import Step
 from schemas.keys import HpaId, parse_hpa_id
 from schemas.limits import share_of
-from streams.across.allotments import (
-    CapacityLeft,
-    CapacityMember,
-    ClaimRow,
-    MemberReport,
-    allot_capacity,
-    outstanding,
-    reported,
-    used,
-)
+from streams.across.allotments import CapacityLeft, allot_capacity, outstanding, reported, used
+from streams.across.fleet import is_seen
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
+from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimRow, GroupRow, MemberReport
 from streams.state.clustersettings import Effective
-from streams.state.fleet import Message, is_seen
+from streams.state.fold import EntryFold
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa, LastReport
 from streams.state.logtime import CAPACITY_LASTS_MS
+from streams.state.message import Message
 from streams.state.namespace import Namespace
-from streams.state.partitionrow import CeilingRow, GroupRow
+from streams.state.partitionstate import State
 from streams.state.rows import NOTHING
-
-if TYPE_CHECKING:
-    from streams.state.partitionstate import State
 
 LASTS_MS: Final = CAPACITY_LASTS_MS
 """How long an allotment lasts, in log time."""
@@ -429,3 +418,25 @@ def _divide(state: State, name: str) -> Iterator[Message]:
                 share=allotment.replicas * member.weight,
             )
             yield Message(hpa.cluster, hpa.namespace, now_ms, body)
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def fold_group(fold: EntryFold, body: CapacityGroupSet) -> None:
+    """Fold a CapacityGroup that was applied, changed or deleted."""
+    take_group(fold.state, body)
+
+
+def fold_report(fold: EntryFold, body: CapacityReport) -> None:
+    """Fold what an HPA reported to a CapacityGroup."""
+    take_report(fold.state, body)
+
+
+def fold_allotment(fold: EntryFold, body: CapacityAllotment) -> None:
+    """Fold what a CapacityGroup allotted to an HPA."""
+    hpa = fold.live(body.name)
+    if hpa is not None:
+        if take_allotment(hpa, body, fold.now_ms):
+            fold.state.ready_or_due.add(hpa.id)
+        hpa.dirty = True

@@ -4,30 +4,35 @@ from typing import Any
 
 from msgspec import structs
 
-from streams.across.allotments import FleetRow
+from streams.across import fleet
+from streams.across.bounds import FleetBounds
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import History
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation
-from streams.state import fleet
+from streams.state.acrossrows import FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.inputs import FleetInputs
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
+from streams.state.rows import HpaRow
 from streams.state.subject import Decided, Limited, Observed, Subject
 from streams.state.timing import Turn
 
 
 class FleetHpa:
-    """As `streams.state.subject.SubjectKind`. The rules are in `streams.state.fleet`."""
+    """As `streams.state.subject.SubjectKind`. The rules are in `streams.across.fleet`."""
+
+    def is_of(self, row: HpaRow) -> bool:
+        return row.fleet is not None
 
     def bounded(self, subject: Subject) -> Subject:
         known, now_ms, settings = _known(subject.hpa), subject.state.now_ms, subject.settings
         period_ms, is_enforced = settings.sync_period_ms, _is_enforced(subject)
         autoscaler = fleet.bounded_whole(subject.autoscaler, known, now_ms, period_ms)
         bounds = fleet.bounds_of(known, autoscaler, settings.controller, is_enforced, now_ms, period_ms)
-        return structs.replace(subject, autoscaler=autoscaler, bounds=bounds)
+        return structs.replace(subject, autoscaler=autoscaler, of_kind=bounds)
 
     def read(self, subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
         known, now_ms, period_ms = _known(subject.hpa), subject.state.now_ms, subject.settings.sync_period_ms
@@ -40,7 +45,7 @@ class FleetHpa:
 
     def decided_by(self, subject: Subject, observed: Observed) -> Autoscaler:
         """Return the spec within what its clusters' own metrics let the total be."""
-        bounds, rules = subject.bounds, subject.settings.controller.rules
+        bounds, rules = _bounds(subject), subject.settings.controller.rules
         if bounds is None or observed.replicas is None:
             return subject.autoscaler
         now_ms = subject.evaluated_ms
@@ -66,7 +71,7 @@ class FleetHpa:
             begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
             known = structs.replace(known, begun=begun)
             known = structs.replace(known, recommended_for=fleet.recommended_for(known, now_ms, period_ms))
-        bounds = subject.bounds
+        bounds = _bounds(subject)
         after = fleet.divided(
             known, total, most, is_enforced, now_ms, period_ms, {} if bounds is None else bounds.keeps
         )
@@ -101,6 +106,13 @@ class FleetHpa:
 
     def turn(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
         return fleet.fleet_turn(_known(hpa), hpa.row.evaluated_ms, state.now_ms, settings.sync_period_ms)
+
+
+def _bounds(subject: Subject) -> FleetBounds | None:
+    """Return what the clusters let the total be by their own metrics; None: anything within the spec."""
+    bounds = subject.of_kind
+    assert bounds is None or isinstance(bounds, FleetBounds)
+    return bounds
 
 
 def _known(hpa: Hpa) -> FleetRow:

@@ -1,1 +1,0 @@
-"""What kinds of HPAs there are, one file each; `table` chooses."""
