@@ -11,7 +11,7 @@ _IN_NAMESPACE = handlers(ENTRIES, attachments.HANDLERS, in_namespace=True)
 _OF_PARTITION = handlers(ENTRIES, attachments.HANDLERS, in_namespace=False)
 
 
-class Partition(partition.Partition):
+class Partition(partition.PartitionKernel):
     """As the kernel's, with all limits, replacements, accounts, kinds and entries of `streams.attachments`."""
 
     @classmethod

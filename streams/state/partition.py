@@ -69,7 +69,7 @@ def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
     return digest.digest()
 
 
-class Partition:
+class PartitionKernel:
     """The state of one log partition and the decisions that follow from it. What is attached to it, if anything, a
     subclass says: `streams.partition.Partition` for all that fleethpa has.
     """

@@ -59,7 +59,7 @@ class State:
         """
         self.index = RowIndex()
         self.messages: list[Message] = []
-        """What the newest record says to other partitions (`Partition.take_messages`)."""
+        """What the newest record says to other partitions (`PartitionKernel.take_messages`)."""
         self.reporting: tuple[tuple[str, str], list[FleetReportItem]] | None = None
         """Cluster and namespace of the newest report to FleetHPAs that this record makes, and its items."""
         self.groups: dict[str, CapacityMatch] | None = None

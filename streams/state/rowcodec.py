@@ -207,7 +207,7 @@ class WholeCheckpoints:
     compaction has left no other copy: the checkpoint that has reached it would have written anew what has changed. The
     rows before it are there: compaction leaves each for an hour at least (`schemas.topics`), and longer while nobody
     writes, since it does not touch the newest segment. The next owner of the partition writes them again before
-    anything else (`Partition.restore`).
+    anything else (`PartitionKernel.restore`).
     """
 
     def __init__(self, rows: MutableMapping[bytes, bytes]) -> None:

@@ -13,7 +13,7 @@ from tests.kit.brakes import World, whole
 _OWN = [each for each in KINDS if each.handler not in HANDLERS]
 
 
-class Alone(partition.Partition):
+class Alone(partition.PartitionKernel):
     """The kernel with nothing attached: it folds its own entries, and knows no limit and no replacement."""
 
     @classmethod
@@ -53,5 +53,5 @@ def test_what_is_not_attached_does_not_limit() -> None:
 
 def test_without_a_word_about_what_is_attached_there_is_no_partition() -> None:
     with pytest.raises(NotImplementedError, match=r"streams\.partition\.Partition has everything attached"):
-        partition.Partition.empty(0)
+        partition.PartitionKernel.empty(0)
     assert Partition.empty(0).attached().limits
