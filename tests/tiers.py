@@ -48,7 +48,7 @@ class Tier:
     files: tuple[str, ...] = ()
     """Beginnings of the paths that are its own subject."""
     modules: tuple[str, ...] = ()
-    """Packages that it is about: a change of what they import touches it, too."""
+    """Packages and modules that it is about: a change of what they import touches it, too."""
     part_of: str = ""
     """The tier that has all of its tests: where that one runs, this one does not."""
 
@@ -78,7 +78,7 @@ BY_TURNS: Final = (
         ("tests/prometheus/", "reconciler/prometheus/"),
         ("reconciler.observer", "reconciler.prometheus"),
     ),
-    Tier("test-laws", 10, 2, files=("tests/laws.py",), modules=("streams.state", "reconciler.agents.standin")),
+    Tier("test-laws", 10, 2, files=("tests/laws.py",), modules=("streams.partition", "reconciler.agents.standin")),
     Tier("test-kafka", 12, 3, ("java", "mvn"), ("tests/kafka/", "runtime/"), ("streams.ingest", "streams.decider")),
     Tier(
         "test-hostile",
@@ -88,7 +88,7 @@ BY_TURNS: Final = (
         ("tests/kafka/test_hostile", "schemas/limits.py", "streams/ingest/"),
         ("streams.ingest", "reconciler.agents.agent"),
     ),
-    Tier("test-pythons-short", 4, 4, files=("tests/pythons.py",), modules=("streams.state",)),
+    Tier("test-pythons-short", 4, 4, files=("tests/pythons.py",), modules=("streams.partition",)),
 )
 
 
