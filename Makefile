@@ -95,11 +95,12 @@ chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafk
 mutate: setup  ## Mutation testing of the algorithm and of quantities: a seeded sample (python -m tests.mutation --full for all)
 	$(BIN)/python -m tests.mutation --sample 200 --minutes 10
 
-check: setup  ## Format, lint, types, import contracts; the tests of further tiers are planned: they import, and have their fixtures
+check: setup  ## Format, lint, types, import contracts, names and bars; the tests of further tiers are planned: they import, and have their fixtures
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/docs/test_house.py tests/unit/docs/test_names.py tests/unit/docs/test_architecture_page.py
 	@mkdir -p build
 	$(BIN)/pytest -qq --setup-plan -p no:cacheprovider tests/kafka tests/kubernetes tests/page tests/prometheus tests/slow >build/plan.txt 2>&1 || { cat build/plan.txt; exit 1; }
 
