@@ -31,7 +31,7 @@ _OF_SETTINGS = b'"settings"'
 class TriedLimits(NamedTuple):
     """A log partition whose past is tried. `window`: from a log time to before another. `changes`: of settings.
     `annotations`: name and text of those of HPAs that set limits; an empty text is without it. `clusters`: those whose
-    HPAs have them; empty: all.
+    HPAs are tried; empty: all.
     """
 
     past: Past
@@ -89,6 +89,8 @@ class _Effects:
     def take(self, inputs: EvaluationInputs) -> None:
         hpa, now_ms = str(inputs.hpa), inputs.now_ms
         self.until_ms = max(self.until_ms, now_ms)
+        if self._clusters and inputs.hpa.cluster not in self._clusters:
+            return
         inputs = self._annotated(inputs)
         self.modes[hpa] = self.modes.get(hpa, False) or inputs.mode == "enforce"
         if inputs.mode != "enforce":
@@ -101,8 +103,6 @@ class _Effects:
 
     def _annotated(self, inputs: EvaluationInputs) -> EvaluationInputs:
         """Return the inputs as with the tried annotations, as far as the HPA's spec lets it have them."""
-        if self._clusters and inputs.hpa.cluster not in self._clusters:
-            return inputs
         for limit in ANNOTATED:
             text = self._annotations.get(limit.annotation)
             if text is None or (text and limit.refuses(text, inputs.spec)):
