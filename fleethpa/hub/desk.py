@@ -1,4 +1,4 @@
-"""What verbs with `--hub` share: the API server of the hub, the objects there, and what is meant by a name."""
+"""The hub as write verbs with `--hub` see it: its API server, the objects there, and which of them a name means."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class HubChange(NamedTuple):
 
 @dataclass
 class HubDesk:
-    """What the verbs share: the session, the API server of the hub, and what has to be agreed to and told."""
+    """The session of a write verb with the API server of the hub. `concerns`: what the user is asked to confirm before
+    anything changes; `problems`: the errors that do not keep the rest from being done.
+    """
 
     session: Session
     client: ClusterClient

@@ -147,7 +147,7 @@ async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str)
 
 
 class HubVerdict(NamedTuple):
-    """What `fleethpa run hub` says of an object. `problem`: why the log does not have it; None: it has."""
+    """The answer of `fleethpa run hub` about an object. `problem`: why the log does not have it; None: it has."""
 
     problem: CommandError | None = None
 
