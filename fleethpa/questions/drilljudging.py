@@ -60,7 +60,7 @@ def judged_alone(load: Load, most: int, factor: float, controller: Controller) -
     return Judged(unknown=load.unread) if load.unread else Judged(asks, most)
 
 
-class FleetHpa(NamedTuple):
+class DrillFleetHpa(NamedTuple):
     """A FleetHPA."""
 
     spec: FleetSpec
@@ -76,7 +76,7 @@ class FleetHpa(NamedTuple):
 def judged_fleet_hpa(
     load: Load,
     clusters: Mapping[str, Mapping[str, Any]],
-    fleet_hpa: FleetHpa,
+    fleet_hpa: DrillFleetHpa,
     away: str,
     factor: float,
     controller: Controller,
@@ -118,7 +118,7 @@ def _waiting(made: WithoutCluster, clusters: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _why_missing(
-    made: WithoutCluster, fleet_hpa: FleetHpa, clusters: Mapping[str, Mapping[str, Any]], away: str
+    made: WithoutCluster, fleet_hpa: DrillFleetHpa, clusters: Mapping[str, Mapping[str, Any]], away: str
 ) -> str:
     others = sum([each.max_replicas for each in fleet_hpa.spec.clusters if each.name != away])
     if not others:

@@ -13,8 +13,8 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL
 from fleethpa.questions.ceilings import weight_of
 from fleethpa.questions.drilljudging import (
     Controller,
+    DrillFleetHpa,
     DrillMember,
-    FleetHpa,
     Judged,
     asked_for,
     judged_alone,
@@ -185,7 +185,7 @@ class Drill:
             most = spec["maxReplicas"]
             judged = [judged_alone(series.load(at), most, self._factor, controller) for at in range(len(series))]
         else:
-            fleet_hpa = FleetHpa(view.fleet, spec.get("minReplicas") or 1, spec["maxReplicas"])
+            fleet_hpa = DrillFleetHpa(view.fleet, spec.get("minReplicas") or 1, spec["maxReplicas"])
             both = [
                 judged_fleet_hpa(series.load(at), series.clusters[at], fleet_hpa, self._away, self._factor, controller)
                 for at in range(len(series))

@@ -7,8 +7,8 @@ import pytest
 
 from fleethpa.questions.drilljudging import (
     Controller,
+    DrillFleetHpa,
     DrillMember,
-    FleetHpa,
     Judged,
     asked_for,
     judged_alone,
@@ -62,10 +62,12 @@ def test_an_hpa_of_one_cluster(load: Load, factor: float, judged: Judged) -> Non
 EVEN = {"east": {"replicas": 6}, "west": {"replicas": 6}}
 
 
-def _fleet(most: int = 12, of_west: int = 12, spill_ms: int = 0, names: tuple[str, ...] = ("east", "west")) -> FleetHpa:
+def _fleet(
+    most: int = 12, of_west: int = 12, spill_ms: int = 0, names: tuple[str, ...] = ("east", "west")
+) -> DrillFleetHpa:
     mosts = {"east": most, "west": of_west}
     clusters = [FleetCluster(name=name, max_replicas=mosts[name]) for name in names]
-    return FleetHpa(FleetSpec(clusters=clusters, away_spill_after_ms=spill_ms), 1, most)
+    return DrillFleetHpa(FleetSpec(clusters=clusters, away_spill_after_ms=spill_ms), 1, most)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def _fleet(most: int = 12, of_west: int = 12, spill_ms: int = 0, names: tuple[st
     ],
 )
 def test_a_fleet_hpa(
-    fleet_hpa: FleetHpa, clusters: Mapping[str, Any], pods: float, judged: Judged, shares: Mapping[str, int]
+    fleet_hpa: DrillFleetHpa, clusters: Mapping[str, Any], pods: float, judged: Judged, shares: Mapping[str, int]
 ) -> None:
     assert judged_fleet_hpa(Load(pods), clusters, fleet_hpa, "east", 1.0, USUAL) == (judged, shares)
     assert judged_fleet_hpa(Load(pods / 2), clusters, fleet_hpa, "east", 2.0, USUAL) == (judged, shares)
