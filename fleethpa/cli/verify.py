@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import orjson
 
-from fleethpa.frame.configuration import private_path
+from fleethpa.frame.auditkeys import private_path
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
