@@ -78,7 +78,7 @@ _LISTED: Final = (
     ),
     Constraint(
         name="ScaleDownBlock",
-        words="the scale-down block of its annotation",
+        words="the scale-down block that its annotation sets",
         side="down",
         kind="limit",
         step="scaleDownBlock",

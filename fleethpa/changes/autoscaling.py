@@ -53,7 +53,7 @@ autoscale_options: Final = gathered(
 
 
 class Workload(NamedTuple):
-    """What is to be scaled."""
+    """The workload that an HPA is made for, by its kind and name. `namespace`: empty: that of the command."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ def _manifest(workload: Workload, name: str, spec: dict[str, Any]) -> dict[str, 
 
 
 def _read(filenames: tuple[str, ...]) -> list[Workload]:
-    """The workloads in some manifests. Raises CommandError: there is none (exit 2)."""
+    """Return the workloads in some manifests. Raises CommandError: the manifests have no workload (exit 2)."""
     others = [each for each in read_input(filenames).others if each.body["kind"] in SCALABLE]
     if not others:
         raise usage("no workload in the input", cause=f"Its objects are none of {', '.join(SCALABLE)}.")
@@ -116,7 +116,7 @@ def _kind(text: str) -> str:
     kind = _KINDS.get(name.lower(), "")
     if not kind or group not in ("", SCALABLE[kind]):
         raise usage(
-            f"{text} is no type that autoscale knows",
+            f"autoscale does not know the type {text}",
             cause=f"There are {', '.join(sorted(SCALABLE))}.",
             next_step="for a custom resource with a scale subresource write a manifest, and fleethpa apply -f FILE",
         )
@@ -139,4 +139,6 @@ def _metric(resource: str, text: str) -> dict[str, Any]:
 
 
 def _no_target(resource: str, text: str) -> CommandError:
-    return usage(f"--{resource} {text!r} is no target", cause="Write a percentage such as 70%, or a quantity as 500m.")
+    return usage(
+        f"--{resource} {text!r} cannot be a target", cause="Write a percentage such as 70%, or a quantity as 500m."
+    )

@@ -277,7 +277,7 @@ class _Reader:
         elif aim == "AverageValue" and value:
             target = {"type": "AverageValue", "averageValue": value}
         else:
-            self._lose(path, f"{aim} {value!r} is no target of {kind}")
+            self._lose(path, f"{aim} {value!r} cannot be a target of {kind}")
             return
         container = metadata.get("containerName")
         if container:

@@ -73,7 +73,7 @@ def _named(hpa: dict[str, Any]) -> str:
 
 
 class TimedPolicy(NamedTuple):
-    """What `backtest` tries beside the spec itself: rules by time."""
+    """Rules that change a spec at times of the day: `backtest` tries them beside the spec itself."""
 
     rules: Sequence[ScheduleRule] = ()
     zone: ZoneInfo | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.frame.configuration import private_path
+from fleethpa.frame.auditkeys import signing_key
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import DurationMs, output_option, web_options
 from fleethpa.frame.session import Session, command_options
@@ -54,8 +54,9 @@ def archive(
     from streams.history.archiving import ArchiveConfig
 
     limits = SegmentLimits(segment_bytes=segment_size << 20, segment_ms=segment_ms)
-    kafka = client_settings(session.config)
-    config = configured(ArchiveConfig, options, root=Path(folder), kafka=kafka, limits=limits, key=_key(key))
+    kafka, signing = client_settings(session.config), signing_key(key)
+    key_file = None if signing is None else signing.file
+    config = configured(ArchiveConfig, options, root=Path(folder), kafka=kafka, limits=limits, key=key_file)
     found: list[Archived] = []
 
     async def part(stop: Event) -> None:
@@ -66,21 +67,6 @@ def archive(
         report = {"archive": folder, "records": counts.added, "held": counts.held, "signed": config.key is not None}
         session.out(one("ArchiveReport", report, output))
     return OK
-
-
-def _key(named: str | None) -> Path | None:
-    path = Path(named) if named else private_path()
-    if not path.exists():
-        if named:
-            raise usage(f"--key {named}: no such file", next_step=f"fleethpa audit keygen --key {named}")
-        return None
-    from streams.archive.signing import read_private
-
-    try:
-        read_private(path)
-    except ArchiveError as error:
-        raise usage(f"--key {error}") from error
-    return path
 
 
 _ELSEWHERE = "name a folder that this user may write with --to"

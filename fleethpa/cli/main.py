@@ -157,7 +157,7 @@ SECTIONS: Final[dict[str, dict[str, Verb]]] = {
 
 
 HUB_WRITER: Final = "hub.writing:written"
-"""What carries out a write verb that is given `--hub`: module and attribute below `fleethpa`."""
+"""The function that carries out a write verb that is given `--hub`: module and attribute below `fleethpa`."""
 FIRST: Final = ("dev", "get", "explain", "decisions", "page", "status", "doctor", "backtest", "apply", "pause")
 """What `--help` shows; `--help --all` shows every verb."""
 _ALL: Final = "fleethpa.all"

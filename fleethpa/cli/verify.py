@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 import orjson
 
-from fleethpa.frame.configuration import private_path
+from fleethpa.frame.auditkeys import private_path
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
@@ -21,7 +22,7 @@ from streams.history.past import Past
 from streams.history.verify import checkpoints_of
 
 
-@click.command("verify")
+@click.command("verify", context_settings={"allow_extra_args": True})
 @span_options
 @click.option(
     "--public-key", metavar="FILE", help="Compare the records with the checkpoints that were signed with this key."
@@ -42,6 +43,9 @@ def audit_verify(
 
     `fleethpa replay` derives one decision, or those of one HPA, again.
     """
+    if names := click.get_current_context().args:
+        cause = "It checks all decisions; replay derives one of them, or those of one HPA, again."
+        raise usage("audit verify takes no name", cause=cause, next_step=f"fleethpa replay {shlex.quote(names[0])}")
     past = unopened_past(session.source, session.config, checked=False)
     heads, fault = _heads(past, public_key, checkpoints)
     asked = Comparison(past, span, heads=heads, faults=(fault,) if fault else ())

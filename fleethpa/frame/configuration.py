@@ -1,4 +1,4 @@
-"""Where settings of the command line come from, where the audit key is, and how a development stack is found.
+"""Where settings of the command line come from, and how a development stack is found.
 
 Flag > environment (`FLEETHPA_*`) > `--config` or `$FLEETHPA_CONFIG` > `$XDG_CONFIG_HOME/fleethpa/config.yaml` >
 `/etc/fleethpa/config.yaml` > a small file of a development stack that runs on this machine.
@@ -26,13 +26,6 @@ from schemas.connection import (
     gather,
     properties_given,
 )
-
-
-def private_path() -> Path:
-    """The private key file; its public one is beside it, `.pub`."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "fleethpa" / "audit.key"
-
 
 FILE: Final = "dev.json"
 

@@ -25,7 +25,7 @@ ANSWER_IS_NO: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 NOT_FOUND: Final = 4
-"""What was named does not exist, or nothing is recorded of the time that was named."""
+"""The object that was named does not exist, or nothing is recorded of the time that was named."""
 PARTIAL: Final = 5
 """There is an answer, but a part of it is not known, or only as it was before; the output names that part."""
 INTERNAL: Final = 70

@@ -1,4 +1,4 @@
-"""What CentralHPAs, FleetHPAs and Schedules state: the HPAs in the members, with their schedules. Pure."""
+"""The HPAs in the members that CentralHPAs and FleetHPAs ask for, with the schedules of Schedules. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Pauses, Overrides and ClusterPauses state: pauses in the log, each with its scope. Pure."""
+"""The pauses of the log that Pauses, Overrides and ClusterPauses ask for, each with its scope. Pure."""
 
 from __future__ import annotations
 

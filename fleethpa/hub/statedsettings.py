@@ -1,4 +1,4 @@
-"""What CapacityGroups and ClusterConfigs state: groups and settings in the log. Pure."""
+"""The groups and settings of the log that CapacityGroups and ClusterConfigs ask for. Pure."""
 
 from __future__ import annotations
 

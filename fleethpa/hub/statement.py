@@ -1,4 +1,4 @@
-"""What the statements of all kinds share: where an object may act, and how its records are marked. Pure."""
+"""Where an object of any kind may act, and how the records that it leads to are marked. Pure."""
 
 from __future__ import annotations
 

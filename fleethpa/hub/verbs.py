@@ -22,9 +22,10 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.capacity import CAPACITY_KIND
 from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs, parse_ref
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.hub.desk import (
+from fleethpa.hub.exporting import object_of, pause_object
+from fleethpa.hub.hubsession import (
     HubChange,
-    HubDesk,
+    HubSession,
     asked_clusters,
     changed,
     hpa_of,
@@ -39,7 +40,6 @@ from fleethpa.hub.desk import (
     to_apply,
     to_delete,
 )
-from fleethpa.hub.exporting import object_of, pause_object
 from fleethpa.hub.kinds import BY_NAME, HubObject, ScheduleSpec
 from fleethpa.hub.scene import StatedPause
 from schemas.keys import EVERY_CLUSTER, FLEET
@@ -55,7 +55,7 @@ HubVerb = Callable[..., Awaitable[list[HubChange]]]
 # --- pauses and overrides ---------------------------------------------------------------------------------------------
 
 
-def _scopes(desk: HubDesk, scope: Scope) -> list[tuple[StatedPause, list[str]]]:
+def _scopes(hub: HubSession, scope: Scope) -> list[tuple[StatedPause, list[str]]]:
     """Return what a scope means, as pauses of nothing yet, and their clusters."""
     namespace = scope.namespace or ""
     nothing = Pause(0, "", "")
@@ -72,57 +72,57 @@ def _scopes(desk: HubDesk, scope: Scope) -> list[tuple[StatedPause, list[str]]]:
     ]
 
 
-def _stated(desk: HubDesk, scope: Scope, command: Command) -> list[HubChange]:
+def _stated(hub: HubSession, scope: Scope, command: Command) -> list[HubChange]:
     kind = OVERRIDE if command.command == "override" else command.pause_kind
     pause = Pause(command.until, "", command.reason, replicas=command.replicas or 0)
-    found = [(each._replace(kind=kind, pause=pause), clusters) for each, clusters in _scopes(desk, scope)]
+    found = [(each._replace(kind=kind, pause=pause), clusters) for each, clusters in _scopes(hub, scope)]
     return [
-        to_apply(pause_object(each, clusters), each.namespace and desk.home(each.namespace)) for each, clusters in found
+        to_apply(pause_object(each, clusters), each.namespace and hub.home(each.namespace)) for each, clusters in found
     ]
 
 
 async def _pause(
-    desk: HubDesk, *, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool
+    hub: HubSession, *, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool
 ) -> list[HubChange]:
     scope.check("pause")
-    command, _ = pause_command(desk.session, lasting, scale_in, scale_out, desk.options.reason)
+    command, _ = pause_command(hub.session, lasting, scale_in, scale_out, hub.options.reason)
     if scope.everything and not command.reason.strip():
-        desk.concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
-    return _stated(desk, scope, command)
+        hub.concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
+    return _stated(hub, scope, command)
 
 
 async def _override(
-    desk: HubDesk, *, scope: Scope, replicas: int | None, lasting: str | None, end: bool
+    hub: HubSession, *, scope: Scope, replicas: int | None, lasting: str | None, end: bool
 ) -> list[HubChange]:
-    command, _ = override_command(desk.session, scope, replicas, lasting, end, desk.options.reason)
+    command, _ = override_command(hub.session, scope, replicas, lasting, end, hub.options.reason)
     if command.replicas is None:
-        return await _ended(desk, scope, "Override")
-    return _stated(desk, scope, command)
+        return await _ended(hub, scope, "Override")
+    return _stated(hub, scope, command)
 
 
-async def _resume(desk: HubDesk, *, scope: Scope) -> list[HubChange]:
+async def _resume(hub: HubSession, *, scope: Scope) -> list[HubChange]:
     scope.check("resume")
-    return await _ended(desk, scope, "Pause")
+    return await _ended(hub, scope, "Pause")
 
 
-async def _ended(desk: HubDesk, scope: Scope, kind: str) -> list[HubChange]:
+async def _ended(hub: HubSession, scope: Scope, kind: str) -> list[HubChange]:
     """The deletions of what is stated for a scope. Raises CommandError: nothing is (exit 4)."""
     changes = []
-    for each, asked in _scopes(desk, scope):
-        home = desk.home(each.namespace) if each.namespace else ""
+    for each, asked in _scopes(hub, scope):
+        home = hub.home(each.namespace) if each.namespace else ""
         name = kind if each.namespace else "ClusterPause"
-        known = await desk.listed(name, home)
+        known = await hub.listed(name, home)
         same = [item for item in known if not each.namespace or hpa_of(item) == (each.namespace, each.name)]
         if scope.everything:  # the pause of all clusters, and not those of each
             same = [item for item in same if stated_clusters(item) == [EVERY_CLUSTER]]
-        before = len(desk.problems)
-        found = parts(desk, same, asked)
-        if not found and len(desk.problems) == before:
+        before = len(hub.problems)
+        found = parts(hub, same, asked)
+        if not found and len(hub.problems) == before:
             what = "/".join(filter(None, (",".join(asked), each.namespace, each.name)))
             raise not_found(
                 f"no {name} of the hub is about {what}",
                 cause="What a command has written to the log is ended there.",
-                next_step=f"kubectl --context {desk.session.config.hub} get {BY_NAME[name].plural}.fleethpa.io"
+                next_step=f"kubectl --context {hub.session.config.hub} get {BY_NAME[name].plural}.fleethpa.io"
                 + (f" -n {home}" if home else ""),
             )
         changes += [to_delete(item) for item in found]
@@ -132,40 +132,40 @@ async def _ended(desk: HubDesk, scope: Scope, kind: str) -> list[HubChange]:
 # --- HPAs -------------------------------------------------------------------------------------------------------------
 
 
-async def _mode(desk: HubDesk, *, wanted: Mode, scope: Scope) -> list[HubChange]:
+async def _mode(hub: HubSession, *, wanted: Mode, scope: Scope) -> list[HubChange]:
     scope.check("mode")
     if scope.everything:
         raise usage(
             "the mode of all clusters has no object",
             cause="A ClusterConfig is of one cluster.",
-            next_step=f"fleethpa mode {wanted} -C CLUSTER --hub {desk.session.config.hub}",
+            next_step=f"fleethpa mode {wanted} -C CLUSTER --hub {hub.session.config.hub}",
         )
     if not scope.names and scope.namespace:
         setting = f"namespace.{scope.namespace}={wanted}"
         raise usage(
             "the mode of a namespace is a setting of its cluster",
-            next_step=f"fleethpa settings CLUSTER {setting} --hub {desk.session.config.hub}",
+            next_step=f"fleethpa settings CLUSTER {setting} --hub {hub.session.config.hub}",
         )
     if not scope.names:
         if wanted == "enforce":
-            desk.concerns.append(Concern(f"fleethpa would write the replicas of HPAs in {', '.join(scope.clusters)}"))
-        return [each for name in scope.clusters for each in await _set(desk, name, (f"default-mode={wanted}",))]
-    _without_reason(desk, "a CentralHPA")
+            hub.concerns.append(Concern(f"fleethpa would write the replicas of HPAs in {', '.join(scope.clusters)}"))
+        return [each for name in scope.clusters for each in await _set(hub, name, (f"default-mode={wanted}",))]
+    _without_reason(hub, "a CentralHPA")
     found = []
     for ref in map(parse_ref, scope.names):
-        found += await makers(desk, ref, scope.namespace or DEFAULT_NAMESPACE, scope.clusters, ["CentralHPA"])
+        found += await makers(hub, ref, scope.namespace or DEFAULT_NAMESPACE, scope.clusters, ["CentralHPA"])
     if wanted == "enforce":
-        desk.concerns += [Concern(f"fleethpa would write the replicas of what {item.key} scales") for item in found]
+        hub.concerns += [Concern(f"fleethpa would write the replicas of what {item.key} scales") for item in found]
     return [changed(item, {"mode": wanted}) for item in found]
 
 
-def _without_reason(desk: HubDesk, kinds: str) -> None:
-    if desk.options.reason:
-        desk.session.warn(_WITHOUT_REASON.format(kinds=kinds))
+def _without_reason(hub: HubSession, kinds: str) -> None:
+    if hub.options.reason:
+        hub.session.warn(_WITHOUT_REASON.format(kinds=kinds))
 
 
 async def _apply(
-    desk: HubDesk,
+    hub: HubSession,
     *,
     filenames: tuple[str, ...],
     clusters: str | None,
@@ -173,22 +173,22 @@ async def _apply(
     validate: Any,
     mode: Mode | None,
 ) -> list[HubChange]:
-    read = read_hpas(desk.session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND))
-    _without_reason(desk, "an object that makes HPAs")
-    changes = await _centrals(desk, read, clusters, namespace, mode)
-    return [*changes, *_wholes(desk, read, namespace, mode), *_groups(desk, read, namespace)]
+    read = read_hpas(hub.session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND))
+    _without_reason(hub, "an object that makes HPAs")
+    changes = await _centrals(hub, read, clusters, namespace, mode)
+    return [*changes, *_wholes(hub, read, namespace, mode), *_groups(hub, read, namespace)]
 
 
-def _wholes(desk: HubDesk, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
+def _wholes(hub: HubSession, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
     changes = []
     for each in read.of_kind(FLEET_KIND):
         made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
         if mode is not None:
             raise usage(f"--mode has no meaning for FleetHPA {made.name}", cause="Its object has no mode.")
         place = made.body["metadata"]["namespace"]
-        if desk.home(place) != place:
+        if hub.home(place) != place:
             raise usage(
-                f"FleetHPA {made.name} cannot be in namespace {desk.home(place)} of the hub",
+                f"FleetHPA {made.name} cannot be in namespace {hub.home(place)} of the hub",
                 cause="Its namespace in the hub is that of its HPAs.",
                 next_step="leave --hub-namespace out",
             )
@@ -196,10 +196,10 @@ def _wholes(desk: HubDesk, read: Input, namespace: str | None, mode: Mode | None
     return changes
 
 
-def _groups(desk: HubDesk, read: Input, namespace: str | None) -> list[HubChange]:
+def _groups(hub: HubSession, read: Input, namespace: str | None) -> list[HubChange]:
     checked = {group.name for group in capacity_groups(read)}
     found = [each for each in read.of_kind(CAPACITY_KIND) if each.name in checked]
-    return [to_apply(_manifest(each, desk.home(each.namespace or namespace or DEFAULT_NAMESPACE))) for each in found]
+    return [to_apply(_manifest(each, hub.home(each.namespace or namespace or DEFAULT_NAMESPACE))) for each in found]
 
 
 def _manifest(each: FileManifest, home: str) -> Json:
@@ -209,20 +209,26 @@ def _manifest(each: FileManifest, home: str) -> Json:
 
 
 async def _autoscale(
-    desk: HubDesk, *, asked: AskedAutoscaler, clusters: str | None, namespace: str | None, mode: Mode | None
+    hub: HubSession, *, asked: AskedAutoscaler, clusters: str | None, namespace: str | None, mode: Mode | None
 ) -> list[HubChange]:
-    _without_reason(desk, "a CentralHPA")
-    return await _centrals(desk, Input(hpas=autoscaled(asked)), clusters, namespace, mode, creates=True)
+    _without_reason(hub, "a CentralHPA")
+    return await _centrals(hub, Input(hpas=autoscaled(asked)), clusters, namespace, mode, creates=True)
 
 
 async def _centrals(
-    desk: HubDesk, read: Input, clusters: str | None, namespace: str | None, mode: Mode | None, *, creates: bool = False
+    hub: HubSession,
+    read: Input,
+    clusters: str | None,
+    namespace: str | None,
+    mode: Mode | None,
+    *,
+    creates: bool = False,
 ) -> list[HubChange]:
     """The CentralHPAs that state what was read. `creates`: none may be there."""
     globs, made = cluster_globs(clusters), dict[bytes, tuple[Json, Mode | None, list[str]]]()
     for each in read.hpas:
         if each.origin == "cluster":
-            desk.session.note(f"{each.source}: left out, as it lives in its cluster")
+            hub.session.note(f"{each.source}: left out, as it lives in its cluster")
             continue
         body = checked_hpa(each, namespace)
         alike = orjson.dumps([body, mode or each.mode], option=orjson.OPT_SORT_KEYS)
@@ -230,9 +236,9 @@ async def _centrals(
         asked += [each.cluster] if each.cluster else globs
     changes = dict[str, HubChange]()
     for body, wanted, asked in made.values():
-        home = desk.home(body["metadata"]["namespace"])
-        known = await desk.listed("CentralHPA", home)
-        change = _central(desk, body, list(dict.fromkeys(asked)), known, home, wanted, creates)
+        home = hub.home(body["metadata"]["namespace"])
+        known = await hub.listed("CentralHPA", home)
+        change = _central(hub, body, list(dict.fromkeys(asked)), known, home, wanted, creates)
         if change.key in changes:
             raise usage(
                 f"{change.key} is stated twice",
@@ -244,7 +250,13 @@ async def _centrals(
 
 
 def _central(
-    desk: HubDesk, body: Json, asked: list[str], known: Sequence[HubObject], home: str, mode: Mode | None, creates: bool
+    hub: HubSession,
+    body: Json,
+    asked: list[str],
+    known: Sequence[HubObject],
+    home: str,
+    mode: Mode | None,
+    creates: bool,
 ) -> HubChange:
     """One CentralHPA: the one that makes this HPA in these clusters, else a new one.
 
@@ -256,7 +268,7 @@ def _central(
         raise usage(f"apply {namespace}/{name} to which clusters?", next_step="add -C CLUSTER, or -C '*'")
     found = [item for item in same if not asked or overlaps(item, asked)]
     if found and creates:
-        step = f"{kubectl(desk, 'edit', found[0].key)}, or fleethpa apply -f FILE --hub {desk.session.config.hub}"
+        step = f"{kubectl(hub, 'edit', found[0].key)}, or fleethpa apply -f FILE --hub {hub.session.config.hub}"
         raise CommandError(f"{found[0].key} makes {namespace}/{name} already", next_step=step)
     if len(found) > 1 or (found and asked and not is_within(found[0], asked)):
         raise usage(
@@ -290,7 +302,7 @@ def _free_name(known: Collection[HubObject], name: str, asked: Sequence[str]) ->
 
 
 async def _delete(
-    desk: HubDesk, *, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool
+    hub: HubSession, *, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool
 ) -> list[HubChange]:
     read = read_input(filenames)
     namespace = selection.namespace or DEFAULT_NAMESPACE
@@ -302,46 +314,46 @@ async def _delete(
         raise no_hpas(filenames, read)
     if not refs and not groups:
         raise usage("delete what?", cause="Name the HPAs, or give -f.", next_step="fleethpa delete east/shop/checkout")
-    _without_reason(desk, "a deletion")
+    _without_reason(hub, "a deletion")
     changes = []
     for ref in refs:
         try:
-            found = await makers(desk, ref, namespace, selection.clusters, ["CentralHPA", FLEET_KIND])
+            found = await makers(hub, ref, namespace, selection.clusters, ["CentralHPA", FLEET_KIND])
         except CommandError as error:
             if ignore_not_found and error.code == not_found("").code:
                 continue
             raise
         changes += [to_delete(item) for item in found]
     for place, name in groups:
-        changes += await _groups_named(desk, desk.home(place), [name], ignore_not_found)
+        changes += await _groups_named(hub, hub.home(place), [name], ignore_not_found)
     hpas = [each.key for each in changes if each.kind.scales]
-    desk.concerns += [Concern(f"what {key} makes is deleted: its workloads keep their replicas") for key in hpas]
+    hub.concerns += [Concern(f"what {key} makes is deleted: its workloads keep their replicas") for key in hpas]
     return changes
 
 
-async def _delete_groups(desk: HubDesk, *, names: tuple[str, ...]) -> list[HubChange]:
-    home = desk.session.config.hub_namespace
+async def _delete_groups(hub: HubSession, *, names: tuple[str, ...]) -> list[HubChange]:
+    home = hub.session.config.hub_namespace
     if not home:
         step = f"fleethpa capacity delete {' '.join(names)} --hub-namespace NAMESPACE"
         raise usage("in which namespace of the hub?", cause="The object of a CapacityGroup is in one.", next_step=step)
-    _without_reason(desk, "a deletion")
-    return await _groups_named(desk, home, names, False)
+    _without_reason(hub, "a deletion")
+    return await _groups_named(hub, home, names, False)
 
 
-async def _groups_named(desk: HubDesk, home: str, names: Sequence[str], ignore: bool) -> list[HubChange]:
-    known = {item.name: item for item in await desk.listed(CAPACITY_KIND, home)}
+async def _groups_named(hub: HubSession, home: str, names: Sequence[str], ignore: bool) -> list[HubChange]:
+    known = {item.name: item for item in await hub.listed(CAPACITY_KIND, home)}
     missing = [name for name in names if name not in known]
     if missing and not ignore:
-        step = f"kubectl --context {desk.session.config.hub} get capacitygroups -n {home}"
+        step = f"kubectl --context {hub.session.config.hub} get capacitygroups -n {home}"
         raise not_found(f"no CapacityGroup {missing[0]} in namespace {home} of the hub", next_step=step)
-    desk.concerns += [Concern(f"CapacityGroup {name} would bound nothing any more") for name in names if name in known]
+    hub.concerns += [Concern(f"CapacityGroup {name} would bound nothing any more") for name in names if name in known]
     return [to_delete(known[name]) for name in names if name in known]
 
 
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
-async def _scheduled(desk: HubDesk, selection: Selection) -> list[tuple[HubObject, HubObject | None]]:
+async def _scheduled(hub: HubSession, selection: Selection) -> list[tuple[HubObject, HubObject | None]]:
     """The CentralHPAs that are named, each with its Schedule. Raises CommandError: none is named (exit 2)."""
     refs = refs_of(selection)
     if not refs:
@@ -350,8 +362,8 @@ async def _scheduled(desk: HubDesk, selection: Selection) -> list[tuple[HubObjec
         )
     found = []
     for ref in refs:
-        for item in await makers(desk, ref, selection.namespace or "", selection.clusters, ["CentralHPA"]):
-            known = await desk.listed("Schedule", item.namespace)
+        for item in await makers(hub, ref, selection.namespace or "", selection.clusters, ["CentralHPA"]):
+            known = await hub.listed("Schedule", item.namespace)
             mine = [
                 each for each in known if isinstance(each.spec, ScheduleSpec) and each.spec.target.name == item.name
             ]
@@ -359,23 +371,25 @@ async def _scheduled(desk: HubDesk, selection: Selection) -> list[tuple[HubObjec
     return found
 
 
-async def _schedule(desk: HubDesk, *, selection: Selection, rules: tuple[str, ...], time_zone: str) -> list[HubChange]:
+async def _schedule(
+    hub: HubSession, *, selection: Selection, rules: tuple[str, ...], time_zone: str
+) -> list[HubChange]:
     parsed_rules(rules, time_zone)
-    _without_reason(desk, "a Schedule")
+    _without_reason(hub, "a Schedule")
     changes = []
-    for item, held in await _scheduled(desk, selection):
+    for item, held in await _scheduled(hub, selection):
         spec = {"target": {"kind": "CentralHPA", "name": item.name}, "timeZone": time_zone, "rules": list(rules)}
         name = item.name if held is None else held.name
         changes.append(to_apply(object_of("Schedule", name, spec, item.namespace)))
     return changes
 
 
-async def _unschedule(desk: HubDesk, *, selection: Selection) -> list[HubChange]:
-    _without_reason(desk, "a deletion")
-    found = await _scheduled(desk, selection)
+async def _unschedule(hub: HubSession, *, selection: Selection) -> list[HubChange]:
+    _without_reason(hub, "a deletion")
+    found = await _scheduled(hub, selection)
     for item, held in found:
         if held is None:
-            desk.session.out(f"{item.key} unchanged (no Schedule is about it)")
+            hub.session.out(f"{item.key} unchanged (no Schedule is about it)")
     return [to_delete(held) for _, held in found if held is not None]
 
 
@@ -383,26 +397,26 @@ async def _unschedule(desk: HubDesk, *, selection: Selection) -> list[HubChange]
 
 
 async def _settings(
-    desk: HubDesk, *, cluster: str, changes: tuple[str, ...], file: Path | None, remove: bool, output: str
+    hub: HubSession, *, cluster: str, changes: tuple[str, ...], file: Path | None, remove: bool, output: str
 ) -> list[HubChange]:
     changes = (*(settings_in(file) if file is not None else ()), *changes)
     if remove and changes:
         raise usage("--remove excludes changes", cause="--remove removes all settings.")
     if not (remove or changes):
-        step = kubectl(desk, "get", f"ClusterConfig/{cluster}") + " -o yaml"
+        step = kubectl(hub, "get", f"ClusterConfig/{cluster}") + " -o yaml"
         raise usage("--hub is for a change of settings", cause="Settings are shown from the log.", next_step=step)
     if not remove:
         for remark in remarks(parse_changes(changes)):
-            desk.session.warn(remark)
-        return await _set(desk, cluster, changes)
-    item = await desk.found("ClusterConfig", cluster)
+            hub.session.warn(remark)
+        return await _set(hub, cluster, changes)
+    item = await hub.cluster_wide("ClusterConfig", cluster)
     if item is None:
         raise not_found(f"the hub has no ClusterConfig {cluster}")
-    desk.concerns.append(Concern(f"every setting of {cluster} that ClusterConfig/{cluster} states would be taken away"))
+    hub.concerns.append(Concern(f"every setting of {cluster} that ClusterConfig/{cluster} states would be taken away"))
     return [to_delete(item)]
 
 
-async def _set(desk: HubDesk, cluster: str, changes: Sequence[str]) -> list[HubChange]:
+async def _set(hub: HubSession, cluster: str, changes: Sequence[str]) -> list[HubChange]:
     """Change settings in the ClusterConfig of a cluster.
 
     Raises CommandError: the cluster has no ClusterConfig that could be meant, or another manager has the setting.
@@ -410,8 +424,8 @@ async def _set(desk: HubDesk, cluster: str, changes: Sequence[str]) -> list[HubC
     if set(cluster) & set("*?["):
         cause = "A ClusterConfig is of one cluster, and the settings of all of them stay in the log."
         raise usage(f"settings of {cluster} have no object", cause=cause, next_step="name one cluster")
-    _without_reason(desk, "a ClusterConfig")
-    item = await desk.found("ClusterConfig", cluster)
+    _without_reason(hub, "a ClusterConfig")
+    item = await hub.cluster_wide("ClusterConfig", cluster)
     pairs = [text.partition("=")[::2] for text in changes]
     wanted = {name: value for name, value in pairs if value not in UNSET}
     unset = [name for name, value in pairs if value in UNSET]
@@ -419,7 +433,7 @@ async def _set(desk: HubDesk, cluster: str, changes: Sequence[str]) -> list[HubC
         if not wanted:
             raise not_found(f"the hub has no ClusterConfig {cluster}")
         text = f"ClusterConfig/{cluster} is not there: a new one takes away every setting of {cluster} that it lacks"
-        desk.concerns.append(Concern(text, harmful=True))
+        hub.concerns.append(Concern(text, harmful=True))
         return [to_apply(object_of("ClusterConfig", cluster, {"settings": wanted}))]
     ours: Json = (own_fields(item).get("spec") or {}).get("settings") or {}
     stated: Json = (item.body.get("spec") or {}).get("settings") or {}
@@ -427,7 +441,7 @@ async def _set(desk: HubDesk, cluster: str, changes: Sequence[str]) -> list[HubC
         raise usage(
             f"{theirs[0]} of ClusterConfig/{cluster} was set by somebody else",
             cause="Server-side apply takes away only what was set by the same field manager.",
-            next_step=kubectl(desk, "edit", item.key),
+            next_step=kubectl(hub, "edit", item.key),
         )
     kept = {name: value for name, value in ours.items() if name not in unset}
     return [changed(item, {"settings": kept | wanted})]

@@ -16,7 +16,7 @@ from fleethpa.frame.errors import OK, CommandError, unreachable, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.remote import kubeconfig_path
 from fleethpa.frame.session import Session
-from fleethpa.hub.desk import FIELD_MANAGER, HubChange, HubDesk, kubectl
+from fleethpa.hub.hubsession import FIELD_MANAGER, HubChange, HubSession, kubectl
 from fleethpa.hub.kinds import HubObject, hub_object
 from fleethpa.hub.verbs import VERBS
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError
@@ -54,10 +54,10 @@ async def written(session: Session, words: Sequence[str], arguments: Mapping[str
     left = {name: value for name, value in arguments.items() if name != "options"}
     context, path = session.config.hub, kubeconfig_path(session.config)
     client = ClusterClient(ClusterConfig(context, path, context))
-    desk = HubDesk(session, client, arguments["options"])
+    hub = HubSession(session, client, arguments["options"])
     try:
-        changes = await verb(desk, **left)
-        return await _carried_out(desk, " ".join(words), changes)
+        changes = await verb(hub, **left)
+        return await _carried_out(hub, " ".join(words), changes)
     except ClusterError as error:
         raise _refusal("", error, session) from error
     finally:
@@ -77,17 +77,17 @@ INSTEAD: Final = {
 """Verbs of which something else does the same in the hub's API, or nearly."""
 
 
-async def _carried_out(desk: HubDesk, verb: str, changes: Sequence[HubChange]) -> int:
+async def _carried_out(hub: HubSession, verb: str, changes: Sequence[HubChange]) -> int:
     """Write objects, and report what became of each; gives the exit code."""
-    session, options = desk.session, desk.options
-    code = session.report(*desk.problems)
+    session, options = hub.session, hub.options
+    code = session.report(*hub.problems)
     changes = list({each.key: each for each in changes}.values())
     if not changes:
         return code
-    confirm(session, desk.concerns, options, verb)
+    confirm(session, hub.concerns, options, verb)
     for each in changes:
         try:
-            code = max(code, await _one(desk, each))
+            code = max(code, await _one(hub, each))
         except ClusterError as error:
             code = max(code, session.report(_refusal(each.key, error, session)))
         except CommandError as error:
@@ -95,23 +95,23 @@ async def _carried_out(desk: HubDesk, verb: str, changes: Sequence[HubChange]) -
     return code
 
 
-async def _one(desk: HubDesk, change: HubChange) -> int:
+async def _one(hub: HubSession, change: HubChange) -> int:
     """Write one object and wait for its verdict, for as long as --wait says. Raises ClusterError: it is refused."""
-    session, options = desk.session, desk.options
+    session, options = hub.session, hub.options
     path = change.kind.path_of(change.namespace, change.name)
     rehearsal = "&dryRun=All" if options.dry_run else ""
     limit_s = parse_duration_ms(options.wait, "--wait") / 1000
     if change.body is None:
         precondition = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": change.uid}}
-        await desk.client.request("DELETE", f"{path}?propagationPolicy=Background{rehearsal}", body=precondition)
+        await hub.client.request("DELETE", f"{path}?propagationPolicy=Background{rehearsal}", body=precondition)
         done, item = "deleted", None
     else:
-        done, item = "applied", await _applied(desk, change, change.body, rehearsal)
+        done, item = "applied", await _applied(hub, change, change.body, rehearsal)
     if options.dry_run or not limit_s:
         session.out(f"{change.key} {done}{' (dry run)' if options.dry_run else ''}")
         return OK
     ends_s = time.monotonic() + limit_s
-    while (verdict := await _verdict(desk, change, item)) is None:
+    while (verdict := await _verdict(hub, change, item)) is None:
         if time.monotonic() >= ends_s:
             session.out(f"{change.key} {done}")
             session.warn(
@@ -126,7 +126,7 @@ async def _one(desk: HubDesk, change: HubChange) -> int:
     return OK
 
 
-async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str) -> HubObject:
+async def _applied(hub: HubSession, change: HubChange, body: Json, rehearsal: str) -> HubObject:
     """Apply an object, and return it as it is now. A change of what was read is refused where that is another one by
     now, but for its status, which the process of the hub writes at any time.
     """
@@ -134,12 +134,12 @@ async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str)
     applied = f"{path}?fieldManager={quote(FIELD_MANAGER)}&force=false{rehearsal}"
     for _ in range(MOST_TRIES):
         try:
-            found = await desk.client.request("PATCH", applied, body=body, content_type=APPLY_PATCH)
+            found = await hub.client.request("PATCH", applied, body=body, content_type=APPLY_PATCH)
             return hub_object(change.kind, found)
         except ClusterError as error:
             if not error.is_conflict or _FIELD_CONFLICT in str(error) or not change.generation:
                 raise
-        now = hub_object(change.kind, await desk.client.get(path))
+        now = hub_object(change.kind, await hub.client.get(path))
         if (now.uid, now.generation) != (change.uid, change.generation):
             break
         body = body | {"metadata": body["metadata"] | {"resourceVersion": now.metadata["resourceVersion"]}}
@@ -147,16 +147,16 @@ async def _applied(desk: HubDesk, change: HubChange, body: Json, rehearsal: str)
 
 
 class HubVerdict(NamedTuple):
-    """What `fleethpa run hub` says of an object. `problem`: why the log does not have it; None: it has."""
+    """The answer of `fleethpa run hub` about an object. `problem`: why the log does not have it; None: it has."""
 
     problem: CommandError | None = None
 
 
-async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> HubVerdict | None:
+async def _verdict(hub: HubSession, change: HubChange, item: HubObject | None) -> HubVerdict | None:
     """Return what `fleethpa run hub` says of an object as it was written; None: nothing yet."""
     taken = HubVerdict()
     try:
-        now = hub_object(change.kind, await desk.client.get(change.kind.path_of(change.namespace, change.name)))
+        now = hub_object(change.kind, await hub.client.get(change.kind.path_of(change.namespace, change.name)))
     except ClusterError as error:
         if error.is_missing and item is None:
             return taken
@@ -173,7 +173,7 @@ async def _verdict(desk: HubDesk, change: HubChange, item: HubObject | None) -> 
             CommandError(
                 f"{change.key} is not accepted: {accepted.get('reason')}",
                 cause="\n".join(filter(None, (why, "The object is there, and counts as soon as that is mended."))),
-                next_step=kubectl(desk, "describe", change.key),
+                next_step=kubectl(hub, "describe", change.key),
             )
         )
     return None if ready.get("reason") == "Recording" else taken

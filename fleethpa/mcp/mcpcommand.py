@@ -100,18 +100,18 @@ def _check_source(session: Session, api: str | None) -> None:
 
 async def _serve_stdio(session: Session, stop: Event) -> None:
     from fleethpa.hub.reading import VerbTurns, connection, runner
-    from fleethpa.mcp.server import Desk, serve_stdio
+    from fleethpa.mcp.server import CallHandler, serve_stdio
 
     root = click.get_current_context().find_root().command
     turns = VerbTurns(runner(session.options, session.source, for_others=False))
-    await serve_stdio(Desk(root, turns, tuple(connection(session.options, session.source))), stop)
+    await serve_stdio(CallHandler(root, turns, tuple(connection(session.options, session.source))), stop)
 
 
 async def _serve_http(
     session: Session, host: str, port: int, names: frozenset[str], cluster: ClusterConfig | None, stop: Event
 ) -> None:
     from fleethpa.hub.reading import VerbTurns, connection, runner
-    from fleethpa.mcp.server import PATH, Desk, listening, serve_http
+    from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http
 
     root = click.get_current_context().find_root().command
     turns = VerbTurns(runner(session.options, session.source, for_others=cluster is not None))
@@ -121,7 +121,7 @@ async def _serve_http(
         address = f"http://{in_url(host)}:{at.getsockname()[1]}{PATH}"
         session.out(f"The MCP server is at {address}  (source: {session.source}; Ctrl-C ends it)")
         async with _admission(cluster) as admission:
-            await serve_http(Desk(root, turns, own, admission), at, names, stop)
+            await serve_http(CallHandler(root, turns, own, admission), at, names, stop)
 
 
 @asynccontextmanager

@@ -54,8 +54,8 @@ _SILENT: Final = "the hub's API server does not say who asks"
 _ENDS_WITHIN_S: Final = 1
 
 
-class Desk(NamedTuple):
-    """What answers calls.
+class CallHandler(NamedTuple):
+    """Answers the calls of clients.
 
     `root`: the program. `connection`: options of the command below an answer, with which whoever asks reads the same;
     none for people of the hub, who have a connection of their own. `admission`: None: whoever reaches this server may
@@ -88,9 +88,9 @@ class Desk(NamedTuple):
         return await self.admission.seen(reader, tool.verb)
 
 
-def server(desk: Desk) -> Server[Any]:
+def server(handler: CallHandler) -> Server[Any]:
     """The server, without a transport."""
-    known = tools(desk.root)
+    known = tools(handler.root)
 
     async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(each) for each in known.values()])
@@ -99,7 +99,7 @@ def server(desk: Desk) -> Server[Any]:
         tool = known.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:64]}; there are {', '.join(known)}")
-        found = await desk.answer(tool, params.arguments or {}, context.request)
+        found = await handler.answer(tool, params.arguments or {}, context.request)
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text) for text in found.texts]
         return types.CallToolResult(content=content, is_error=found.is_error)
 
@@ -137,7 +137,7 @@ class _Lines:
             self.is_too_long = True
 
 
-async def serve_stdio(desk: Desk, stop: Event) -> None:
+async def serve_stdio(handler: CallHandler, stop: Event) -> None:
     """Serve whoever started this process, over its stdin and stdout, until stdin ends or `stop` is set.
 
     Raises CommandError: a line of stdin is longer than `LINE`, or there is no stdin (exit 2).
@@ -146,7 +146,7 @@ async def serve_stdio(desk: Desk, stop: Event) -> None:
         lines = None if reader is None else _Lines(reader)
         ending = None if reader is None else asyncio.create_task(_end_at(stop, reader))
         try:
-            await _serve_streams(server(desk), lines)
+            await _serve_streams(server(handler), lines)
         except* (BrokenPipeError, ConnectionResetError):
             log.info("the client has gone")
         finally:
@@ -249,10 +249,10 @@ def listening(host: str, port: int) -> socket.socket:
         raise cannot_listen(host, port, error, "fleethpa mcp --http --port 0") from error
 
 
-async def serve_http(desk: Desk, at: socket.socket, names: frozenset[str], stop: Event) -> None:
+async def serve_http(handler: CallHandler, at: socket.socket, names: frozenset[str], stop: Event) -> None:
     """Serve on a socket until `stop` is set. `names`: those by which clients may call this server."""
     # Each request is answered by itself: a session would belong to who began it, and be remembered.
-    app = server(desk).streamable_http_app(
+    app = server(handler).streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
@@ -260,7 +260,7 @@ async def serve_http(desk: Desk, at: socket.socket, names: frozenset[str], stop:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `Guarded` does it
     )
     config = uvicorn.Config(
-        Guarded(app, names, desk.admission),
+        Guarded(app, names, handler.admission),
         log_config=None,
         access_log=False,
         server_header=False,

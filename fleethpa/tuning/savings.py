@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -18,7 +18,7 @@ from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_opti
 from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, price_for, priced
-from fleethpa.frame.configuration import private_path
+from fleethpa.frame.auditkeys import SigningKey, private_path, signing_key
 from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
@@ -36,15 +36,11 @@ from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 from streams.analysis.savings import LEAST_BASE, LEAST_MS, UNSEEN, Saving, saving
-from streams.archive.layout import ArchiveError
-from streams.archive.signing import read_private, write_report
+from streams.archive.signing import write_report
 from streams.history.evaluations import Evaluated, evaluation_of, readers_by_hpa
 from streams.history.parallel import Faults, reported
 from streams.history.past import LogGoneError, Past
 from streams.state.inputs import EvaluationInputs
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FIRST_ENFORCED: Final = "first-enforced"
 _DAY_MS: Final = 86_400_000
@@ -85,38 +81,35 @@ def savings(
     number = _revision(against)
     if key and not signed:
         raise usage("--key signs a report", next_step="name the file that is written: --signed FILE")
-    private = _private(key) if signed else None
+    signing = _signing_key(key) if signed else None
     window = period.window(session.now_ms())
     found, used, faults = session.run(_savings(session, selection, window, against, number, price))
     if found:
         made = report(found, used)
         session.publish(made, output, html=html)
-        if signed and private is not None:
+        if signed and signing is not None:
             since, until = map(rfc3339, window)
             origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
-            _sign(session, Path(signed), private, made, origin, in_a_sentence(found, used))
+            _sign(session, Path(signed), signing, made, origin, in_a_sentence(found, used))
     return session.failed(faults) or OK
 
 
-def _private(file: str | None) -> Ed25519PrivateKey:
-    """The key that signs. Raises CommandError: there is none (exit 2)."""
-    path = Path(file) if file else private_path()
-    try:
-        return read_private(path)
-    except ArchiveError as error:
-        raise usage(f"--signed: {error}", next_step="fleethpa audit keygen") from error
+def _signing_key(file: str | None) -> SigningKey:
+    """Return the key that signs the report. Raises CommandError: it is missing, or cannot be used (exit 2)."""
+    key = signing_key(file)
+    if key is None:
+        raise usage(f"--signed: there is no private key {private_path()}", next_step="fleethpa audit keygen")
+    return key
 
 
-def _sign(
-    session: Session, file: Path, key: Ed25519PrivateKey, made: QuestionReport, origin: Json, summary: str
-) -> None:
+def _sign(session: Session, file: Path, key: SigningKey, made: QuestionReport, origin: Json, summary: str) -> None:
     """Write the report with its signature, what it was made of, and what it says in a sentence.
 
     Raises CommandError: the file cannot be written (exit 2).
     """
     whole = {"madeFrom": {**origin, "engine": ENGINE}, "summary": summary} | made.document
     try:
-        write_report(file, key, one(made.kind, whole, "jsonl").strip().encode())
+        write_report(file, key.key, one(made.kind, whole, "jsonl").strip().encode())
     except OSError as error:
         raise usage(f"--signed {file}: cannot be written: {error.strerror or error}") from error
     session.note(f"signed: {file}. Next: fleethpa audit report {file} --public-key FILE")

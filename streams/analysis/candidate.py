@@ -1,4 +1,4 @@
-"""Another spec on the recorded world: a fixed one, or one that changes by the time.
+"""Another spec on the recorded world: a fixed one, or one that changes with the time of day.
 
 Its metrics are matched with the recorded answers by what they ask. What wins can be put to work as a schedule of plain
 HPA settings (`fleethpa schedule`): decisions stay upstream's.
@@ -128,4 +128,4 @@ class Scheduled:
 
 
 Tried: TypeAlias = Candidate | Scheduled
-"""What a backtest tries: a spec, or one that changes with the time."""
+"""The specs that a backtest can try: a fixed one, or one that changes with the time of day."""

@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from schemas.decisionfields import reader_of
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.across.allotments import CapacityClaim, granted
-from streams.history.parallel import DecisionsTask, read_decisions, seen_evaluation
+from streams.history.parallel import DecisionsTask, read_decisions
+
+_read = reader_of(
+    "time", "cluster", "namespace", "name", "kind", "current_replicas", "final_desired_replicas", "observed"
+)
 
 
 class WantedReplicas(NamedTuple):
@@ -26,23 +31,24 @@ class WantedReplicas(NamedTuple):
 
 
 async def wanted_replicas(task: DecisionsTask) -> tuple[list[WantedReplicas], int]:
-    """Read the changes of what HPAs had and wanted in a partition; give them and the number of decisions read.
+    """Return the changes of what HPAs had and wanted in a partition, and the number of decisions read.
 
     A decision for which the scale was not known changes nothing.
     """
-    found: list[WantedReplicas] = []
+    changes: list[WantedReplicas] = []
     last: dict[str, tuple[int, int]] = {}
 
-    def take(value: bytes) -> None:
-        seen = seen_evaluation(value)
-        if seen is None or seen.observed.spec_replicas is None:
+    def add(value: bytes) -> None:
+        decision = _read(value)
+        if decision.kind != "evaluation" or decision.observed.get("specReplicas") is None:
             return
-        now = seen.current_replicas, seen.final_desired_replicas
-        if last.get(seen.hpa) != now and task.begin_ms <= (time_ms := parse_time_ms(seen.time)) < task.end_ms:
-            last[seen.hpa] = now
-            found.append(WantedReplicas(time_ms, seen.hpa, *now))
+        hpa = f"{decision.cluster}/{decision.namespace}/{decision.name}"
+        now = decision.current_replicas, decision.final_desired_replicas
+        if last.get(hpa) != now and task.begin_ms <= (time_ms := parse_time_ms(decision.time)) < task.end_ms:
+            last[hpa] = now
+            changes.append(WantedReplicas(time_ms, hpa, *now))
 
-    return found, await read_decisions(task, take)
+    return changes, await read_decisions(task, add)
 
 
 class HeldHpa(Struct, frozen=True, kw_only=True, rename="camel"):

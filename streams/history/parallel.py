@@ -14,9 +14,6 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-import msgspec
-from msgspec import Struct
-
 from schemas.codec import WireError
 from schemas.decisions import Decision
 from schemas.keys import HpaId
@@ -110,37 +107,6 @@ LAG_MS = 3_600_000
 _BREATH = 5_000
 
 
-class _SeenScale(Struct, frozen=True, rename="camel"):
-    spec_replicas: int | None = None
-
-
-class SeenDecision(Struct, rename="camel"):
-    """What is read of a decision record; fields as in `Decision`."""
-
-    time: str
-    cluster: str = ""
-    namespace: str = ""
-    name: str = ""
-    kind: str = "evaluation"
-    current_replicas: int = 0
-    final_desired_replicas: int = 0
-    observed: _SeenScale = _SeenScale()
-
-    @property
-    def hpa(self) -> str:
-        """Whose decision it is: `cluster/namespace/name`."""
-        return f"{self.cluster}/{self.namespace}/{self.name}"
-
-
-_DECISION = msgspec.json.Decoder(SeenDecision)
-
-
-def seen_evaluation(value: bytes) -> SeenDecision | None:
-    """Read the record of an evaluation; None: it is a completion."""
-    seen = _DECISION.decode(value)
-    return seen if seen.kind == "evaluation" else None
-
-
 @dataclass(frozen=True)
 class DecisionsTask:
     """One partition to read: from log time `begin_ms` to before `end_ms`."""
@@ -151,8 +117,8 @@ class DecisionsTask:
     end_ms: int
 
 
-async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> int:
-    """Return every decision record that a partition may have of a time to `take`; give how many these are."""
+async def read_decisions(task: DecisionsTask, handle: Callable[[bytes], None]) -> int:
+    """Call `handle` with each decision record that a partition may have of a time; return how many these are."""
     read = counted = 0
     first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
     latest_ms = task.end_ms + LAG_MS
@@ -162,7 +128,7 @@ async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> 
                 if record.timestamp_ms > latest_ms:
                     return read
                 read += 1
-                take(record.value)
+                handle(record.value)
             if read - counted >= _BREATH:
                 reported(0, read - counted)
                 counted = read
@@ -173,15 +139,15 @@ async def read_evaluations(
     task: DecisionsTask,
     read: Callable[[bytes], Decision],
     hpas: Collection[HpaId],
-    take: Callable[[HpaId, Decision, int], None],
+    handle: Callable[[HpaId, Decision, int], None],
 ) -> None:
-    """Give the evaluations of some HPAs in the task's time to `take`, in order and each once, with their log times.
+    """Call `handle` with each evaluation of some HPAs in the task's time, in order and once, and with its log time.
 
     `read`: reads seq, time, cluster, namespace, name and kind at least (`schemas.decisionfields.reader_of`).
     """
     newest = 0
 
-    def take_one(value: bytes) -> None:
+    def handle_record(value: bytes) -> None:
         nonlocal newest
         decision = read(value)
         if decision.seq <= newest:  # published twice
@@ -191,9 +157,9 @@ async def read_evaluations(
         if decision.kind != "evaluation" or hpa not in hpas:
             return
         if task.begin_ms <= (time_ms := parse_time_ms(decision.time)) < task.end_ms:
-            take(hpa, decision, time_ms)
+            handle(hpa, decision, time_ms)
 
-    await read_decisions(task, take_one)
+    await read_decisions(task, handle_record)
 
 
 # --- faults with single HPAs ------------------------------------------------------------------------------------------

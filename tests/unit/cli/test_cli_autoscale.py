@@ -93,9 +93,11 @@ def test_manifests_of_workloads_are_read(run: Cli, broker: Broker, tmp_path: Pat
         pytest.param(("deployment/checkout", "-n", "shop"), 1, "hpa east/shop/checkout already exists", id="is there"),
         pytest.param((), 2, "Name workloads as TYPE/NAME or TYPE NAME", id="nothing named"),
         pytest.param(("web",), 2, "Name workloads as TYPE/NAME or TYPE NAME", id="a name alone"),
-        pytest.param(("daemonset/web",), 2, "daemonset is no type that autoscale knows", id="a type without /scale"),
-        pytest.param(("deployment.extensions/web",), 2, "no type that autoscale knows", id="a group of long ago"),
-        pytest.param(("deploy/web", "--cpu", "70 %"), 2, "is no target", id="no percentage"),
+        pytest.param(("daemonset/web",), 2, "autoscale does not know the type daemonset", id="a type without /scale"),
+        pytest.param(
+            ("deployment.extensions/web",), 2, "autoscale does not know the type deployment.ext", id="a group"
+        ),
+        pytest.param(("deploy/web", "--cpu", "70 %"), 2, "--cpu '70 %' cannot be a target", id="no percentage"),
         pytest.param(("deploy/web", "--cpu", "much"), 2, "quantities must match", id="no quantity"),
         pytest.param(("deploy/web", "--cpu", "1", "--cpu-percent", "5"), 2, "are the same", id="cpu twice"),
         pytest.param(("deploy/web", "--min", "11"), 2, "must be greater than or equal to `minReplicas`", id="bounds"),

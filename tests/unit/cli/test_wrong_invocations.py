@@ -255,6 +255,8 @@ WRONG = (
     ("replay", 2, "Next: fleethpa replay NAME, or replay -A"),
     ("rollback web", 2, "Next: fleethpa rollout undo NAME"),
     ("audit verify --hpa east/shop/web", 2, "Next: fleethpa replay NAME"),
+    ("audit verify 0-9-uid", 2, "Next: fleethpa replay 0-9-uid"),
+    ("audit verify east/shop/web --since 1h", 2, "Next: fleethpa replay east/shop/web"),
     ("replay web -A", 2, "name what to derive again"),
     ("capacity test -f group.yaml", 2, "Next: fleethpa limits test -f FILE"),
     ("capacity descibe x", 2, "Did you mean `describe`?"),

@@ -28,7 +28,7 @@ from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.listening import names_of
 from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, runner
-from fleethpa.mcp.server import PATH, Desk, listening, serve_http
+from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http
 from fleethpa.mcp.tools import LINE, REQUEST, tools
 from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.archive import write_archive
@@ -258,8 +258,8 @@ async def serving(archive: Path, *, is_open: bool = False) -> AsyncIterator[Serv
 
     admission = None if is_open else Admission(Reviews(cluster))  # type: ignore[arg-type]  # stands for a client
     with listening("127.0.0.1", 0) as at:
-        desk = Desk(cli, VerbTurns(noted), (), admission)
-        task = asyncio.create_task(serve_http(desk, at, names_of("127.0.0.1", ()), stop))
+        handler = CallHandler(cli, VerbTurns(noted), (), admission)
+        task = asyncio.create_task(serve_http(handler, at, names_of("127.0.0.1", ()), stop))
         try:
             yield Served(f"http://127.0.0.1:{at.getsockname()[1]}{PATH}", cluster, ran)
         finally:

@@ -198,7 +198,7 @@ def test_it_is_said_by_explain_and_lists() -> None:
     shown = explained(made, None)
     assert shown.verdict.startswith("Stays at 10: no scale-down while queue_depth is above 0: it is 5")
     assert [row for row in shown.steps if "scale-down block" in repr(row)]
-    assert words.braked(made) == "held by the scale-down block of its annotation (metrics ask for 2)"
+    assert words.braked(made) == "held by the scale-down block that its annotation sets (metrics ask for 2)"
 
 
 def test_the_question_without_it_is_answered_from_what_it_read() -> None:

@@ -225,7 +225,9 @@ def test_a_signed_report_is_what_was_signed_and_a_changed_one_is_refused(
     ("arguments", "said"),
     [
         (["--key", "a.key"], "--key signs a report"),
-        (["--signed", "out.json", "--key", "/no/key"], "/no/key cannot be read"),
+        (["--signed", "out.json", "--key", "/no/key"], "--key /no/key: no such file"),
+        (["--signed", "out.json"], "--signed: there is no private key /"),
+        (["--signed", "out.json", "--key", "/dev/null"], "--key /dev/null is not a private key"),
     ],
 )
 def test_a_report_that_cannot_be_signed_is_refused_before_anything_is_read(

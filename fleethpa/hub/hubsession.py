@@ -1,4 +1,4 @@
-"""What verbs with `--hub` share: the API server of the hub, the objects there, and what is meant by a name."""
+"""The hub as write verbs with `--hub` see it: its API server, the objects there, and which of them a name means."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class HubChange(NamedTuple):
 
 
 @dataclass
-class HubDesk:
-    """What the verbs share: the session, the API server of the hub, and what has to be agreed to and told."""
+class HubSession:
+    """The session of a write verb with the API server of the hub. `concerns`: what the user is asked to confirm before
+    anything changes; `problems`: the errors that do not keep the rest from being done.
+    """
 
     session: Session
     client: ClusterClient
@@ -63,7 +65,7 @@ class HubDesk:
         found = [hub_object(BY_NAME[kind], item) for item in page.items]
         return [item for item in found if not item.is_ending]
 
-    async def found(self, kind: str, name: str) -> HubObject | None:
+    async def cluster_wide(self, kind: str, name: str) -> HubObject | None:
         """A cluster-wide object; None: it is not there."""
         try:
             return hub_object(BY_NAME[kind], await self.client.get(BY_NAME[kind].path_of("", name)))
@@ -114,43 +116,43 @@ def hpa_of(item: HubObject) -> tuple[str, str]:
     return namespace, getattr(spec, "name", "") or item.name
 
 
-def parts(desk: HubDesk, found: Iterable[HubObject], asked: Sequence[str]) -> list[HubObject]:
+def parts(hub: HubSession, found: Iterable[HubObject], asked: Sequence[str]) -> list[HubObject]:
     """Those of which all clusters are meant; one of which only a part is meant is a problem that names it."""
     whole = []
     for item in found:
         if is_within(item, asked):
             whole.append(item)
         elif overlaps(item, asked):
-            desk.problems.append(
+            hub.problems.append(
                 usage(
                     f"{item.key} is about further clusters than {', '.join(asked)}",
                     cause=f"It is about {', '.join(stated_clusters(item))}, and would change for all of them.",
-                    next_step=f"{kubectl(desk, 'edit', item.key)}, or name no cluster",
+                    next_step=f"{kubectl(hub, 'edit', item.key)}, or name no cluster",
                 )
             )
     return whole
 
 
-def kubectl(desk: HubDesk, verb: str, key: str) -> str:
+def kubectl(hub: HubSession, verb: str, key: str) -> str:
     """The command of kubectl about an object of the hub."""
-    return object_command(verb, key).replace("kubectl ", f"kubectl --context {desk.session.config.hub} ", 1)
+    return object_command(verb, key).replace("kubectl ", f"kubectl --context {hub.session.config.hub} ", 1)
 
 
 async def makers(
-    desk: HubDesk, ref: Ref, namespace: str, globs: Sequence[str], kinds: Sequence[str]
+    hub: HubSession, ref: Ref, namespace: str, globs: Sequence[str], kinds: Sequence[str]
 ) -> list[HubObject]:
     """The objects that make the HPAs of a name. Raises CommandError: there is none (exit 4)."""
-    place, home = (ref.namespace or namespace, ref.name), desk.home(ref.namespace or namespace)
+    place, home = (ref.namespace or namespace, ref.name), hub.home(ref.namespace or namespace)
     asked = asked_clusters(None if ref.cluster == FLEET else ref.cluster, globs, str(ref))
     wanted = [kind for kind in kinds if ref.cluster != FLEET or kind == FLEET_KIND]
-    known = [item for kind in wanted for item in await desk.listed(kind, home)]
-    before = len(desk.problems)
-    found = parts(desk, (item for item in known if hpa_of(item) == place), asked)
-    if not found and len(desk.problems) == before:
+    known = [item for kind in wanted for item in await hub.listed(kind, home)]
+    before = len(hub.problems)
+    found = parts(hub, (item for item in known if hpa_of(item) == place), asked)
+    if not found and len(hub.problems) == before:
         raise not_found(
             f"no {' or '.join(wanted)} in namespace {home} of the hub makes {'/'.join(place)} in {', '.join(asked)}",
             cause="An HPA that no object makes belongs to the log, and is changed there.",
-            next_step=f"kubectl --context {desk.session.config.hub} get centralhpas -n {home}",
+            next_step=f"kubectl --context {hub.session.config.hub} get centralhpas -n {home}",
         )
     return found
 
