@@ -1,4 +1,4 @@
-"""`make screenshots`: every view of the page, light and dark, in three widths, of an archive and of large fleets.
+"""`make screenshots`: every view of the page, light and dark, in three widths, of an archive and of made-up fleets.
 
 Run: python -m tests.page.screenshots ARCHIVE FOLDER [--docs DIR --day ARCHIVE] [--only VIEW,...]
 """
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.page.browsing import launched, serving
 
 SIZES = {"wide": (1400, 900), "middle": (768, 1024), "narrow": (390, 844)}
-LARGE = (500, 2_000)
+FLEETS = (7, 500, 2_000)
 MOMENT = "2026-01-05T14:20:00Z"
 """Of the recorded day: the removal budget holds a namespace, and an HPA flaps."""
 DOCS = {
@@ -122,14 +122,14 @@ def main() -> None:
                     if only and name not in only:
                         continue
                     take(page, address + path, given.folder / f"{name}-{look}.png")
-        for count in LARGE:
+        for count in FLEETS:
             found: dict[str, str] = {}
-            with Served(count, varied=True) as large, pages(browser) as made:
+            with Served(count, varied=True) as fleet, pages(browser) as made:
                 for look, page in made:
-                    found = found or views(page, large.address) | {"troubled": "/?q=problem:any"}
+                    found = found or views(page, fleet.address) | {"troubled": "/?q=problem:any"}
                     for name, path in found.items():
                         if not only or name in only:
-                            take(page, large.address + path, given.folder / f"{name}-{count}-{look}.png")
+                            take(page, fleet.address + path, given.folder / f"{name}-{count}-{look}.png")
         browser.close()
 
 
