@@ -166,11 +166,13 @@ class _NativeMemory:
         self.history = after_unseen(self.newest, self.history, inputs.period_ms + LONGER_THAN_A_PERIOD_MS, until_ms)
 
     def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
-        same = [each for each in candidates if shows(answer(each), status)]
+        same = list[EvaluationInputs]()
+        for each in candidates:
+            if shows(made := answer(each), status):
+                if made.final == native:
+                    return _Explained(self._with_memory(each), None, "", shown=True)
+                same.append(each)
         remembering = [self._with_memory(each) for each in same]
-        for each, own in zip(same, remembering, strict=True):
-            if answer(each).final == native:
-                return _Explained(own, None, "", shown=True)
         if not same and answer(candidates[0]).final == native:
             return _Explained(self._with_memory(candidates[0]), None, "", shown=False)
         explained = (
