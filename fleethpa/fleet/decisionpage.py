@@ -17,6 +17,7 @@ from schemas.decisionfields import DECISION_FIELDS
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.analysis.rulewords import rules_in_words
+from streams.hpa.gofloat import MIN_INT64
 from streams.state.fights import Fight
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
     if flip.percent:
         detail = f"{flip.varied} at {value}; was {now} ({flip.shown_now}%)"
         return f"{name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
-    if flip.shown != flip.value:
+    if flip.shown not in (flip.value, MIN_INT64):  # the average over no pods
         shown, _ = threshold(flip.shown, flip.shown_now, name, lower=flip.direction == "lower")
         return f"{name} {sign} {shown} on average", f"→ {flip.answer}", f"{flip.varied} at {value}; was {now}"
     return f"{name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
@@ -114,6 +115,8 @@ class Explanation:
     around: Sequence[tuple[str, str]]
     steps: Sequence[StepRow]
     would: Sequence[tuple[str, str, str]]
+    version: str = ""
+    """The resourceVersion of the scale after the write; empty: none was made, or the API server gave none."""
 
     @property
     def notices(self) -> list[str]:
@@ -189,6 +192,7 @@ def explained(
         ],
         list(step_rows(decision)),
         would_rows(would) if would is not None else [],
+        "" if ending is None else ending.outcome.get("resourceVersion", ""),
     )
 
 
@@ -215,7 +219,8 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     rules = f"   rules of Kubernetes {rules_in_words(decision.rules)}" if decision.rules else ""
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
-    yield "Result", "    ".join(filter(None, (what, found.ended)))
+    version = f" (scale.resourceVersion {found.version})" if found.version and found.ended else ""
+    yield "Result", "    ".join(filter(None, (what, f"{found.ended}{version}")))
     yield from labelled(decision)
 
 
@@ -377,10 +382,8 @@ def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
     if ending is None:
         return "write pending"
     took = parse_time_ms(ending.time) - made_ms
-    version = ending.outcome.get("resourceVersion", "")
-    detail = f" (scale.resourceVersion {version})" if version else ""
     error = ending.outcome.get("error")
-    return f"{ending.outcome.get('result', 'ended')} in {span(took)}{detail}" + (f": {error}" if error else "")
+    return f"{ending.outcome.get('result', 'ended')} in {span(took)}" + (f": {error}" if error else "")
 
 
 # --- below the table --------------------------------------------------------------------------------------------------

@@ -163,6 +163,8 @@ def _formula(decision: Decision, metric: MetricDecision) -> str:
     if not metric.ratio:
         return quotient
     ratio = float(metric.ratio)
+    if not math.isfinite(ratio):  # upstream divides by no pods; its average is no number
+        return "no average: there are no pods"
     return f"{quotient} = {ratio:.3f}   {_rounding(decision, metric, ratio)}"
 
 
@@ -211,7 +213,8 @@ def _judgement(metric: MetricDecision) -> str:
         return f"within tolerance{counting}: replicas stay"
     if metric.note:
         return words.note(metric.note)
-    return f"outside tolerance{_taken_to_use(metric)}" if metric.ratio else ""
+    is_judged = metric.ratio and math.isfinite(float(metric.ratio))
+    return f"outside tolerance{_taken_to_use(metric)}" if is_judged else ""
 
 
 def _taken_to_use(metric: MetricDecision) -> str:

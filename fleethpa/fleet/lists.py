@@ -232,7 +232,7 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         Column("TARGETS", lambda v: targets(possible(v.hpa))),
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>")), dispensable=2),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0)), dispensable=1),
-        Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
+        Column("REPLICAS", lambda v: "?" if v.has is None else str(v.has)),
         Column("WANTS", lambda v: "?" if v.wants is None else str(v.wants)),
         Column("MODE", _mode_text),
         Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),

@@ -34,7 +34,7 @@ from streams.state.ledger import CoreError
 from streams.state.limits.budgets import is_exempt
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
-from streams.state.needs import Blocked, wants_of
+from streams.state.needs import Blocked
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.replacements.override import override_in_force
 from streams.state.rowcodec import decode_row, partition_key
@@ -334,7 +334,7 @@ def _view(part: State, hpa: Hpa) -> HpaView:
         author=row.author,
         reason=row.change_reason,
         moves=tuple(Move(*move) for move in row.moves),
-        wants=wants_of(row),
+        wants=row.wants,
         blocked=Blocked(*row.blocked) if row.blocked else None,
         clock_ms=clock_ms,
         is_writing=row.pending is not None,

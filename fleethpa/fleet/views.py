@@ -157,7 +157,11 @@ class HpaView:
     def has(self) -> int | None:
         """The replicas that it has; None: not known."""
         found = self.status.get("currentReplicas")
-        return found if isinstance(found, int) else None
+        if isinstance(found, int):
+            return found
+        # The API leaves a zero out: it is known to be one where the scale was read.
+        able = [each for each in self.status.get("conditions") or () if each.get("type") == "AbleToScale"]
+        return 0 if any(each.get("reason") != "FailedGetScale" for each in able) else None
 
     @property
     def is_saturated(self) -> bool:

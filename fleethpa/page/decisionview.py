@@ -41,7 +41,7 @@ HEIGHT: Final = 48
 """The highest bar."""
 TOP: Final = 20
 FOOT: Final = 50
-LETTERS: Final = 20
+LETTERS: Final = 19
 LINES: Final = 2
 """Of a detail under a bar, each of LETTERS; the whole of it is in the bar's title."""
 LEAST_PX: Final = 3
@@ -87,7 +87,7 @@ def waterfall(found: Explanation) -> Waterfall:
             step.name,
             _label(step.name),
             step.value,
-            _lines(step.detail),
+            _lines("no value" if step.value == "-" and number else step.detail),
             step.detail,
             _style(found, step, number),
             number == decisive,
@@ -251,7 +251,7 @@ async def _spec_after(past: Past, hpa: HpaId, offset: int) -> tuple[dict[str, An
 _METRIC: Final = re.compile(r"metrics\[(?P<name>.*)\](?P<rest>[^\]]*)")
 MOMENTS: Final = frozenset({"at", "expires", "newest", "oldest", "until"})
 """Fields of a decision that are moments, in milliseconds since 1970."""
-FOLDED: Final = frozenset({"id", "input", "prev", "seq", "specHash", "status"})
+FOLDED: Final = frozenset({"id", "input", "labels", "prev", "seq", "specHash", "status"})
 """Fields that say of no decision why it came out as it did: those in which any two differ, and what others follow."""
 
 

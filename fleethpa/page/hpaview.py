@@ -207,8 +207,10 @@ def _alike(run: Sequence[Recorded]) -> dict[str, Any]:
 
 def _changed(each: Revision) -> dict[str, Any]:
     by = each.author or each.manager
-    text = f"{change_text(each)}{f', by {by}' if by else ''}{f': {each.reason}' if each.reason else ''}"
-    change = f"revision {each.generation}" if each.generation else each.what
+    what = change_text(each)
+    text = f"{what}{f', by {by}' if by else ''}{f': {each.reason}' if each.reason else ''}"
+    # In bold before the text, which says what kind of change it is.
+    change = f"revision {each.generation}" if each.generation else "" if what.startswith(each.what) else each.what
     return _line("spec", each.time, change, text)
 
 

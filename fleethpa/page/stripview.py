@@ -191,6 +191,12 @@ class FleetCause(NamedTuple):
     cluster: str = ""
     hpa: HpaId | None = None
 
+    @property
+    def text(self) -> str:
+        """What is beside its label; empty: the label says it all."""
+        label, text = self.problem.label, self.problem.text
+        return "" if text == label else text.removeprefix(f"{label}: ")
+
 
 def level(count: int, least: int, most: int) -> int:
     """The place of a count between two bounds, from 0 (least) to TOP_LEVEL (most)."""
@@ -257,7 +263,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     yield Tile("HPAs", f"{len(views):,}", others)
     yield _replicas(state, views)
     yield _changes(state, views)
-    yield _saturated(views)
+    yield _saturated(state, views)
     yield _held([{problem.label for problem in view.problems} for view in views])
     yield _problems(views, causes)
     yield _clusters(state)
@@ -275,7 +281,7 @@ def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
     if state.is_last_known:
         return Tile("Replicas", f"{sum(current):,}", "as last known")
-    asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
+    asked = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
     return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
 
 
@@ -289,8 +295,10 @@ def _problems(views: Sequence[HpaView], causes: int) -> Tile:
     return Tile("Problems", f"{troubled:,}", about, "trouble" if waiting else "", "problem:any")
 
 
-def _saturated(views: Sequence[HpaView]) -> Tile:
+def _saturated(state: FleetState, views: Sequence[HpaView]) -> Tile:
     """The HPAs that ask for more than maxReplicas, beside those that are there and have enough."""
+    if state.is_last_known:  # what metrics ask for is not known
+        return Tile("Saturated", "?", "not known now")
     saturated = sum(view.is_saturated for view in views)
     content = sum(view.is_content_at_max for view in views)
     about = f"{content:,} at max with enough" if content else "none" if not saturated else "ask for more than max"
@@ -391,8 +399,8 @@ def _block(cells: Sequence[str], density: Density) -> str:
 
 
 def _cell(view: HpaView) -> str:
-    count, most = view.status.get("currentReplicas"), view.spec.get("maxReplicas") or 0
-    place = f"l{level(count, view.spec.get('minReplicas') or 1, most)}" if isinstance(count, int) else "none"
+    count, most = view.has, view.spec.get("maxReplicas") or 0
+    place = "none" if count is None else f"l{level(count, view.spec.get('minReplicas', 1), most)}"
     if any(problem.waits and problem.label not in NO_TROUBLE for problem in view.problems):
         return f"{place} bad"
     return f"{place} kept" if any(problem.label in HELD for problem in view.problems) else place
@@ -423,14 +431,13 @@ def replay(state: FleetState) -> Replay:
     found: dict[str, list[ReplayedHpa]] = {name: [] for name in state.clusters}
     since_ms = state.clock_ms - REPLAYED_MS
     for id_, view in state.hpas.items():
-        count = view.status.get("currentReplicas")
         moves = [(move.time_ms // 1000, move.before, move.after) for move in view.moves if move.time_ms > since_ms]
         found.setdefault(id_.cluster, []).append(
             ReplayedHpa(
                 f"{id_.namespace}/{id_.name}",
-                view.spec.get("minReplicas") or 1,
+                view.spec.get("minReplicas", 1),
                 view.spec.get("maxReplicas") or 0,
-                count if isinstance(count, int) else None,
+                view.has,
                 moves,
                 len(moves) < KEPT_MOVES,
             )
@@ -507,4 +514,6 @@ def _is_kept(problem: Problem) -> bool:
 
 
 def _cause(problem: Problem, hpas: int, cluster: str = "", hpa: HpaId | None = None) -> FleetCause:
-    return FleetCause(problem, SHAPES.get(problem.label, "trouble"), hpas, cluster, hpa)
+    # As its row in the list is coloured: what nobody waits for is no trouble.
+    style = SHAPES.get(problem.label, "trouble" if problem.waits else "held")
+    return FleetCause(problem, style, hpas, cluster, hpa)

@@ -37,7 +37,7 @@ from streams.state.gather import MetricQuery
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.namespace import Namespace
-from streams.state.needs import flapping, is_disabled, is_saturated, wants_of
+from streams.state.needs import flapping, is_disabled, is_saturated
 from streams.state.subject import own_status
 
 log = logging.getLogger("fleethpa.decider")
@@ -311,7 +311,7 @@ def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
     yield "mode", (row.mode,), 1
     yield "paused", (), int(bool(row.paused))
     yield "refused", (), int(bool(row.refused))
-    wants, has = wants_of(row), status.get("currentReplicas")
+    wants, has = row.wants, status.get("currentReplicas")
     if wants is not None:
         yield "wants_replicas", (), wants
     yield "saturated", (), int(is_saturated(wants, has, spec["maxReplicas"]))

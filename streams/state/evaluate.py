@@ -104,7 +104,7 @@ def decide(subject: Subject, observed: Observed) -> Decided:
     if observed.replicas is not None:
         band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
         blocked_ = blocked(evaluation.metrics, observed.replicas, band)
-    return Decided(made.evaluation, made.name, made.step, blocked_)
+    return Decided(made.evaluation, made.name, made.step, blocked_, evaluation.proposal)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
@@ -192,7 +192,7 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
     row.moves = observed.moves
-    row.blocked = decided.blocked
+    row.blocked, row.wants = decided.blocked, decided.asked
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
     row.mode, row.refused = subject.effective_mode.mode, subject.effective_mode.refused

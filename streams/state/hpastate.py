@@ -193,7 +193,7 @@ class Hpa:
         row.origin, row.generation = entry.origin, generation
         if changed:
             row.author, row.change_reason = entry.author, entry.reason
-            row.next_due_ms, row.evaluated_ms = now_ms, 0
+            row.next_due_ms, row.evaluated_ms, row.wants = now_ms, 0, None
             row.early_ms, row.ratios = 0, ()
             row.due_again = row.pending is not None
         return changed

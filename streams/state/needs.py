@@ -11,7 +11,6 @@ from streams.state.moves import KEPT_MOVES, Move, Stored
 if TYPE_CHECKING:
     from streams.hpa.autoscaler import Autoscaler
     from streams.hpa.evaluation import Evaluation, MetricEvaluation
-    from streams.state.rows import HpaRow
 
 SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING = "saturated", "content", "blocked", "disabled", "flapping"
 STATES: Final = (SATURATED, CONTENT, BLOCKED, DISABLED, FLAPPING)
@@ -74,17 +73,6 @@ class Flapping(NamedTuple):
     def per_hour(self) -> int:
         """At this pace."""
         return round((self.changes - 1) * 3_600_000 / max(1, self.span_ms))
-
-
-def wants_of(row: HpaRow) -> int | None:
-    """Return the replicas that the metrics asked for at the last evaluation, before any limit; None: it had no answer.
-
-    It is the recommendation of that evaluation: upstream keeps them for the stabilization windows.
-    """
-    known = row.history.recommendations
-    # The first evaluation of an HPA begins with the replicas that the scale shows; what its metrics ask for follows.
-    found = [replicas for replicas, time_ms in known if time_ms == row.evaluated_ms]
-    return found[-1] if found and len(known) > 1 else None
 
 
 def is_saturated(wants: int | None, has: int | None, most: int) -> bool:

@@ -195,6 +195,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The metric that pods without metrics kept from changing the count at the last evaluation
     (`streams.state.needs.Blocked`); no decision reads it: it is what read verbs show.
     """
+    wants: int | None = None
+    """The replicas that the metrics asked for at the last evaluation, before any limit; None: they gave no answer, or
+    there was no evaluation under this spec yet. No decision reads it: it is what read verbs show.
+    """
 
     def __post_init__(self) -> None:
         # What was decoded lies in the bytes of the whole row.

@@ -93,6 +93,8 @@ class Decided(Struct, frozen=True, gc=False):
     blocked: tuple[int, ...] = ()
     """The metric that pods without metrics keep from changing the count (`streams.state.needs.blocked`); empty: none.
     """
+    asked: int | None = None
+    """The replicas that the metrics ask for, also where something takes their place; None: they give no answer."""
     further: tuple[Step, ...] = ()
     """What the kind of the subject adds at the end of the steps."""
 

@@ -176,7 +176,7 @@ def varied(state: FleetState) -> FleetState:
             after = moves[0].before if moves else count
             if before != after:
                 moves.insert(0, Move(at_ms, before, after, "fleethpa"))
-        used = chance.randrange(70, 88)
+        used = chance.randrange(60, 88)
         current = {"name": "cpu", "current": {"averageUtilization": used, "averageValue": f"{10 * used}m"}}
         status: dict[str, Any] = {
             "currentReplicas": count,
@@ -184,17 +184,28 @@ def varied(state: FleetState) -> FleetState:
             "currentMetrics": [{"type": "Resource", "resource": current}],
             "conditions": [],
         }
+        wants: int | None = count if used >= 72 else max(1, -(-count * used // 80))  # 80 %, with a tolerance of 10 %
         paused = ""
         if id_.cluster == "c3" and chance.random() < 0.3:
             text = "unable to get metrics for resource cpu: the server is currently unable to handle the request"
             failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": text}
             status |= {"conditions": [failed], "currentMetrics": []}
+            wants = None
         elif chance.random() < 0.01:
             paused = chance.choice(("by anna: INC-42", "by ben: INC-43"))
         spec = view.spec | {"minReplicas": 2, "maxReplicas": most}
         mode: Mode = "shadow" if id_.cluster == "c4" else "enforce"
+        if count == most and chance.random() < 0.3:
+            current["current"] = {"averageUtilization": 2 * used, "averageValue": f"{20 * used}m"}
+            wants = None if wants is None else -(-count * 2 * used // 80)
         state.hpas[id_] = replace(
-            view, hpa=view.hpa | {"spec": spec, "status": status}, moves=tuple(moves), paused=paused, mode=mode
+            view,
+            hpa=view.hpa | {"spec": spec, "status": status},
+            moves=tuple(moves),
+            paused=paused,
+            mode=mode,
+            wants=wants,
+            blocked=view.blocked if chance.random() < 0.01 else None,
         )
     return state
 

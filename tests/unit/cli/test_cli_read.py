@@ -258,6 +258,16 @@ def test_an_hpa_at_max_is_saturated_only_if_its_metrics_ask_for_more(
     assert states_listed(run) == {"saturated" if is_saturated else "content"}
 
 
+def test_what_an_hpa_without_stabilization_windows_wants_is_known(run: Cli, fleet: Fleet) -> None:
+    behavior = {name: {"stabilizationWindowSeconds": 0} for name in ("scaleUp", "scaleDown")}
+    fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=5, behavior=behavior)), after_ms=16_000)
+    for _ in range(2):
+        fleet.observe(5, 400)
+        fleet.append(after_ms=16_000)
+    row = run("get", "hpa", "-A", "--no-headers").stdout.split()
+    assert (row[-4], row[-1]) == ("7", "saturated")
+
+
 def test_what_an_hpa_wants_is_a_question_mark_while_its_metrics_give_no_answer(run: Cli, fleet: Fleet) -> None:
     fleet.append(after_ms=16_000)
     fleet.observe(5, 100, error="no answer")

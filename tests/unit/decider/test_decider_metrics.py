@@ -87,14 +87,12 @@ def test_what_an_hpa_needs_is_exposed(
     assert row.own_status is not None
     monkeypatch.setattr(hpa, "row", row := copy(row))
     row.keep_status((row.own_status or {}) | {"currentReplicas": 12})
-    row.history = row.history.with_recommendations([(2, now_ms - 15_000), (30, now_ms)])
-    row.blocked = (0, 164, 6, 0)
+    row.wants, row.blocked = 30, (0, 164, 6, 0)
     row.moves = tuple(Move(now_ms - 9_000 * at, 2 + at % 2, 3 - at % 2, "fleethpa") for at in range(8, 0, -1))
     found = of_hpas(partition)
     names = ("wants_replicas", "saturated", "blocked", "flapping", "disabled")
     assert [found[f"fleethpa_hpa_{name}{{{WEB}}}"] for name in names] == [30, 1, 1, 1, 0]
-    row.history = row.history.with_recommendations([(30, now_ms - 15_000), (12, now_ms)])
-    row.blocked, row.moves = (), row.moves[1:]
+    row.wants, row.blocked, row.moves = 12, (), row.moves[1:]
     assert [of_hpas(partition)[f"fleethpa_hpa_{name}{{{WEB}}}"] for name in names] == [12, 0, 0, 0, 0]
 
 

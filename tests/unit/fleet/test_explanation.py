@@ -11,13 +11,15 @@ import pytest
 from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines, would_rows
+from fleethpa.fleet.decisionsteps import step_rows
 from schemas.decisions import MetricDecision, Step
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerSet, Command, Container, Pod
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.analysis.counterfactual import Counterfactuals, Without
+from streams.analysis.counterfactual import Counterfactuals, Flip, Without
 from streams.history.recorded import Recorded, in_sequence
+from streams.hpa.gofloat import MIN_INT64
 from streams.partition import Partition
 from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.generated_log import Fleet as Generated
@@ -45,6 +47,37 @@ def test_the_numbers_that_explain_prints_add_up() -> None:
         assert ins == outs[: len(ins)]
         assert outs[-1] == recorded.decision.final_desired_replicas
     assert products > 500
+
+
+def test_an_average_over_no_pods_is_no_number() -> None:
+    """The controller divides the total by no pods, and keeps what a 64-bit integer makes of that."""
+    recorded, _ = next(_explained(metrics=1, seed=0))
+    metric = structs.replace(
+        recorded.decision.metrics[0],
+        value=MIN_INT64,
+        target=30_000,
+        utilization=None,
+        target_utilization=None,
+        ratio="nan",
+        note="",
+    )
+    (row,) = [row for row in step_rows(structs.replace(recorded.decision, metrics=[metric])) if row.is_winner]
+    assert row.detail.startswith("no average: there are no pods")
+    assert "tolerance" not in row.detail
+    flip = Flip(
+        metric=0,
+        name="jobs",
+        direction="higher",
+        varied="the value",
+        now=0,
+        value=1,
+        answer=1,
+        percent=False,
+        shown_now=MIN_INT64,
+        shown=MIN_INT64,
+    )
+    made = Counterfactuals(current=0, final=0, flips=[flip], without=[], unmoved=[])
+    assert would_rows(made) == [("jobs ≥ 0.001", "→ 1", "the value; was 0")]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleethpa.fleet.lists import hpa_listing
 from fleethpa.fleet.troubles import ClusterView, HungProcess
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.page.fleetview import clusters_verdict, verdict
@@ -16,6 +17,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import ClusterSettings
 from streams.state.moves import KEPT_MOVES, Move
+from streams.state.needs import Blocked
 from tests.kit.cli import Fleet
 from tests.kit.page import browsing, over
 
@@ -124,6 +126,46 @@ def test_the_tiles_count_the_fleet() -> None:
     assert tiles["Changes in 1 h"].about == "more than are kept; see Changes"
     assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("1 at max with enough", "trouble")
     assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None, NOON_MS)["tiles"]}
+
+
+def test_what_metrics_ask_for_is_not_counted_while_nothing_is_known_now() -> None:
+    state = fleet_of([one("east/a", 10, wants=32)])
+    state.hung = (HungProcess("ingest", NOON_MS, "ingest hangs or does not run", "fleethpa run ingest"),)
+    tiles = {tile.name: tile for tile in strip_view(state, None, NOON_MS)["tiles"]}
+    assert (tiles["Saturated"].value, tiles["Saturated"].about) == ("?", "not known now")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "has"),
+    [
+        pytest.param([], None, id="nobody has read its scale"),
+        pytest.param([("AbleToScale", "FailedGetScale")], None, id="its scale could not be read"),
+        pytest.param([("AbleToScale", "SucceededGetScale")], 0, id="the API leaves a zero out"),
+    ],
+)
+def test_a_count_that_is_not_there_is_a_zero_only_where_the_scale_was_read(
+    conditions: list[tuple[str, str]], has: int | None
+) -> None:
+    view = one("east/a", None)
+    view.status["conditions"] = [{"type": name, "reason": reason} for name, reason in conditions]
+    assert view.has == has
+    listing = hpa_listing([view], NOON_MS, namespaces=True, problems=lambda _: "")
+    shown = next(column.cell(view) for column in listing.columns if column.header == "REPLICAS")
+    assert shown == ("?" if has is None else str(has))
+
+
+def test_a_cause_says_its_label_once_and_has_the_colour_of_its_row() -> None:
+    blocked = Blocked(0, 78, 1, 0)
+    views = [one("east/a", 10, wants=32), one("east/b", 6, paused="by anna: INC-1"), one("east/c", 6, blocked=blocked)]
+    found = {cause.problem.label: cause for cause in strip_view(fleet_of(views), None, NOON_MS)["causes"]}
+    assert found["saturated"].text == "at max 10, asks for 32"
+    assert found["paused"].text == "by anna: INC-1"
+    assert {label: cause.style for label, cause in found.items()} == {
+        "saturated": "trouble",
+        "paused": "held",
+        "blocked": "held",
+    }
+    assert {view.weight for view in views if view.blocked} == {1}
 
 
 @pytest.mark.parametrize(
