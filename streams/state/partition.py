@@ -148,7 +148,7 @@ class Partition:
         value: bytes,
         published: Mapping[str, bytes] = _NONE_PUBLISHED,
         probe: Probe | None = None,
-        only: HpaId | None = None,
+        only: Collection[HpaId] | None = None,
     ) -> list[DecisionRecord]:
         """Fold one record and evaluate what is due, in key order.
 
@@ -158,8 +158,8 @@ class Partition:
             value: of the record.
             published: id -> value of the decisions of this record that are already on the decisions topic.
             probe: is called with the inputs of every evaluation of this record and with the end of every write.
-            only: the HPA that is evaluated; None: every one that is due. Of the partition, only this HPA is true after
-                it, as far as it does not depend on what others decide.
+            only: the HPAs that are evaluated; None: every one that is due. Of the partition, only these HPAs are true
+                after it, as far as they do not depend on what others decide.
 
         Returns:
             The decisions to publish, in order of `seq`: those that are not published yet.
@@ -216,12 +216,12 @@ class Partition:
             row.ticked_ms, row.every = row.clock_ms, record.every
         return record
 
-    def _evaluate(self, published: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
+    def _evaluate(self, published: Mapping[str, bytes], only: Collection[HpaId] | None) -> list[DecisionRecord]:
         state = self.state
         for hpa in state.schedule.pop(state.now_ms, state.hpas):
             state.ready_or_due.add(hpa.id)
         if only is not None:
-            state.ready_or_due &= {only}
+            state.ready_or_due.difference_update([each for each in state.ready_or_due if each not in only])
         ledger = Ledger(state.row.seq, state.row.prev, published)
         decisions = []
         for name in sorted(state.ready_or_due):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,27 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import counterfactuals
 from streams.archive.layout import LOG, PlainRecord, archived_record
 from streams.history import evaluations
-from streams.history.evaluations import Evaluated, FarStateError, evaluation_of, events
+from streams.history.evaluations import (
+    Evaluated,
+    FarStateError,
+    HpaEvent,
+    NativeTraces,
+    evaluation_of,
+    events,
+    events_by_hpa,
+    hpa_of,
+)
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, in_sequence
+from streams.hpa.observation import NO_PODS
+from streams.state import processing
+from streams.state.hpastate import Hpa
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, partition_log
@@ -121,3 +135,54 @@ async def test_where_hpas_share_a_budget_all_of_them_are_evaluated(monkeypatch: 
     with pytest.raises(FarStateError, match=f"{seq} decisions would have to be repeated"):
         await evaluation_of(past, recorded[-1], seq - 1)
     assert (await evaluation_of(past, recorded[-1], seq)).value == recorded[-1].value
+
+
+def _comparable(event: HpaEvent) -> tuple[Any, ...]:
+    """Return what has happened; the pods of an observation are compared as their rows."""
+    if isinstance(event, WriteEnded):
+        return (event,)
+    seen = event.inputs.observation
+    return type(event), structs.replace(event.inputs, observation=structs.replace(seen, pods=NO_PODS)), seen.pods.rows
+
+
+async def _read(past: MemoryPast, wanted: set[HpaId]) -> dict[HpaId, list[tuple[Any, ...]]]:
+    found: dict[HpaId, list[tuple[Any, ...]]] = {}
+    async with aclosing(events_by_hpa(past, wanted, (0, 1 << 60), native=True)) as parts:
+        async for part in parts:
+            found |= {hpa: [_comparable(each) for each in happened] for hpa, happened in part.items()}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_reading_of_some_hpas_evaluates_no_others_and_gives_the_same(seed: int) -> None:
+    records = disturbed_log(seed, 250).records
+    past, recorded = _evaluated(records)
+    hpas = sorted({each.hpa for each in recorded})
+    expected: dict[HpaId, list[tuple[Any, ...]]] = {hpa: [] for hpa in hpas}
+    for event in events(Partition.empty(0), records, expected.__contains__, NativeTraces(expected.__contains__)):
+        expected[hpa_of(event)].append(_comparable(event))
+    for hpa in hpas:
+        assert await _read(past, {hpa}) == {hpa: expected[hpa]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "evaluated"),
+    [pytest.param({}, 1, id="free"), pytest.param({"removal_budget": "30%/10m"}, 40, id="bound by a budget of all")],
+)
+async def test_others_are_evaluated_where_they_bound_what_is_read(
+    settings: dict[str, Any], evaluated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past, recorded = _forty(**settings)
+    wanted = recorded[0].hpa
+    of_all: set[HpaId] = set()
+    evaluate = processing.evaluate
+
+    def noting(state: Any, namespace: Any, hpa: Hpa, settings: Any) -> Any:
+        of_all.add(hpa.id)
+        return evaluate(state, namespace, hpa, settings)
+
+    monkeypatch.setattr(processing, "evaluate", noting)
+    read = await _read(past, {wanted})
+    assert len(of_all) == evaluated
+    own = [each.decision.id for each in recorded if each.hpa == wanted]
+    assert [each[1].decision for each in read[wanted] if each[0] is Evaluated] == own
