@@ -30,7 +30,7 @@ from streams.history.evaluations import (
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, in_sequence
 from streams.hpa.observation import NO_PODS
-from streams.state import processing
+from streams.state.evaluate import evaluate
 from streams.state.hpastate import Hpa
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.partition import Partition
@@ -175,13 +175,12 @@ async def test_others_are_evaluated_where_they_bound_what_is_read(
     past, recorded = _forty(**settings)
     wanted = recorded[0].hpa
     of_all: set[HpaId] = set()
-    evaluate = processing.evaluate
 
     def noting(state: Any, namespace: Any, hpa: Hpa, settings: Any) -> Any:
         of_all.add(hpa.id)
         return evaluate(state, namespace, hpa, settings)
 
-    monkeypatch.setattr(processing, "evaluate", noting)
+    monkeypatch.setattr("streams.state.processing.evaluate", noting)
     read = await _read(past, {wanted})
     assert len(of_all) == evaluated
     own = [each.decision.id for each in recorded if each.hpa == wanted]
