@@ -9,22 +9,20 @@ from typing import Any, Final
 import click
 import msgspec
 
+from fleethpa.fleet.costreading import costs_of
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
-from fleethpa.fleet.shards import AskedShard, asked_of, by_partitions, shard_options
+from fleethpa.fleet.shards import AskedShard, asked_of, shard_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import price_for, priced
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import by_partition
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted
-from schemas.partitioning import partition_for
-from streams.analysis.costs import ASSUMED, Cost, CostTask, costs
+from streams.analysis.costs import ASSUMED, Cost
 from streams.analysis.measures import by_hours, total
-from streams.archive.layout import DECISIONS
-from streams.history.parallel import DecisionsTask, Faults
+from streams.history.parallel import Faults
 
 _SHOWN: Final = 20
 
@@ -79,13 +77,8 @@ async def _costs(
         state = await read_state(past)
         views = asked.kept(alone(chosen_some(state, selection), "cost", session.note))
         used = price_for(price, state.settings, {view.id.cluster for view in views}, session.note)
-        count, hpas = await past.partitions(), by_partitions(views)
-        numbers = [partition_for(min(each).namespace_key, count) for each in hpas]
-        tasks = [CostTask(DecisionsTask(past, at, *window), each) for at, each in zip(numbers, hpas, strict=True)]
-        parts = await by_partition(session, past, costs, tasks, DECISIONS)
-    found = {each.hpa: each for part, _ in parts for each in part}
-    faults = Faults.of_parts(parts)
-    return [found[view.id] for view in views if view.id in found], used, faults
+        found, faults = await costs_of(session, past, views, window)
+    return list(found.values()), used, faults
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

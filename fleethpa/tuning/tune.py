@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from fleethpa.fleet.costreading import costs_of
 from fleethpa.fleet.decisions import AskedPeriod, period_options
 from fleethpa.fleet.finding import Selection, alone, chosen_some, selection_options
 from fleethpa.fleet.shards import AskedShard, asked_of, shard_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import price_for, priced
+from fleethpa.fleet.views import HpaView, price_for, priced
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
@@ -29,9 +30,13 @@ from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import complete_behavior
 from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.costs import Cost
 from streams.analysis.measures import Scores, by_hours
 from streams.analysis.revisions import differences
 from streams.history.parallel import Faults, cores
+from streams.history.past import Past
+
+_SEARCHED: Final = 20
 
 
 @click.command()
@@ -49,6 +54,12 @@ from streams.history.parallel import Faults, cores
     metavar="SPEC",
     help="What a proposal must keep to: 'target=40..80,minReplicas=2..,window=60..600'.",
 )
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=_SEARCHED,
+    help="HPAs that are searched where none is named, those with the largest waste.",
+)
 @click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
 @price_option
 @shard_options()
@@ -62,6 +73,7 @@ def tune(
     objective: Objective,
     period: AskedPeriod,
     limits: str | None,
+    top: int,
     resume: str | None,
     emit_yaml: bool,
     html: str | None,
@@ -75,7 +87,8 @@ def tune(
     scale-down window or minReplicas, and does at least as well as the deployed spec in each half of the recording.
     Nothing is written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours,
     too few pods for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 %
-    more replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved.
+    more replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved. Where more than --top are
+    meant and none is named, those are tuned whose decisions show the largest waste (safety: the most that is missing).
     --shard 3/8 --parts DIR does one of eight parts; --parts DIR alone puts them together, and reads nothing else.
     """
     within, faults = parse_within(limits), Faults()
@@ -87,9 +100,14 @@ def tune(
         begin, end = period.window(session.now_ms())
         asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
         kept = Kept(Path(resume) if resume else None, asked)
-        found, used, faults = session.run(_tuned(session, selection, kept, price, asked_shard))
+        found, used, faults = session.run(_tuned(session, selection, kept, top, price, asked_shard))
         if asked_shard.shard is not None:
-            more = {"price": None if used is None else str(used), "objective": objective, "within": limits}
+            more = {
+                "price": None if used is None else str(used),
+                "objective": objective,
+                "within": limits,
+                "top": str(top),
+            }
             asked_shard.write(session, faults, asked_of("tune", selection, (begin, end), **more), found, Tuned)
             return session.failed(faults)
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
@@ -99,21 +117,43 @@ def tune(
 
 
 async def _tuned(
-    session: Session, selection: Selection, kept: Kept, given: Decimal | None, shard: AskedShard
+    session: Session, selection: Selection, kept: Kept, top: int, given: Decimal | None, shard: AskedShard
 ) -> tuple[list[Tuned], Decimal | None, Faults]:
     """Return what was found, the price of a replica-hour, and the faults."""
     async with session.past() as past:
         state = await read_state(past)
         views = shard.kept(alone(chosen_some(state, selection), "tune", session.note))
-        progress = Progress(len(views), sum(view.id in kept.known for view in views))
+        searched, faults = views, Faults()
+        if len(views) > top and not selection.refs:
+            searched, faults = await _most_wasteful(session, past, views, kept.asked, top)
+        progress = Progress(len(searched), sum(view.id in kept.known for view in searched))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
         async with showing_progress(session, progress.text):
-            faults = await run(past, [view.id for view in views], kept, progress, cores())
+            faults |= await run(past, [view.id for view in searched], kept, progress, cores())
     refused = {hpa: TuneFinding(hpa=hpa, refused=f"internal error: {fault.error}") for hpa, fault in faults.items()}
     known = kept.known | refused
-    tuned = [Tuned(view.id, view.hpa, known[view.id].found, known[view.id].refused) for view in views]
+    tuned = [
+        Tuned(view.id, view.hpa, known[view.id].found, known[view.id].refused)
+        if view.id in known
+        else Tuned(view.id, {}, None, is_searched=False)
+        for view in views
+    ]
     return tuned, price_for(given, state.settings, {view.id.cluster for view in views}, session.note), faults
+
+
+async def _most_wasteful(
+    session: Session, past: Past, views: Sequence[HpaView], asked: Asked, top: int
+) -> tuple[list[HpaView], Faults]:
+    """Return the HPAs of which most is to be gained, in the order of `views`; no log is folded for it."""
+    found, faults = await costs_of(session, past, views, (asked.since_ms, asked.until_ms))
+
+    def gain(cost: Cost) -> float:
+        scores = cost.scores
+        return scores.too_few_replica_hours if asked.objective == "safety" else scores.too_many_replica_hours
+
+    first = {each.hpa for each in sorted(found.values(), key=lambda each: (-gain(each), each.hpa))[:top]}
+    return [view for view in views if view.id in first], faults
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -127,12 +167,15 @@ CAUTIONS: Final = (
 
 
 class Tuned(NamedTuple):
-    """One HPA: what was found, or why nothing could be (`refused`)."""
+    """One HPA: what was found, or why nothing could be (`refused`). `is_searched`: whether it is among those of which
+    most is to be gained.
+    """
 
     id: HpaId
     hpa: Json
     found: Tuning | None
     refused: str = ""
+    is_searched: bool = True
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -298,8 +341,10 @@ def _arguments(found: Tuning, tried: TriedSpec) -> str:
     return " ".join(f"--set {each}" for each in _flags(found, tried) if " " not in each)
 
 
-def _ranking(found: Sequence[Tuned], price: Decimal | None) -> Section:
-    """Return the cost of each HPA and the saving of its proposal, the largest saving first."""
+def _ranking(found: Sequence[Tuned], price: Decimal | None, more: Sentences | None) -> Section:
+    """Return the cost of each HPA and the saving of its proposal, the largest saving first. `more`: what is
+    left out.
+    """
     tunings = [each.found for each in found if each.found is not None]
     tunings.sort(key=lambda each: (-each.saved, -each.recorded.too_many_replica_hours))
     proposals = sum(each.proposed is not None for each in tunings)
@@ -312,7 +357,8 @@ def _ranking(found: Sequence[Tuned], price: Decimal | None) -> Section:
         total = by_hours([each.recorded for each in tunings])
         saved = sum(each.saved for each in tunings)
         rows.append((*_row("all of them", total, price, wide=False), _hours(saved), ""))
-    return Section(title, parts=[Grid([(*_head(price, wide=False), "SAVED", "PROPOSAL"), *rows])])
+    table = Grid([(*_head(price, wide=False), "SAVED", "PROPOSAL"), *rows])
+    return Section(title, parts=[table, *([more] if more else [])])
 
 
 def _gain(found: Tuning) -> tuple[str, str]:
@@ -350,13 +396,23 @@ def report(found: Sequence[Tuned], price: Decimal | None = None, *, wide: bool =
     """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour; `wide`: with more
     scores.
     """
+    all_of_them, found = found, [each for each in found if each.is_searched]
+    left = len(all_of_them) - len(found)
+    more = Sentences([_left(left, len(all_of_them))]) if left else None
     return QuestionReport(
         "Tune",
         "TuningList",
-        {"items": [_document(each) for each in found]},
+        {"items": [_document(each) for each in found], "notSearched": left},
         [verdict(in_a_sentence(found, price)), *(section(each, price, wide=wide) for each in found)],
-        [_ranking(found, price)] if len(found) > 1 else [],
+        [_ranking(found, price, more)] if len(found) > 1 else [Section("", parts=[more])] if more else [],
         [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
+    )
+
+
+def _left(left: int, count: int) -> str:
+    return (
+        f"{counted(left, 'further HPA')} of which less is to be gained, by their decisions: `fleethpa cost` has their "
+        f"figures, --top {count} tunes all"
     )
 
 

@@ -3,7 +3,7 @@
 Those of many HPAs are read some at a time, so that memory stays bounded.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -144,7 +144,7 @@ def events(
     records: Iterable[PlainRecord],
     wanted: Callable[[HpaId], bool],
     traces: NativeTraces | None = None,
-    only: HpaId | None = None,
+    only: Callable[[HpaId], bool] | None = None,
 ) -> Iterator[HpaEvent]:
     """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
 
@@ -198,7 +198,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
     if decisions > FEW:
         if most is not None and offset - row.offset > most:
             raise FarStateError(f"{offset - row.offset} log records would have to be folded for it")
-        alone = await _evaluation_in(past, Partition.restore(number, stored), recorded, recorded.hpa)
+        alone = await _evaluation_in(past, Partition.restore(number, stored), recorded, recorded.hpa.__eq__)
         if (
             alone is not None
             and _is_same(alone, recorded.value)
@@ -214,7 +214,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
 
 
 async def _evaluation_in(
-    past: Past, partition: Partition, recorded: Recorded, only: HpaId | None = None
+    past: Past, partition: Partition, recorded: Recorded, only: Callable[[HpaId], bool] | None = None
 ) -> Evaluated | None:
     id_ = recorded.decision.id
     async with aclosing(past.following(partition, upto=log_offset_of(id_))) as records:
@@ -247,28 +247,43 @@ def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
     return found
 
 
+class DependsOnOthersError(Exception):
+    """What an HPA may write depends on others of its partition, which were not evaluated."""
+
+
 async def events_between(
     past: Past,
     number: int,
     since_ms: int,
     until_ms: int | None,
-    wanted: Callable[[HpaId], bool],
+    wanted: Collection[HpaId],
     *,
     native: bool = False,
+    alone: bool = False,
 ) -> AsyncGenerator[HpaEvent, None]:
     """Yield what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
 
-    `native`: and the syncs of the cluster's own controller.
-
     The bytes of the decision records, which would be most of a long window, are left out.
 
-    Raises LogGoneError: the log does not reach back to the start.
+    Args:
+        native: and the syncs of the cluster's own controller.
+        alone: evaluate no HPA of another namespace. Those of one namespace may select the same pods, by which none of
+            them is scaled.
+
+    Raises LogGoneError: the log does not reach back to the start. Raises DependsOnOthersError: with `alone`, one of
+    them is bound by what others do.
     """
-    traces = NativeTraces(wanted) if native else None
-    partition = await past.restored(number, before_ms=since_ms)
+    traces = NativeTraces(wanted.__contains__) if native else None
+    partition, places = await past.restored(number, before_ms=since_ms), {each.namespace_key for each in wanted}
+
+    def near(hpa: HpaId) -> bool:
+        return hpa.namespace_key in places
+
     async with aclosing(past.following(partition, until_ms=until_ms)) as records:
         async for record in records:
-            for each in events(partition, [record.plain], wanted, traces):
+            for each in events(partition, [record.plain], wanted.__contains__, traces, near if alone else None):
+                if alone and isinstance(each, Evaluated) and depends_on_others(attachments.LIMITS, each.inputs.limits):
+                    raise DependsOnOthersError(str(each.inputs.hpa))
                 now_ms = each.now_ms if isinstance(each, WriteEnded) else each.inputs.now_ms
                 if now_ms >= since_ms:
                     yield Evaluated(each.inputs, b"") if isinstance(each, Evaluated) else each
@@ -343,27 +358,32 @@ async def _by_hpa(
 ) -> AsyncGenerator[dict[HpaId, T], None]:
     """Read the log from the nearest snapshot on, one partition after the other.
 
-    Where a partition's HPAs have more than `most` events, half of them are left for another reading of it.
+    HPAs of other namespaces are evaluated only where budgets or CapacityGroups bound those that are wanted. Where a
+    partition's HPAs have more than `most` events, half of them are left for another reading of it.
     """
     count = await past.partitions()
     by_partition: dict[int, list[HpaId]] = {}
     for hpa in sorted(wanted):
         by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
     for number, left in sorted(by_partition.items()):
+        alone = True
         while left:
             found = {hpa: begin(hpa) for hpa in left}
             counts, held = dict.fromkeys(left, 0), 0
-            between = events_between(past, number, *window, found.__contains__, native=native)
-            async with aclosing(between) as events:
-                async for event in events:
-                    hpa = hpa_of(event)
-                    # Left for later within its record; or a FleetHPA, which reads sums of clusters and no pods.
-                    if hpa not in found or hpa.cluster == FLEET:
-                        continue
-                    take(found[hpa], event)
-                    counts[hpa] += 1
-                    held += 1
-                    while held > most and len(found) > 1:
-                        held -= sum(counts.pop(found.popitem()[0]) for _ in range(len(found) // 2))
+            try:
+                async with aclosing(events_between(past, number, *window, found, native=native, alone=alone)) as events:
+                    async for event in events:
+                        hpa = hpa_of(event)
+                        # Left for later within its record; or a FleetHPA, which reads sums of clusters and no pods.
+                        if hpa not in found or hpa.cluster == FLEET:
+                            continue
+                        take(found[hpa], event)
+                        counts[hpa] += 1
+                        held += 1
+                        while held > most and len(found) > 1:
+                            held -= sum(counts.pop(found.popitem()[0]) for _ in range(len(found) // 2))
+            except DependsOnOthersError:
+                alone = False
+                continue
             yield found
             left = left[len(found) :]

@@ -4,7 +4,7 @@ PURE: the decisions are a function of the records (offset, timestamp, value), an
 grouped or which checkpoint was restored.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any, Self
@@ -156,7 +156,7 @@ class PartitionKernel:
         value: bytes,
         published: Mapping[str, bytes] = _NONE_PUBLISHED,
         probe: Probe | None = None,
-        only: HpaId | None = None,
+        only: Callable[[HpaId], bool] | None = None,
     ) -> list[DecisionRecord]:
         """Fold one record and evaluate what is due, in key order.
 
@@ -166,8 +166,8 @@ class PartitionKernel:
             value: of the record.
             published: id -> value of the decisions of this record that are already on the decisions topic.
             probe: is called with the inputs of every evaluation of this record and with the end of every write.
-            only: the HPA that is evaluated; None: every one that is due. Of the partition, only this HPA is true after
-                it, as far as it does not depend on what others decide.
+            only: whether an HPA is evaluated when it is due; None: every one is. Of the partition, only these HPAs are
+                true after it, as far as they do not depend on what others decide.
 
         Returns:
             The decisions to publish, in order of `seq`: those that are not published yet.
@@ -224,12 +224,12 @@ class PartitionKernel:
             row.ticked_ms, row.every = row.clock_ms, record.every
         return record
 
-    def _evaluate(self, published: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
+    def _evaluate(self, published: Mapping[str, bytes], only: Callable[[HpaId], bool] | None) -> list[DecisionRecord]:
         state = self.state
         for hpa in state.schedule.pop(state.now_ms, state.hpas):
             state.ready_or_due.add(hpa.id)
         if only is not None:
-            state.ready_or_due &= {only}
+            state.ready_or_due = set(filter(only, state.ready_or_due))
         ledger = Ledger(state.row.seq, state.row.prev, published)
         decisions = []
         for name in sorted(state.ready_or_due):

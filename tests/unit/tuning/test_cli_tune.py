@@ -71,6 +71,33 @@ def test_a_fleet_is_ranked_and_its_document_fits_the_schema(ask: Any) -> None:
     assert total.split()[3] == f"{sum(each['replicaHours'] for each in recorded):,.2f}"
 
 
+@pytest.mark.parametrize("objective", ["balanced", "safety"])
+def test_of_many_hpas_those_are_searched_of_which_most_is_to_be_gained(ask: Any, objective: str) -> None:
+    asked = ("tune", "-A", "--objective", objective, *SINCE)
+    field = "tooFewReplicaHours" if objective == "safety" else "tooManyReplicaHours"
+    costs = fits("CostList", ask("cost", "-A", *SINCE, "-o", "json").stdout)["items"]
+    most = max(costs, key=lambda each: each["scores"][field])["name"]
+    whole = fits("TuningList", ask(*asked, "-o", "json").stdout)
+    assert whole["notSearched"] == 0
+
+    document = fits("TuningList", ask(*asked, "--top", "1", "-o", "json").stdout)
+
+    assert document["items"] == [each for each in whole["items"] if each["name"] == most]
+    assert document["notSearched"] == 1
+    assert "1 further HPA of which less is to be gained" in ask(*asked, "--top", "1").stdout
+    named = fits(
+        "TuningList", ask("tune", *(f"c0/ns0/app{at}" for at in (0, 1)), *SINCE, "--top", "1", "-o", "json").stdout
+    )
+    assert named["notSearched"] == 0
+
+
+def test_what_a_shard_has_not_searched_is_known_where_parts_are_put_together(ask: Any, tmp_path: Path) -> None:
+    until, parts = ("--until", "2026-01-02T00:00:00Z"), ("--parts", str(tmp_path / "parts"))
+    assert ask("tune", "-A", *SINCE, *until, "--top", "1", "--shard", "0/1", *parts).exit_code == 0
+    merged = ask("tune", "-A", *parts, "-o", "json").stdout
+    assert merged == ask("tune", "-A", *SINCE, *until, "--top", "1", "-o", "json").stdout
+
+
 def test_a_proposed_manifest_is_one_that_lint_and_backtest_take(ask: Any, tmp_path: Path) -> None:
     made = ask("tune", "-A", "--objective", "cost", *SINCE, "--emit-yaml")
     assert "A proposal cannot know:" in made.stderr
