@@ -184,7 +184,7 @@ def varied(state: FleetState) -> FleetState:
             "currentMetrics": [{"type": "Resource", "resource": current}],
             "conditions": [],
         }
-        wants: int | None = count if 72 <= used else max(1, -(-count * used // 80))  # 80 %, with a tolerance of 10 %
+        wants: int | None = count if used >= 72 else max(1, -(-count * used // 80))  # 80 %, with a tolerance of 10 %
         paused = ""
         if id_.cluster == "c3" and chance.random() < 0.3:
             text = "unable to get metrics for resource cpu: the server is currently unable to handle the request"

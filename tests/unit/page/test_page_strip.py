@@ -149,7 +149,7 @@ def test_a_count_that_is_not_there_is_a_zero_only_where_the_scale_was_read(
     view = one("east/a", None)
     view.status["conditions"] = [{"type": name, "reason": reason} for name, reason in conditions]
     assert view.has == has
-    listing = hpa_listing([view], NOON_MS, namespaces=True, problems=lambda _: "")
+    listing = hpa_listing([view], NOON_MS, namespaces=True, problems=lambda _: [])
     shown = next(column.cell(view) for column in listing.columns if column.header == "REPLICAS")
     assert shown == ("?" if has is None else str(has))
 
