@@ -53,7 +53,8 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every
     if view is not None and read.again is not None:
         view = replace(view, decision=read.again.recorded)
     found = read.again.explained(read.ending, read.troubles) if read.again is not None else None
-    said, boxes = said_once(found, view.problems if view is not None else (), state.remarks)
+    problems, unfed = (view.problems, view.unfed) if view is not None else ((), "")
+    said, boxes = said_once(found, problems, state.remarks, unfed)
     return {
         "said": said,
         "boxes": boxes,
@@ -89,11 +90,11 @@ def is_counted(found: Explanation) -> bool:
 
 
 def said_once(
-    found: Explanation | None, problems: Iterable[Problem], remarks: Iterable[str] = ()
+    found: Explanation | None, problems: Iterable[Problem], remarks: Iterable[str] = (), unfed: str = ""
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The problems that the verdict says (label, style), and the texts that it leaves to be said, each once.
 
-    `remarks`: what every view says above.
+    `remarks`: what every view says above; `unfed`: why nothing comes in, which is among them.
     """
     if found is None:
         return [], [problem.text for problem in problems]
@@ -101,7 +102,8 @@ def said_once(
     notices = [notice for notice in _unsaid_notices(found) if notice not in above]
     texts = " ".join((found.verdict, found.ended, *found.notices))
     said = {problem.label: problem for problem in problems if _is_said(problem, found, texts)}
-    boxes = [problem.text for problem in problems if problem.label not in said]
+    is_above = bool(unfed and above)
+    boxes = [each.text for each in problems if each.label not in said and not (is_above and unfed in each.text)]
     # That it failed or is held, and a fight with its notice, are beside the verdict already.
     chips = [problem for problem in said.values() if problem.label not in ("held", "fight") and not found.failed]
     return [(each.label, SHAPES.get(each.label, "trouble")) for each in chips], [*notices, *boxes]

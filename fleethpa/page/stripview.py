@@ -301,7 +301,10 @@ def _saturated(state: FleetState, views: Sequence[HpaView]) -> Tile:
         return Tile("Saturated", "?", "not known now")
     saturated = sum(view.is_saturated for view in views)
     content = sum(view.is_content_at_max for view in views)
-    about = f"{content:,} at max with enough" if content else "none" if not saturated else "ask for more than max"
+    if saturated:
+        about = f"ask for more; {content:,} at max with enough" if content else "ask for more than max"
+    else:
+        about = f"{content:,} at max with enough" if content else "none"
     return Tile("Saturated", f"{saturated:,}", about, "trouble" if saturated else "", "problem:saturated")
 
 

@@ -169,7 +169,7 @@ def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None
     box = page.locator("#plots .u-over").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.locator("#reading")).to_contain_text("wanted 8, current 8")
+    expect(page.locator("#reading")).to_contain_text("decided 8, current 8")
 
 
 def test_a_moment_is_at_the_same_place_in_every_chart(page: Page, archived: str) -> None:

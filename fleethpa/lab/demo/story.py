@@ -334,8 +334,10 @@ async def _shown_as_away(report: DemoReport) -> bool:
 
 
 def _settled(report: DemoReport, hpa: HpaId, mark: int) -> bool:
-    newest = report.since(mark, hpa)[-1:]
-    return bool(newest) and newest[0].decision.raw_desired_replicas == report.replicas.get(hpa)
+    """Whether its newest evaluation found what its metrics ask for, and did not only now decide it."""
+    newest = [each.decision for each in report.since(mark, hpa)[-1:]]
+    has = report.replicas.get(hpa)
+    return any(each.current_replicas == has == each.raw_desired_replicas for each in newest)
 
 
 def _ready(pod: dict[str, object]) -> bool:

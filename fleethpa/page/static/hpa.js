@@ -36,7 +36,7 @@
     const place = document.getElementById("reading");
     if (at === null || at === undefined || !place) return;
     const time = series.times[at];
-    const parts = [`wanted ${show(series.wanted[at])}`, `current ${show(series.spec[at])}`, `ready ${show(series.ready[at])}`];
+    const parts = [`decided ${show(series.wanted[at])}`, `current ${show(series.spec[at])}`, `ready ${show(series.ready[at])}`];
     for (const line of series.metrics) parts.push(`${line.name} ${show(line.values[at])}${line.unit} of ${show(line.targets[at])}${line.unit}`);
     const near = series.marks.filter((mark) => Math.abs(plot.valToPos(mark.time, "x") - plot.cursor.left) < NEAR_PX).map((mark) => mark.text);
     place.textContent = `${utc(time).slice(11, 19)}  ${parts.concat(near).join(", ")}`;
@@ -75,7 +75,7 @@
   const replicas = (series, at) => new uPlot({
     ...common(series, "", HEIGHT_PX, !series.metrics.length, { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000] }), // replicas are whole
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most) * 1.08] } },
-    series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("wanted", "--wanted", [6, 4]),
+    series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("decided", "--wanted", [6, 4]),
       line("current", "--spec", []), line("ready", "--ready", [2, 3])],
     bands: [{ series: [1, 2], fill: css("--band") }],
     plugins: [marks(series), cursorAt(at)],

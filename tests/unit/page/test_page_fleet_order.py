@@ -24,7 +24,7 @@ STATE = fleet_of([one("east/a", 9), one("east/b", 10), one("west/c", None), one(
 @pytest.mark.parametrize(
     ("sort", "names"),
     [
-        pytest.param("REPLICAS", ["c", "d", "a", "b"], id="the smallest first"),
+        pytest.param("REPLICAS", ["d", "a", "b", "c"], id="the smallest first, what is not known last"),
         pytest.param("-REPLICAS", ["b", "a", "d", "c"], id="the largest first"),
         pytest.param("-HPA", ["d", "c", "b", "a"], id="by name, backwards"),
         pytest.param("HPA", ["a", "b", "c", "d"], id="by name"),

@@ -55,6 +55,13 @@ def test_a_dead_cluster_is_said_by_the_verdict_and_its_next_step_by_one_box(flee
     assert said_once(found, [problem], ["cluster east: away. Next: kubectl --context east version"]) == ([], [])
 
 
+def test_that_ingest_hangs_is_said_at_the_head_of_every_view_alone(fleet: Fleet) -> None:
+    found, unfed = explained(failed(fleet)), "ingest hangs since 12:00:00 (1m)"
+    problem = Problem("no metrics", f"no metric: {unfed}; replicas held at 3")
+    assert said_once(found, [problem], ["ingest hangs or does not run: nothing comes in"], unfed) == ([], [])
+    assert said_once(found, [problem], [], unfed) == ([], [problem.text])
+
+
 def test_without_a_count_there_is_no_picture_of_the_arithmetic(fleet: Fleet) -> None:
     found = explained(decided(fleet))
     assert is_counted(found)

@@ -124,7 +124,7 @@ def test_the_tiles_count_the_fleet() -> None:
         "Decisions": "12",
     }
     assert tiles["Changes in 1 h"].about == "more than are kept; see Changes"
-    assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("1 at max with enough", "trouble")
+    assert (tiles["Saturated"].about, tiles["Saturated"].style) == ("ask for more; 1 at max with enough", "trouble")
     assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None, NOON_MS)["tiles"]}
 
 
