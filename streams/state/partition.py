@@ -158,8 +158,7 @@ class Partition:
             value: of the record.
             published: id -> value of the decisions of this record that are already on the decisions topic.
             probe: is called with the inputs of every evaluation of this record and with the end of every write.
-            only: the HPAs that are evaluated; None: every one that is due. Of the partition, only these HPAs are true
-                after it, as far as they do not depend on what others decide.
+            only: the HPAs that are evaluated, and alone are true after it as far as others do not bind them; None: all.
 
         Returns:
             The decisions to publish, in order of `seq`: those that are not published yet.
