@@ -16,18 +16,18 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.analysis.costs import Cost, CostTask, costs
-from streams.archive.archiver import PartitionWriter
-from streams.archive.layout import DECISIONS, archived_record, create
+from streams.archive.layout import DECISIONS, ArchivedRecord, archived_record
 from streams.archive.segmentreader import PartitionReader
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import DecisionsTask, ReplayPool, cores
 from streams.state.records import print_time
-from tests.bench.replay import FLUSH_EVERY, PARTITIONS, SEGMENT_BYTES, archive_of
+from tests.bench.replay import PARTITIONS, archive_of
 
 FAR_MS = 1 << 60
 PERIOD_MS = 15_000
@@ -36,35 +36,28 @@ PERIOD_MS = 15_000
 _SEQ, _TIME = re.compile(rb'"seq":(\d+)'), re.compile(rb'"time":"([^"]+)"')
 
 
-def repeated(source: Path, target: Path, times: int) -> None:
-    """Write the decisions of an archive several times, each time later by the time that all of them take."""
-    create(target, PARTITIONS)
-    for number in range(PARTITIONS):
-        reader = PartitionReader(source, DECISIONS, number)
-        manifests = reader.manifests()
-        if not manifests:
-            continue
+class RepeatedPast(ArchivePast):
+    """An archive whose records are there several times, each time later by the time that all of them take."""
+
+    def __init__(self, root: Path, times: int) -> None:
+        super().__init__(root, checked=True)
+        self.times = times
+
+    async def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[list[ArchivedRecord], None]:
+        manifests = self._topic(topic, partition).manifests()
         count = manifests[-1].last_offset + 1
         span_ms = manifests[-1].last_timestamp_ms - manifests[0].first_timestamp_ms + PERIOD_MS
-        writer = PartitionWriter(target, DECISIONS, number)
-        for time_ in range(times):
-            for record in reader.records(0):
-                later = _later(record.value, time_ * count, time_ * span_ms)
-                at = record.offset + time_ * count
-                writer.append(archived_record(at, record.timestamp_ms + time_ * span_ms, record.key, (), later))
-                if at % FLUSH_EVERY == 0:
-                    writer.flush()
-                    if writer.open_bytes >= SEGMENT_BYTES:
-                        writer.close_segment()
-        writer.flush()
-        writer.close_segment()
+        for number in range(self.times):
+            async for stretch in super().stretches(topic, partition, first):
+                yield [_later(each, number * count, number * span_ms) for each in stretch] if number else [*stretch]
 
 
-def _later(value: bytes, more: int, by_ms: int) -> bytes:
-    value = _SEQ.sub(lambda found: b'"seq":%d' % (int(found[1]) + more), value, count=1)
-    return _TIME.sub(
+def _later(record: ArchivedRecord, more: int, by_ms: int) -> ArchivedRecord:
+    value = _SEQ.sub(lambda found: b'"seq":%d' % (int(found[1]) + more), record.value, count=1)
+    value = _TIME.sub(
         lambda found: b'"time":"%s"' % print_time(parse_time_ms(found[1].decode()) + by_ms).encode(), value, count=1
     )
+    return archived_record(record.offset + more, record.timestamp_ms + by_ms, record.key, (), value)
 
 
 def _hpas(root: Path, number: int) -> frozenset[HpaId]:
@@ -83,10 +76,9 @@ def _cpu_s() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def measured(root: Path, jobs: int, copies: int = 1) -> list[str]:
+def measured(past: ArchivePast, jobs: int, copies: int = 1) -> list[str]:
     """Read all decisions of an archive, each partition as often as `copies` says; lines of figures."""
-    past = ArchivePast(root, True)
-    hpas = [(number, _hpas(root, number)) for number in range(PARTITIONS)] * copies
+    hpas = [(number, _hpas(past.root, number)) for number in range(PARTITIONS)] * copies
     tasks = [CostTask(DecisionsTask(past, number, 0, FAR_MS), of_one) for number, of_one in hpas if of_one]
     began, before = time.monotonic(), _cpu_s()
 
@@ -118,11 +110,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = given.archive or Path(folder) / "archive"
         archive_of(root, given.hpas, given.minutes, given.jobs)
-        if given.times > 1:
-            source, root = root, root.with_name(f"{root.name}-{given.times}-times")
-            if not root.exists():
-                repeated(source, root, given.times)
-        sys.stdout.write("\n".join(measured(root, given.jobs, given.copies)) + "\n")
+        past = RepeatedPast(root, given.times) if given.times > 1 else ArchivePast(root, checked=True)
+        sys.stdout.write("\n".join(measured(past, given.jobs, given.copies)) + "\n")
 
 
 if __name__ == "__main__":
