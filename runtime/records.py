@@ -158,7 +158,7 @@ async def read_in_force(settings: KafkaSettings) -> InForce:
             ends = await kafkaclients.ends_of(consumer)
             async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
                 async for record in records:
-                    hand_over(record.value, record.timestamp, found.take)
+                    hand_over(record.value, record.timestamp, found.apply)
     except TimeoutError as error:
         raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s") from error
     return found

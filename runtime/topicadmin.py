@@ -53,7 +53,7 @@ class TopicAdmin:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def found(self, names: Sequence[str]) -> dict[str, FoundTopic]:
+    async def existing(self, names: Sequence[str]) -> dict[str, FoundTopic]:
         """Those of the named topics that exist. Raises TopicAuthorizationFailedError: one may not be described."""
         described = await self._described(names)
         configs = await self._configs([one["topic"] for one in described])
@@ -186,11 +186,11 @@ async def check_topics(
     they differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
     """
     async with TopicAdmin(settings) as admin:
-        found = await admin.found([topic.name for topic in TOPICS])
+        found = await admin.existing([topic.name for topic in TOPICS])
         want = wanted_beside(found, partitions, replication)
         registered = (await read_in_force(settings)).agents.agents() if topics.SETTINGS in found else []
         ours = [topic for agent in registered for topic in agent_topics(agent.topics, want[0].replication)]
-        found |= await admin.found([topic.name for topic in ours]) if ours else {}
+        found |= await admin.existing([topic.name for topic in ours]) if ours else {}
     want += ours
     return want, [difference for one in want for difference in differences(one, found.get(one.name))]
 
@@ -202,7 +202,7 @@ async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Topi
     """
     left: list[TopicDifference] = []
     async with TopicAdmin(settings) as admin:
-        found = await admin.found([one.name for one in want])
+        found = await admin.existing([one.name for one in want])
         await admin.create(one for one in want if one.name not in found)
         for one in want:
             there = found.get(one.name)

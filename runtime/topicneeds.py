@@ -90,7 +90,7 @@ READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster
 
 def agent_acls(found: agents.AgentTopics) -> tuple[Acl, ...]:
     """The least that the agent of one cluster needs: its own two topics, by their whole names, and no group."""
-    return (*_topics((found.reports,), "WRITE"), *_topics((found.orders,), "READ"))
+    return (*_topics((found.reports,), "WRITE"), *_topics((found.commands,), "READ"))
 
 
 def acl_commands(acls: Iterable[Acl], principal: str) -> list[str]:
@@ -155,7 +155,7 @@ def agent_topics(topics: AgentTopics, replication: int) -> list[WantedTopic]:
     durable = {"min.insync.replicas": str(min(2, replication))}
     return [
         WantedTopic(topics.reports, 1, replication, AGENT_REPORTS_CONFIG | durable),
-        WantedTopic(topics.orders, 1, replication, AGENT_ORDERS_CONFIG | durable),
+        WantedTopic(topics.commands, 1, replication, AGENT_ORDERS_CONFIG | durable),
     ]
 
 

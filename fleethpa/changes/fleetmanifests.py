@@ -191,7 +191,7 @@ def fleet_records(
     made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
     for each in fleet.clusters:
         hpa = whole._replace(cluster=each.name)
-        joined = hpa not in state.hpas or state.hpas[hpa].whole is None
+        joined = hpa not in state.hpas or state.hpas[hpa].fleet_hpa is None
         asked = _member_mode(state, whole, each.name, mode, joined=joined)
         made.append(_member_record(hpa, words, structs.replace(body, mode=asked), each, state.hpas.get(hpa)))
     names = {each.name for each in fleet.clusters}
@@ -223,7 +223,7 @@ def _member_record(
     return PlannedRecord(subject, body, hpa.cluster, hpa.namespace)
 
 
-def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
+def fleet_hpa_from(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
     """Make a FleetHPA of the HPAs that clusters have by themselves, so that none of them changes its replicas.
 
     Its bounds are the sums of theirs, and each cluster keeps its own. The weights are their present replicas.

@@ -1,4 +1,4 @@
-"""What `adopt` and `release` share: which HPAs they mean, and the ladder of steps by which HPAs change hands.
+"""What `adopt` and `release` share: which HPAs they mean, and the steps by which control of HPAs is transferred.
 
 An operator's proof that no native controller runs is here, too: an agent cannot record it, as it may write no settings.
 Requests use the user's own credentials (`--kubeconfig`), and texts about native objects repeat what the API server
@@ -126,7 +126,7 @@ def _one_hpa(verb: str, ref: Ref, cluster: str | None, namespace: str | None, al
     return found
 
 
-# --- the ladder -------------------------------------------------------------------------------------------------------
+# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Plan(Generic[T]):
 
 
 class HandOver(ABC, Generic[T]):
-    """The ladder by which HPAs change hands; each verb has its own steps for a group of HPAs.
+    """The steps by which control of HPAs is transferred; each verb has its own for a group of HPAs.
 
     Two controllers never scale the same target: the one that gives it up has stopped before the other may begin. A run
     that was killed on any step is continued by the next one.
@@ -167,7 +167,7 @@ class HandOver(ABC, Generic[T]):
         self.by_agent = has_agent(state, place.cluster)
         """Only the cluster's agent may record what is there."""
 
-    async def climb(self, plan: Plan[T]) -> int:
+    async def carry_out(self, plan: Plan[T]) -> int:
         """Report what stays, ask, and take all steps; returns the exit code.
 
         Raises CommandError: a step failed; the HPAs are as after a crash at that step, see the module of the verb.
@@ -196,7 +196,7 @@ class HandOver(ABC, Generic[T]):
 
     @abstractmethod
     async def move(self, group: Mapping[HpaId, T]) -> int:
-        """Take all steps for some HPAs; returns the exit code. Raises as `climb`."""
+        """Take all steps for some HPAs; returns the exit code. Raises as `carry_out`."""
 
     @abstractmethod
     def afterwards(self) -> Iterator[str]:

@@ -135,12 +135,12 @@ def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
 def _of_another(state: FleetState, hpa: HpaId, whole: HpaId | None) -> CommandError | None:
     """Why an HPA that belongs to a FleetHPA is not adopted by itself."""
     view = state.hpas.get(hpa)
-    if view is None or view.whole in (None, whole):
+    if view is None or view.fleet_hpa in (None, whole):
         return None
     return CommandError(
-        f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.whole}",
+        f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.fleet_hpa}",
         cause="It gets its spec and its replicas from there.",
-        next_step=f"fleethpa adopt {view.whole} -C CLUSTER,…, with all of its clusters",
+        next_step=f"fleethpa adopt {view.fleet_hpa} -C CLUSTER,…, with all of its clusters",
     )
 
 
@@ -216,7 +216,7 @@ def release_plan(
         drivers.setdefault((hpa.namespace, target_of(each)), []).append(hpa)
     for view in views:
         native = natives.get(view.id)
-        held = "" if native is not None else _held(state, view)
+        held = "" if native is not None else _unscaled(state, view)
         problem = owned_hpa(view) or _of_fleet(view, whole) or _conflict(view, native, drivers)
         problem = problem or (_left_out(view, held) if held and not include_held else None)
         if problem is not None:
@@ -234,18 +234,18 @@ def release_plan(
 
 
 def _of_fleet(view: HpaView, whole: HpaId | None) -> CommandError | None:
-    if view.whole in (None, whole):
+    if view.fleet_hpa in (None, whole):
         return None
     return CommandError(
-        f"{view.id} is not released: it belongs to FleetHPA {view.whole}",
+        f"{view.id} is not released: it belongs to FleetHPA {view.fleet_hpa}",
         cause="That would go on counting what the cluster has, and allot to nobody.",
-        next_step=f"fleethpa release {view.whole}, or take the cluster out of its manifest",
+        next_step=f"fleethpa release {view.fleet_hpa}, or take the cluster out of its manifest",
     )
 
 
-def held_whole(state: FleetState, whole: HpaId, include_held: bool) -> CommandError | None:
+def unreleased_fleet_hpa(state: FleetState, whole: HpaId, include_held: bool) -> CommandError | None:
     """Why a FleetHPA is not released: it does not scale now, and native controllers would."""
-    held = _held(state, state.hpas[whole])
+    held = _unscaled(state, state.hpas[whole])
     return _left_out(state.hpas[whole], held) if held and not include_held else None
 
 
@@ -284,7 +284,7 @@ def _saved_and_deleted(native: HpaId) -> str:
     return f"save it with {kubectl} get {hpa} -o yaml > {native.name}.yaml, then {kubectl} delete {hpa}"
 
 
-def _held(state: FleetState, view: HpaView) -> str:
+def _unscaled(state: FleetState, view: HpaView) -> str:
     """Why fleethpa does not scale an HPA now; empty: it does. The pause of an earlier release does not count."""
     if view.refused:
         return f"refused: {view.refused}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
+from fleethpa.changes.fleetmanifests import fleet_hpa_from, fleet_records, present_manifest
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.handoverplans import adopt_plan
@@ -77,7 +77,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, optio
         _look_ahead(adoption, plan, present)
         if not (plan.moved or plan.gone or plan.problems):
             _nothing_to_adopt(session, state, place)
-        return await adoption.climb(plan)
+        return await adoption.carry_out(plan)
 
 
 async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:
@@ -85,7 +85,7 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
 
     Nothing is done where one of the clusters cannot take part.
     """
-    whole = _named_whole(place, mode)
+    whole = _named_fleet_hpa(place, mode)
     async with AsyncExitStack() as opened:
         clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
         async with session.past() as past:
@@ -100,33 +100,33 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
             return OK
         starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
         sure = options._replace(yes=True)
-        ladders = {
+        hand_overs = {
             name: _Adoption(
                 session, Place(name, *whole[1:]), client, state, sure, folder=folder, mode=mode, starts=starts
             )
             for name, client in clients.items()
         }
         moved = {hpa: native for plan in plans.values() for hpa, native in plan.moved.items()}
-        deletions = [ladders[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()]
+        deletions = [hand_overs[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()]
         foresight = present.foresee([*records, *deletions])
         for error in refusal_errors(foresight.refusals(foresight.touched(records)), "cannot be adopted to enforce"):
             raise error
-        begun = {hpa.cluster for hpa in moved}  # there the ladder writes the record
+        begun = {hpa.cluster for hpa in moved}  # there the hand-over writes the record
         at_once = [each for each in records if each.cluster not in begun]
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
         text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
         differing = differences_in_words(fleet_settings(dict(state.settings), sorted(plans)))
         concerns = [Concern(each) for each in (text, _SILENT, *differing)]
         code = await change(session, f"adopt {whole}", at_once, concerns, options, must_arrive=True)
-        for name, ladder in ladders.items():
-            code = code or await ladder.climb(plans[name])
+        for name, hand_over in hand_overs.items():
+            code = code or await hand_over.carry_out(plans[name])
         if code == OK and not options.dry_run:
             session.note(f"Next: fleethpa describe {whole}")
             session.note(f"Back: fleethpa release {whole}")
         return code
 
 
-def _named_whole(place: Place, mode: Mode) -> HpaId:
+def _named_fleet_hpa(place: Place, mode: Mode) -> HpaId:
     """The FleetHPA that is made. Raises CommandError: no clusters are named, or nothing would scale (exit 2)."""
     whole = HpaId(FLEET, place.namespace, place.name)
     if not place.clusters:
@@ -190,7 +190,9 @@ def _records_of(
     reason = options.reason or _Adoption.because
     known = state.hpas.get(whole)
     if known is None or known.fleet is None:
-        return fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)
+        return fleet_records(
+            fleet_hpa_from(whole, objects), state, session.now_ms(), mode, session.config.author, reason
+        )
     if {each.name for each in known.fleet.clusters} == objects.keys():
         # It was applied in shadow, or an earlier run has made it: it stays as it is.
         manifest = present_manifest(known, known.fleet)

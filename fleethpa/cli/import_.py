@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fleethpa.changes.keda import KIND, KedaImport, found_in, imported
+from fleethpa.changes.keda import KIND, KedaImport, imported, scaled_objects_in
 from fleethpa.changes.manifests import read_input
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, unreadable_text, usage
 from fleethpa.frame.options import output_option
@@ -39,7 +39,7 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     observer --prometheus` (--rules). Nothing is written to a cluster. Exit 1 if a trigger is in no HPA, so that it
     would scale by less than KEDA does.
     """
-    manifests = list(found_in(read_input(filenames).others))
+    manifests = list(scaled_objects_in(read_input(filenames).others))
     if not manifests:
         raise usage(f"-f {' '.join(filenames)}: no {KIND} found", next_step="kubectl get scaledobjects -A -o yaml")
     found = [imported(each) for each in manifests]

@@ -33,7 +33,7 @@ from streams.history.past import Past
 # --- FleetHPAs --------------------------------------------------------------------------------------------------------
 
 
-async def whole_reports(
+async def fleet_hpa_reports(
     past: Past, state: FleetState, views: Sequence[HpaView], window: tuple[int, int], faults: Faults
 ) -> list[tuple[HpaId, WholeShadowReport]]:
     """Compare FleetHPAs with the HPAs that their clusters have. `faults`: takes those of fleethpa.
@@ -51,11 +51,11 @@ async def whole_reports(
     for view in views:
         if view.id not in faults:
             with faults.of(view.id, CommandError):
-                made.append((view.id, _whole_report(state, view, seen[view.id])))
+                made.append((view.id, _fleet_hpa_report(state, view, seen[view.id])))
     return made
 
 
-def _whole_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -> WholeShadowReport:
+def _fleet_hpa_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -> WholeShadowReport:
     if not seen:
         raise not_found(
             f"{view.id} was not decided on in shadow in this window",
@@ -66,11 +66,11 @@ def _whole_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -
     return whole_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
 
 
-def whole_report(found: Sequence[tuple[HpaId, WholeShadowReport]]) -> QuestionReport:
+def report_on_fleet_hpas(found: Sequence[tuple[HpaId, WholeShadowReport]]) -> QuestionReport:
     """The report, one verdict for each first."""
-    items = [_whole_document(hpa, report) for hpa, report in found]
+    items = [_fleet_hpa_document(hpa, report) for hpa, report in found]
     verdicts = [verdict(_verdict(hpa, each), "green" if each.ready else "red") for hpa, each in found]
-    sections = [*verdicts, *[_whole_section(hpa, each) for hpa, each in found]]
+    sections = [*verdicts, *[_fleet_hpa_section(hpa, each) for hpa, each in found]]
     return QuestionReport("Shadow report", "WholeShadowReportList", {"items": items}, sections)
 
 
@@ -90,7 +90,7 @@ def _verdict(hpa: HpaId, report: WholeShadowReport) -> str:
     )
 
 
-def _whole_section(hpa: HpaId, report: WholeShadowReport) -> Section:
+def _fleet_hpa_section(hpa: HpaId, report: WholeShadowReport) -> Section:
     rows = [("CLUSTER", "OWN HPA: MEAN", "SHARE: MEAN", "OWN HPA NOW", "SHARE NOW")]
     for each in report.members:
         means = f"{each.native_mean:.1f}", f"{each.share_mean:.1f}"
@@ -107,7 +107,7 @@ def _whole_section(hpa: HpaId, report: WholeShadowReport) -> Section:
     )
 
 
-def _whole_document(hpa: HpaId, report: WholeShadowReport) -> dict[str, Any]:
+def _fleet_hpa_document(hpa: HpaId, report: WholeShadowReport) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(report)
     made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
     return {"namespace": hpa.namespace, "name": hpa.name, "ready": report.ready} | made
@@ -145,7 +145,7 @@ def shadow_report(
     else:
         window = period.window(session.now_ms())
         if any(ref.cluster == FLEET for ref in selection.refs):
-            return _of_wholes(session, selection, window, output, faults)
+            return _of_fleet_hpas(session, selection, window, output, faults)
         found = session.run(_reports(session, selection, window, asked_shard, faults))
         if asked_shard.shard is not None:
             asked_shard.write(session, faults, asked_of("shadow-report", selection, window), found, ShadowReport)
@@ -157,7 +157,7 @@ def shadow_report(
     return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
 
 
-def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
+def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
     """Report on FleetHPAs. Raises CommandError: others are named beside them, or a format that has no rows for them."""
     if any(ref.cluster != FLEET for ref in selection.refs):
         raise usage("a FleetHPA is compared by itself", next_step=f"fleethpa shadow-report {FLEET}/NAMESPACE/NAME")
@@ -167,11 +167,11 @@ def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], 
     async def work() -> list[tuple[HpaId, WholeShadowReport]]:
         async with session.past() as past:
             state = await read_state(past)
-            return await whole_reports(past, state, chosen(state, selection), window, faults)
+            return await fleet_hpa_reports(past, state, chosen(state, selection), window, faults)
 
     found = session.run(work())
     if found:
-        session.publish(whole_report(found), output)
+        session.publish(report_on_fleet_hpas(found), output)
     return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
 
 
@@ -206,7 +206,7 @@ async def _reports(
     made = {each.hpa: each for part, _ in parts for each in part}
     faults |= Faults.of_parts(parts)
     found = [made[view.id] for view in views if view.id in made]
-    wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
+    wholes = sorted({view.fleet_hpa or view.id for view in views if view.is_of_fleet})
     if wholes and found:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
     if not found and not faults and shard.shard is None:

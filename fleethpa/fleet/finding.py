@@ -247,7 +247,7 @@ def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> l
     left = [view for view in views if view.is_of_fleet]
     if not left:
         return found
-    whole = left[0].whole or left[0].id
+    whole = left[0].fleet_hpa or left[0].id
     step = f"fleethpa backtest {whole} --set cpu=50%"
     if found:
         note(f"note: left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}")

@@ -160,11 +160,11 @@ async def look_up_members(session: Session, options: Mapping[str, Any]) -> Known
     fixed = fixed_members(session, options)
     if not are_found(options):
         return KnownMembers(fixed, {})
-    from reconciler.clusters.clusterfinder import look_once
+    from reconciler.clusters.clusterfinder import find_once
     from reconciler.core.foundclusters import FindingError
 
     try:
-        members, unreadable = await look_once(replace(cluster_sources(session, options), fixed=fixed))
+        members, unreadable = await find_once(replace(cluster_sources(session, options), fixed=fixed))
     except FindingError as error:
         raise usage(str(error)) from error
     return KnownMembers(tuple(member.config for member in members.values()), unreadable)

@@ -144,7 +144,7 @@ class HpaView:
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
     @property
-    def whole(self) -> HpaId | None:
+    def fleet_hpa(self) -> HpaId | None:
         """The FleetHPA whose share it wants; None: it belongs to none."""
         return self.id._replace(cluster=FLEET) if self.revision and self.fleet is None else None
 
@@ -237,7 +237,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("settings", text, text)
     if view.incomplete:
         yield Problem("incomplete", view.incomplete, view.incomplete)
-    if held := _held(view):
+    if held := _blocked_by(view):
         yield Problem("held", held, waits=False)
     if view.period_without_effect:
         text = f"its annotation {PERIOD_ANNOTATION} has no effect: {view.period_without_effect}"
@@ -265,7 +265,7 @@ def _of_needs(view: HpaView) -> Iterator[Problem]:
         yield Problem("flapping", words.flapping(view.flapping), waits=False)
 
 
-def _held(view: HpaView) -> str:
+def _blocked_by(view: HpaView) -> str:
     """Return what holds the count of an HPA that is not paused: by its newest decision where one was read, else by its
     row.
     """

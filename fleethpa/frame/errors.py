@@ -341,7 +341,7 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         elif (command := _verb(words)) is None:
             return match[0]
         else:
-            lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
+            lacking = [] if words[0] in _OWN_CONNECTION else _missing_options(command, words, options)
         return f"{program()} {' '.join([*words, *lacking])}{end}"
 
     kubeconfig = options.get(KUBECTL)
@@ -374,7 +374,7 @@ def _verb(words: list[str]) -> click.Command | None:
     return None if isinstance(command, click.Group) else command
 
 
-def _lacking(command: click.Command, words: list[str], options: Mapping[str, Any]) -> list[str]:
+def _missing_options(command: click.Command, words: list[str], options: Mapping[str, Any]) -> list[str]:
     taken = {param.name for param in command.params}
     given = {flag: options[name] for name, flag in OPTIONS.items() if options.get(name) and name in taken}
     return [

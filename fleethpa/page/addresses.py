@@ -113,7 +113,7 @@ def names_of(state: FleetState, text: str) -> list[HpaId]:
     return list(islice((hpa for hpa in state.hpas if all(word in str(hpa).lower() for word in words)), MOST_NAMES))
 
 
-def found_address(state: FleetState, text: str, at: str) -> str:
+def search_address(state: FleetState, text: str, at: str) -> str:
     """The address of what a text names; of the fleet, filtered by the text, where it names nothing or several."""
     if not text:
         return url("/", at=at)

@@ -168,7 +168,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = state.ordered
     # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
-    found = [view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_whole(view, state))]
+    found = [
+        view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_fleet_hpa(view, state))
+    ]
     sort = sort if sort.removeprefix("-") in SORTS else ""
     found = sorted_rows(found, sort, now_ms) if sort else found
     pages = max(1, -(-len(found) // SHOWN))
@@ -186,7 +188,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
         "flags": wanted.flags(FLEET_FLAGS),
         "columns": [column for column in listing.columns if not column.wide],
         "rows": rows,
-        "sparkline": lambda view: sparkline(replace(view, moves=moves_of_whole(view, state)) if view.members else view),
+        "sparkline": lambda view: sparkline(
+            replace(view, moves=moves_of_fleet_hpa(view, state)) if view.members else view
+        ),
         "member_of": member_of,
         "in_wholes": 0 if wanted.terms else len(order) - len(found),
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
@@ -286,11 +290,11 @@ def member_of(view: HpaView, cluster: str) -> HpaId:
     return view.id._replace(cluster=cluster)
 
 
-def _is_in_whole(view: HpaView, state: FleetState) -> bool:
-    return view.whole is not None and view.whole in state.hpas and not view.problems
+def _is_in_fleet_hpa(view: HpaView, state: FleetState) -> bool:
+    return view.fleet_hpa is not None and view.fleet_hpa in state.hpas and not view.problems
 
 
-def moves_of_whole(view: HpaView, state: FleetState) -> tuple[Move, ...]:
+def moves_of_fleet_hpa(view: HpaView, state: FleetState) -> tuple[Move, ...]:
     """The moves of a FleetHPA's total: those of its clusters, counted back from what it has now."""
     members = [state.hpas[hpa] for each in view.members if (hpa := member_of(view, each.cluster.name)) in state.hpas]
     count: int = view.status.get("currentReplicas") or 0

@@ -110,7 +110,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
     async with session.past() as past:
         state = await read_state(past)
         if rollout_id is not None:
-            rollout = drive.found_rollout(state, rollout_id)
+            rollout = drive.rollout_of_id(state, rollout_id)
             waves = await drive.measured_waves(past, rollout)
             document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
             if output in ("table", "wide"):
@@ -142,7 +142,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
 async def resume(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Continue a rollout whose command has ended: judge the newest wave by what was recorded, then begin the next."""
     state = await drive.state_now(session)
-    rollout = drive.found_rollout(state, rollout_id)
+    rollout = drive.rollout_of_id(state, rollout_id)
     if rollout.reverted:
         raise CommandError(
             f"rollout {rollout_id} was reverted ({rollout.reverted})",
@@ -180,7 +180,7 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
 async def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
     state = await drive.state_now(session)
-    rollout = drive.found_rollout(state, rollout_id)
+    rollout = drive.rollout_of_id(state, rollout_id)
     why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
     writes = drive.reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streams.history.past import Past
 
 
-def found_rollout(state: FleetState, rollout_id: str) -> StagedRollout:
+def rollout_of_id(state: FleetState, rollout_id: str) -> StagedRollout:
     """The rollout that an id means. Raises CommandError: no HPA carries a rollout of this id (exit 4)."""
     known = rollouts_in(state)
     if rollout_id not in known:
@@ -74,11 +74,11 @@ class WaveReading:
         for number in sorted({rollout.views[hpa].partition for hpa in marks}):
             begin = self._read.get(number, (0, since_ms))
             if begin[1] < ends_ms:
-                self._read[number] = await self._take(past, number, begin, ends_ms, generations)
+                self._read[number] = await self._add_decisions(past, number, begin, ends_ms, generations)
         for side in (self.before, self.after):
             side.update({hpa: condensed(found) for hpa, found in side.items()})
 
-    async def _take(
+    async def _add_decisions(
         self, past: Past, number: int, begin: tuple[int, int], ends_ms: int, generations: Mapping[HpaId, int]
     ) -> tuple[int, int]:
         """Take the decisions of a partition after one (its number and log time); returns the last one that was read.

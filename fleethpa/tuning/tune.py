@@ -190,9 +190,9 @@ def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     rows = [
         ("recorded", found.recorded),
-        ("the deployed spec, in the model", found.deployed.whole),
-        *([("proposed", found.proposed.whole)] if found.proposed is not None else []),
-        *((f"not proposed: {', '.join(_flags(found, each))}", each.whole) for each in found.others),
+        ("the deployed spec, in the model", found.deployed.total),
+        *([("proposed", found.proposed.total)] if found.proposed is not None else []),
+        *((f"not proposed: {', '.join(_flags(found, each))}", each.total) for each in found.others),
     ]
     ideal = _row("ideal autoscaler", ideal_of(found.recorded), price, wide=False)
     return Section(
@@ -236,7 +236,7 @@ def headline(found: Tuning) -> str:
         return f"no change proposed: {found.why}"
     if found.saved >= 0:
         return "proposed:"
-    own, was = found.proposed.whole, found.deployed.whole
+    own, was = found.proposed.total, found.deployed.total
     return (
         f"proposed, at {own.replica_hours / was.replica_hours - 1:.1%} more replica-hours: too few pods for "
         f"{_of_a_day(was.too_few_share)} as deployed, {_of_a_day(own.too_few_share)} with the proposal"
@@ -266,7 +266,7 @@ def _half(name: str, was: Scores, own: Scores) -> str:
 
 def relief_hint(found: Tuning) -> list[str]:
     """Where nothing is proposed and there were too few pods: what can be asked instead."""
-    share = found.deployed.whole.too_few_share
+    share = found.deployed.total.too_few_share
     if found.objective == "safety" or share < WORTH_RELIEF:
         return []
     return [
@@ -394,4 +394,4 @@ def _document(tuned: Tuned) -> dict[str, Any]:
 
 def _halves(tried: TriedSpec) -> dict[str, Scores]:
     """A spec over the whole recording and each half of it."""
-    return {"whole": tried.whole, "firstHalf": tried.halves[0], "secondHalf": tried.halves[1]}
+    return {"whole": tried.total, "firstHalf": tried.halves[0], "secondHalf": tried.halves[1]}

@@ -41,7 +41,7 @@ class KnowledgeFold:
         self._since: list[AgentKnowledge] = []
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
 
-    def take(self, record: AgentKnowledge) -> Learnt:
+    def add(self, record: AgentKnowledge) -> Learnt:
         """Take a change, or a part of a snapshot, which counts once all of its parts have come; gives what is new."""
         if not record.snapshot:
             self._since.append(record)

@@ -160,7 +160,7 @@ async def _receive_the_past(
     """Read who observed which cluster shortly before."""
     try:
         async with aclosing(
-            kafkaclients.look_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
+            kafkaclients.read_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
         ) as records:
             async for _, record in records:
                 for cluster, beat in _beats(record.value):

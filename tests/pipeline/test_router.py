@@ -26,12 +26,12 @@ EAST = AgentSet(cluster="east", incarnation=7)
 @asynccontextmanager
 async def hub() -> AsyncIterator[tuple[Hub, Copied]]:
     with EmbeddedBroker() as broker:
-        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS, EAST.topics.orders, EAST.topics.reports])
+        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS, EAST.topics.commands, EAST.topics.reports])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
         await producer.start()
         try:
-            async with reader(kafka, [TopicPartition(EAST.topics.orders, ONLY_PARTITION)]) as consumer:
+            async with reader(kafka, [TopicPartition(EAST.topics.commands, ONLY_PARTITION)]) as consumer:
                 yield Hub(kafka, producer), Copied(consumer)
         finally:
             await producer.stop()

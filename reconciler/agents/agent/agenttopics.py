@@ -90,10 +90,10 @@ class OrderReader:
                 for record in (await consumer.getmany(timeout_ms=1_000)).get(tp, ()):
                     is_new = record.offset >= end
                     is_past = not is_new and self._now_ms() - record.timestamp > OLD_MS
-                    self.take(record, is_past=is_past, is_new=is_new)
+                    self.add(record, is_past=is_past, is_new=is_new)
                 self._looked(await consumer.position(tp) >= end)
 
-    def take(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
+    def add(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
         """Take one record in. A record that cannot be read is logged and passed over.
 
         Args:
@@ -110,7 +110,7 @@ class OrderReader:
             return
         self._received(decision, is_past)
         if not is_past:
-            self._writers.take(decision, Position(partition, record.offset, is_new=is_new))
+            self._writers.add(decision, Position(partition, record.offset, is_new=is_new))
 
     def _learn(self, record: ConsumerRecord) -> None:
         try:
@@ -118,7 +118,7 @@ class OrderReader:
         except WireError as error:
             log.error("not a snapshot", extra={"position": f"{record.topic}@{record.offset}", "error": str(error)})
             return
-        learnt = self._knowledge.take(knowledge)
+        learnt = self._knowledge.add(knowledge)
         if learnt.hpas or learnt.has_settings:
             self._learnt(learnt)
 

@@ -120,7 +120,7 @@ class AgentTerm:
             observer_metrics,
             self.time,
             self.now_ms,
-            lambda trouble: health.note("kafka", trouble or None),
+            lambda trouble: health.record("kafka", trouble or None),
         )
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
@@ -152,7 +152,7 @@ class AgentTerm:
             phases=Phases(self.session.instance),
             sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.in_force.pushed(self.client.name),
-            note=self.health.note,
+            note=self.health.record,
             native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
             started_ms=self.now_ms(),
             is_stand_ins=self._store.is_own,
@@ -177,7 +177,7 @@ class AgentTerm:
             grace_ms=self._grace_ms,
             has_caught_up=lambda: self.has_caught_up,
             publish=publish,
-            note=self.health.note,
+            note=self.health.record,
         )
         judge.begin_term(stagger_ms(name))
         return StandIn(around, self._store, judge)
@@ -220,14 +220,14 @@ class AgentTerm:
             level = logging.ERROR if self.has_no_native else logging.INFO
             log.log(level, "a native controller runs", extra={"cluster": name, "evidence": evidence.text})
         self._native_evidence = evidence.text
-        self.health.note("native controller", evidence.text)
+        self.health.record("native controller", evidence.text)
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
         reader = OrderReader(
-            self.topics.orders,
+            self.topics.commands,
             self.writers,
             self.knowledge,
             learnt=self._learnt,
@@ -260,11 +260,11 @@ class AgentTerm:
             except ApiError as error:
                 if error.status in (403, 404):  # an agent without a stand-in has no right to see any: it made none
                     break
-                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+                self.health.record("observer", f"which HPAs are the stand-in's cannot be read: {error}")
             except ClusterError as error:
-                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+                self.health.record("observer", f"which HPAs are the stand-in's cannot be read: {error}")
             await asyncio.sleep(RETRY_S)
-        self.health.note("observer", None)
+        self.health.record("observer", None)
         await self.observer.run()
 
     async def _shutdown_report(self) -> None:
@@ -278,8 +278,8 @@ class AgentTerm:
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
-            self.health.note("native controller", None)
-        self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
+            self.health.record("native controller", None)
+        self.health.record("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         for (namespace, name), hpa in news.hpas.items():
             self.observer.central(namespace, name, hpa)
 
@@ -349,7 +349,7 @@ class Agent:
             await stack.enter_async_context(self.health.served(config))
             stack.push_async_callback(election.release)
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(self._note(election))]
+                beside = [group.create_task(self._record_election(election))]
                 if config.stand_in:
                     beside.append(group.create_task(self._stand_by(client)))
                 while await self._elected(election, stop):
@@ -372,7 +372,7 @@ class Agent:
         await first_of(stop.wait(), election.campaign())
         return election.leads and not stop.is_set()
 
-    async def _note(self, election: Election) -> None:
+    async def _record_election(self, election: Election) -> None:
         while True:
             self.show(election)
             await asyncio.sleep(RETRY_S / 4)
@@ -384,5 +384,5 @@ class Agent:
         elif election.holder:
             self.health.ready("lease")
         leader = "this replica" if election.leads else election.holder or "nobody"
-        self.health.note("leader", f"{leader}, generation {election.generation}")
-        self.health.note("lease", election.trouble or None)
+        self.health.record("leader", f"{leader}, generation {election.generation}")
+        self.health.record("lease", election.trouble or None)

@@ -148,7 +148,7 @@ class Judge:
         self._failed.clear()
         self._failing_since = None
 
-    def look(
+    def judge(
         self,
         now_ms: int,
         lease: SeenLease | None,
@@ -174,7 +174,7 @@ class Judge:
         counted = self._time.counted_ms
         reason = self._silence(counted) if has_received else ""
         is_silent = bool(reason)
-        self._note_life(counted, is_silent)
+        self._record_heartbeats(counted, is_silent)
         since = self._alive_since
         held_ms = now_ms - self._lease_since_ms
         return Judgement(
@@ -201,7 +201,7 @@ class Judge:
             self._failing_since = counted
         return self._failing_since is not None and counted - self._failing_since >= self.grace_ms
 
-    def _note_life(self, counted: int, is_silent: bool) -> None:
+    def _record_heartbeats(self, counted: int, is_silent: bool) -> None:
         is_alive = not is_silent and self._shown >= self._since.keys()
         if not is_alive:
             self._alive_since = None
