@@ -98,7 +98,7 @@ class FollowedRevisions:
         until_ms = None if past.at_ms is None else past.at_ms + 1
         async with aclosing(past.following(self._partition, until_ms=until_ms)) as records:
             async for record in records:
-                self._found += [each for each in self._reader.take(record.plain) if each.time >= self.since_ms]
+                self._found += [each for each in self._reader.read(record.plain) if each.time >= self.since_ms]
         return [*self._found]
 
 

@@ -118,7 +118,8 @@ async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIt
         try:
             yield admin
         except TopicError as error:
-            step = f"run this as an administrator of Kafka, or create {topics.reports} and {topics.commands} by other means"
+            names = f"{topics.reports} and {topics.commands}"
+            step = f"run this as an administrator of Kafka, or create {names} by other means"
             raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error
 
 

@@ -25,7 +25,7 @@ from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
 from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
-from streams.analysis.wholes import WholeSeen, WholeShadowReport, seen_of, whole_shadow
+from streams.analysis.wholes import WholeSeen, WholeShadowReport, fleet_hpa_shadow, seen_of
 from streams.history.evaluations import events_by_hpa
 from streams.history.parallel import Faults, reported
 from streams.history.past import Past
@@ -63,7 +63,7 @@ def _fleet_hpa_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen
             next_step=f"fleethpa decisions {view.id} --since 30d, to see when it was in which mode",
         )
     names = [] if view.fleet is None else [each.name for each in view.fleet.clusters]
-    return whole_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
+    return fleet_hpa_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
 
 
 def report_on_fleet_hpas(found: Sequence[tuple[HpaId, WholeShadowReport]]) -> QuestionReport:

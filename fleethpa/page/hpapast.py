@@ -195,7 +195,7 @@ async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
     for window in await _windows(past, hpa, since_ms):
         kept.window, kept.decisions, kept.since_ms = window, [], since_ms
         await _read_on(kept, past, window)
-        if window.is_whole:
+        if window.is_complete:
             return
 
 
@@ -399,6 +399,6 @@ async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) ->
         async with aclosing(past.newer(window, checked=False)) as stretches:
             async for taken in stretches:
                 found += taken
-        if window.is_whole:
+        if window.is_complete:
             break
     return found

@@ -206,10 +206,10 @@ class _Run:
             if name in here or not 0 < after_ms <= now_ms - newest[name].time_ms
         }
         evaluation = self._decide(now_ms, present, newest, counted) if present else None
-        self._look_for_room(now_ms, {each.name: newest[each.name] for each in present})
+        self._record_room(now_ms, {each.name: newest[each.name] for each in present})
         if evaluation is not None:
             self._allot(now_ms, present, shares, counted)
-        self._note(now_ms, newest, here, shares, evaluation)
+        self._record(now_ms, newest, here, shares, evaluation)
 
     def _newest(self, name: str, now_ms: int) -> _Seen:
         seen, at = self._recordings[name].seen, self._at[name]
@@ -250,7 +250,7 @@ class _Run:
         self._replicas |= replicas
         self._history = with_rescale(self._history, autoscaler, change, now_ms)
 
-    def _look_for_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
+    def _record_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
         """Note where pods waited for a node, as they were recorded, since the last period."""
         after_ms = self.tried.fleet.spill_after_ms
         for name, each in newest.items() if after_ms else ():
@@ -272,7 +272,7 @@ class _Run:
             accounts[each.name] = booked(accounts[each.name], MemberReport(accounts[each.name].newest.number, had, had))
         self._accounts |= allot(self._divided.shares, accounts, self.tried.autoscaler.max_replicas)
 
-    def _note(
+    def _record(
         self,
         now_ms: int,
         newest: Mapping[str, _Seen],

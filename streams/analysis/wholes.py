@@ -105,7 +105,7 @@ class WholeSeen(Struct, frozen=True):
     away: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def has_total(self) -> bool:
         """Whether it has a total of all clusters."""
         return self.total is not None and not self.away
 
@@ -167,14 +167,14 @@ def seen_of(recorded: Recorded) -> WholeSeen | None:
     )
 
 
-def whole_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeShadowReport:
+def fleet_hpa_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeShadowReport:
     """Compare; `seen`: one evaluation at least. `unscaled`: clusters without an HPA of their own.
 
     What comes before the first evaluation of all clusters is the beginning, when they had not reported yet.
     """
-    first = next((at for at, each in enumerate(seen) if each.is_whole), 0)
+    first = next((at for at, each in enumerate(seen) if each.has_total), 0)
     seen = seen[first:]
-    decided = [each for each in seen if each.is_whole]
+    decided = [each for each in seen if each.has_total]
     distances = [_distance(each, decided[at : at + _NEXT + 1]) for at, each in enumerate(decided)]
     rounding = max(0, len(seen[-1].replicas) - 1)
     fewer = sum([distance < -rounding for distance in distances])

@@ -144,12 +144,12 @@ class Assignment:
             owned[number] = OwnedPartition(partition, its.published, its.log_end)
             del waiting[number]
 
-    def take_over(self) -> None:
+    def own_loaded(self) -> None:
         """Own the loaded partitions from now on, unless another assignment has arrived meanwhile."""
         epoch, owned, waiting = self._loaded
         if epoch == self.epoch:
             self.owned, self.waiting = owned, waiting
-            self._take_rows_out()
+            self._remove_rows()
             self._caught_up = False
             log.info("owning log partitions %s", sorted({*owned, *waiting}))
 
@@ -167,7 +167,7 @@ class Assignment:
                 await self._put_rows_back()
             self._disown()
 
-    def _take_rows_out(self) -> None:
+    def _remove_rows(self) -> None:
         checkpoints = self._checkpoints()
         for key in [key for key in checkpoints.rows if row_partition(key) in self.owned]:
             del checkpoints.rows[key]
@@ -200,7 +200,7 @@ class Assignment:
         """
         if self.waiting:
             await self._read_states(self.owned, self.waiting)
-            self._take_rows_out()
+            self._remove_rows()
         reader = self._reader
         if self.owned and reader is not None and await reader.stop_when_exhausted() and self._reader is reader:
             self._reader = None

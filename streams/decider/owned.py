@@ -158,12 +158,12 @@ class OwnedPartition:
         self.reread += not self.published.finished
         published = await self.published.at(record.offset)
         decisions = self.partition.apply(record.offset, self._time(record), record.value, published)
-        self._messages += self.partition.take_messages()
+        self._messages += self.partition.pop_messages()
         self.suppressed += len(published)
         self.applied_at = time.monotonic()
         return decisions
 
-    def take_messages(self) -> list[Message]:
+    def pop_messages(self) -> list[Message]:
         """Return what the records since the last call say to other partitions, in order, and forget it."""
         made, self._messages = self._messages, []
         return made

@@ -170,7 +170,7 @@ class _Follower:
             archiver.sign_of_life()
             for part, records in batches.items():
                 wanted = ends[part] if self._config.once and part.topic == topics.LOG else None
-                self._take(archiver, part, records, wanted)
+                self._archive(archiver, part, records, wanted)
             now = time.monotonic()
             done = self._config.once and await has_reached(self._consumer, ends)
             if done or now - flushed >= self._config.flush_ms / 1000:
@@ -192,13 +192,13 @@ class _Follower:
         while parts and time.monotonic() < deadline:
             batches = await self._consumer.getmany(*parts.values(), timeout_ms=FETCH_MS)
             for part, records in batches.items():
-                self._take(archiver, part, records)
+                self._archive(archiver, part, records)
             await asyncio.to_thread(archiver.flush)
             parts = {number: parts[number] for number in archiver.behind() if number in parts}
         if parts:
             log.warning("the decider is behind: decisions of partitions %s are not archived yet", sorted(parts))
 
-    def _take(
+    def _archive(
         self, archiver: Archiver, part: TopicPartition, records: list[ConsumerRecord], end: int | None = None
     ) -> None:
         name = NAMES[part.topic]

@@ -53,7 +53,7 @@ class NewestCheckpoint:
         """Rows that it names and of which neither that copy nor a newer one was found."""
         return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
 
-    def take(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
+    def add(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Take a record; after the partition's own row was found, the order of further ones does not matter.
 
         `offset`: of the record on the changelog.
@@ -66,7 +66,7 @@ class NewestCheckpoint:
         if key == self._key:
             self.end_record = max(self.end_record, offset)
             if newest is None or applied > newest:
-                self._take_own(applied, value)
+                self._add_own(applied, value)
         elif (newest is None or applied <= newest) and (key not in self.named or key in self.lacking):
             self._copies.setdefault(key, {})[applied] = value
             self._settle(key)
@@ -75,9 +75,9 @@ class NewestCheckpoint:
         """Make do with newer copies of the index, where compaction has left no other: everything has been read."""
         for key in sorted(self._pieces & self.lacking.keys()):
             for value in self._copies.get(key, {}).values():
-                self._take_piece(key, value)
+                self._add_piece(key, value)
 
-    def _take_own(self, applied: int, value: bytes) -> None:
+    def _add_own(self, applied: int, value: bytes) -> None:
         row = decode_row(self._key, value)
         if not isinstance(row, PartitionRow):
             raise StateError(f"state row {self._key.decode()} is not a partition's")
@@ -108,9 +108,9 @@ class NewestCheckpoint:
         if counts == written:
             del self.lacking[key]
             if key in self._pieces:
-                self._take_piece(key, copies[counts])
+                self._add_piece(key, copies[counts])
 
-    def _take_piece(self, key: bytes, value: bytes) -> None:
+    def _add_piece(self, key: bytes, value: bytes) -> None:
         piece = decode_row(key, value)
         if isinstance(piece, IndexRow):
             self._name({name.encode(): written for name, written in piece.written.items()})
@@ -141,9 +141,9 @@ class OldestCheckpoint:
         self.rows: dict[bytes, bytes] = {}
         self._checkpoints = WholeCheckpoints(self.rows)
 
-    def take(self, key: bytes, value: bytes | None) -> bool:
+    def add(self, key: bytes, value: bytes | None) -> bool:
         """Take a record; False: no later one can matter."""
-        self._checkpoints.take(key, value)
+        self._checkpoints.add(key, value)
         if not value or key != partition_key(self.number):
             return True
         return applied_offset(value) < self._least or not restorable(self.number, self.rows)

@@ -266,7 +266,7 @@ class KafkaPast(Past):
         async with aclosing(lists):
             async for top, records in lists:
                 for record in reversed(records):
-                    found.take(record.key, record.value, record.offset)
+                    found.add(record.key, record.value, record.offset)
                 if found.own is None:
                     continue
                 if found.lacking and top > span.first and span.end - top > 2 * len(found.named) + ROWS:
@@ -286,14 +286,14 @@ class KafkaPast(Past):
             first = await self._first_row(consumer, part, span, written)
             async with aclosing(kafkaclients.read_range(consumer, part, first, span.end)) as records:
                 async for record in records:
-                    found.take(record.key, record.value)
+                    found.add(record.key, record.value)
                     if written not in found.lacking.values():
                         break
             if written in found.lacking.values():
                 # An older copy was written late, so that the rows are not in order: all of them are looked at.
                 async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:
-                        found.take(record.key, record.value)
+                        found.add(record.key, record.value)
                 return
 
     async def _first_row(
@@ -317,7 +317,7 @@ class KafkaPast(Past):
         wanted = OldestCheckpoint(part.partition, kept - 1)
         async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
             async for record in records:
-                if not wanted.take(record.key, record.value):
+                if not wanted.add(record.key, record.value):
                     break
         return restorable(part.partition, wanted.rows)
 

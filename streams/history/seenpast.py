@@ -153,14 +153,14 @@ class SeenPast:
         self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
     ) -> dict[int, list[Recorded]]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         found = await self._past.tail(lambda number, all_: enough(number, self._of(all_)), partitions, upto_ms)
         return {number: self._of(decisions) for number, decisions in found.items()}
 
     def _of(self, decisions: Iterable[Recorded]) -> list[Recorded]:
         return [each for each in decisions if self._sees(each.hpa)]
 
-    async def _know_wholes(self) -> None:
+    async def _read_fleet_hpas(self) -> None:
         """Read a state, if none was read: an HPA over several clusters is seen by who sees all of these."""
         if not self._knows_wholes:
             await self.fleet()
@@ -182,7 +182,7 @@ class SeenPast:
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> list[DecisionWindow]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         return await self._past.windows(number, since_ms, until_ms, self._both(wanted))
 
     async def decisions(
@@ -193,14 +193,14 @@ class SeenPast:
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         async with aclosing(self._past.decisions(number, since_ms, until_ms, self._both(wanted))) as found:
             async for recorded in found:
                 yield recorded
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         async with aclosing(self._past.follow()) as found:
             async for recorded in found:
                 if self._sees(recorded.hpa):

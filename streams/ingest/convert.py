@@ -191,7 +191,7 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
     if found.format == RECORD:
         _record(*own.read_record(document, found.refuse), raw, found)
     else:
-        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
+        _add_points(found, [own.read_sample(document, found.time_ms)], raw.topic)
 
 
 def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:
@@ -213,7 +213,7 @@ def _foreign(
 ) -> None:
     found.format = format_.name
     cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
-    _take(found, _resolved(format_.series(message), raw.topic, cluster, resolver, found), raw.topic)
+    _add_points(found, _resolved(format_.series(message), raw.topic, cluster, resolver, found), raw.topic)
 
 
 def _resolved(
@@ -228,9 +228,9 @@ def _resolved(
             found.refuse(refusal)
 
 
-def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
+def _add_points(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
     """Group points by namespace, in order of first appearance."""
-    if not own.takes_foreign(topic):
+    if not own.accepts_foreign(topic):
         raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
     groups: dict[tuple[str, str], list[Point]] = {}
     for cluster, namespace, point in points:

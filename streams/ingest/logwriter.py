@@ -172,7 +172,7 @@ class Batcher:
             newest_ms = max(entry.time_ms for entry in held)
             self._done.append(Batch(partition, _record_key(held), newest_ms, value, len(held)))
 
-    def take(self) -> list[Batch]:
+    def batches(self) -> list[Batch]:
         """Everything collected, as log records; those of one partition in order."""
         for partition in sorted(self._open):
             self._close(partition)
@@ -312,7 +312,7 @@ class Recorder:
             for entry in item.entries:
                 batcher.add(entry)
         rejects = [item.reject for item in items if item.reject]
-        batches = batcher.take()
+        batches = batcher.batches()
         if (every := [*batches, *beats(batches)]) or rejects:
             await self._writer.write(every, rejects)
         for item in items:

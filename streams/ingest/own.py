@@ -196,7 +196,7 @@ def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
     return topics.AUTOSCALERS if central_name(bodies[0]) is None else topics.SPECS
 
 
-def takes_foreign(topic: str) -> bool:
+def accepts_foreign(topic: str) -> bool:
     """Whether a topic takes samples in formats other than ours."""
     return topic == topics.SAMPLES or topic not in OF_TOPIC
 
@@ -235,7 +235,7 @@ def admit(
         except Refusal as refusal:
             found.refuse(refusal)
     if found.refusals:
-        limits.refused.note(found.refusals, found.time_ms, moment.now_s)
+        limits.refused.record(found.refusals, found.time_ms, moment.now_s)
 
 
 class _Admission:
@@ -272,9 +272,9 @@ class _Admission:
             check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
             copied = structs.replace(body, natives=[])  # those go into one partition each
         kind, at_s = str(body.__struct_config__.tag), self._moment.at_s
-        self._rates.take(rates.CLUSTER, (kind,), at_s, f"{kind} of {_whose(self._agent)}")
+        self._rates.count(rates.CLUSTER, (kind,), at_s, f"{kind} of {_whose(self._agent)}")
         what = f"bytes of {_whose(self._agent)} for every log partition"
-        self._rates.take(rates.COPIED_BYTES, ("bytes",), at_s, what, len(encode(copied)))
+        self._rates.count(rates.COPIED_BYTES, ("bytes",), at_s, what, len(encode(copied)))
         return body
 
     def _report(self, body: ClusterReport) -> Body:
@@ -301,12 +301,12 @@ class _Admission:
             case AutoscalerSet() | AutoscalerDeleted() | AutoscalerList():
                 return self._autoscalers(body)
             case Samples():
-                return structs.replace(body, points=self._each(body.points, self._take_point))
+                return structs.replace(body, points=self._each(body.points, self._admit_point))
             case Outcome():
-                self._note_hpa(body.name)
+                self._record_hpa(body.name)
             case Heartbeat():
                 for name in (self._namespace, *body.namespaces):
-                    self._rates.take(rates.BEATS, ("beat", name), self._moment.at_s, f"heartbeats of namespace {name}")
+                    self._rates.count(rates.BEATS, ("beat", name), self._moment.at_s, f"heartbeats of namespace {name}")
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
@@ -327,19 +327,19 @@ class _Admission:
         if not isinstance(body, AutoscalerList) and body.origin != "cluster":
             raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
         if not isinstance(body, AutoscalerList):
-            self._note_hpa(body.name if isinstance(body, AutoscalerDeleted) else body.hpa["metadata"]["name"])
+            self._record_hpa(body.name if isinstance(body, AutoscalerDeleted) else body.hpa["metadata"]["name"])
             return body
-        return structs.replace(body, hpas=self._each(body.hpas, lambda hpa: self._note_hpa(hpa["metadata"]["name"])))
+        return structs.replace(body, hpas=self._each(body.hpas, lambda hpa: self._record_hpa(hpa["metadata"]["name"])))
 
-    def _note_hpa(self, name: str) -> None:
+    def _record_hpa(self, name: str) -> None:
         place = f"{self._namespace}/{name}"
-        self._rates.take(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
+        self._rates.count(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
 
     # --- samples ------------------------------------------------------------------------------------------------------
 
-    def _take_point(self, point: Point) -> None:
+    def _admit_point(self, point: Point) -> None:
         what = f"samples of namespace {self._namespace}"
-        self._rates.take(rates.SAMPLES, (self._namespace,), self._moment.at_s, what)
+        self._rates.count(rates.SAMPLES, (self._namespace,), self._moment.at_s, what)
 
 
 def _clusters(piece: Piece) -> list[str]:

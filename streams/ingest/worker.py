@@ -84,7 +84,7 @@ class AgentWorker(SourceWorker):
         with suppress(ValueError):
             self._consumer.pause(tp)
 
-    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+    async def ready(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         """Return what was read, each topic in its turn: none waits for another."""
         return self.in_turn()
 

@@ -139,7 +139,7 @@ class EntryFold(Folding):
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
             elif namespace.put_sample(key, name, row):
                 self.state.notify(namespace, key, settings)
-                self.state.note_sample(namespace, key, name)
+                self.state.record_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ class DayRollout:
 
     def add_decision(self, number: int, record: ArchivedRecord) -> None:
         """Take a decision: those of the wave that runs are measured."""
-        found = self._sequences[number].take(number, record.offset, record.value)
+        found = self._sequences[number].next_decision(number, record.offset, record.value)
         if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
             self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))
 

@@ -35,7 +35,7 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
     for key, value in reversed(rows):
         if wanted.own is not None and not wanted.lacking:
             break
-        wanted.take(key, value)
+        wanted.add(key, value)
     wanted.end()
     return restorable(number, wanted.rows) if wanted.own is not None else {}
 
@@ -43,7 +43,7 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
 def _oldest(rows: Rows, number: int, least: int) -> dict[bytes, bytes]:
     wanted = OldestCheckpoint(number, least)
     for key, value in rows:
-        if not wanted.take(key, value):
+        if not wanted.add(key, value):
             break
     return restorable(number, wanted.rows)
 
@@ -135,7 +135,7 @@ def test_no_more_is_read_than_has_changed(records: list[TopicRecord]) -> None:
     for key, value in reversed(rows):
         if wanted.own is not None and not wanted.lacking:
             break
-        wanted.take(key, value)
+        wanted.add(key, value)
         read += 1
     assert read < len(rows) / 2
 
@@ -145,7 +145,7 @@ def test_rows_that_the_topic_has_lost_are_named_and_the_rest_is_restored(records
     hpa = next(key for key, _ in rows if key.startswith(b"1|h/"))
     wanted = NewestCheckpoint(1)
     for key, value in reversed([row for row in rows if row[0] != hpa]):
-        wanted.take(key, value)
+        wanted.add(key, value)
     assert set(wanted.lacking) == {hpa}
     assert wanted.own is not None
     whole, left = (

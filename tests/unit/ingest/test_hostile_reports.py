@@ -526,7 +526,7 @@ def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of
         for entry in log_entries(found.pieces, raw, found.time_ms, partitions):
             assert isinstance(entry, LogEntry)
             batcher.add(entry)
-        logged += sum(len(batch.value) for batch in batcher.take())
+        logged += sum(len(batch.value) for batch in batcher.batches())
         sent += len(value)
     copied = partitions * (COPIED_BYTES.burst + 10 * COPIED_BYTES.per_s)
     assert logged < min(sent, 2 * copied + 40 * 80_000)
