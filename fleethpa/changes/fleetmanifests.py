@@ -1,4 +1,4 @@
-"""FleetHPA manifests: an HPA of the whole, and the clusters among which it is divided."""
+"""FleetHPA manifests: an HPA of the FleetHPA, and the clusters among which it is divided."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Own(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class FleetManifest:
-    """A FleetHPA. `body`: the HPA of the whole, defaulted and checked. `fleet`: the fields that an HPA has not."""
+    """A FleetHPA. `body`: the HPA of the FleetHPA, defaulted and checked. `fleet`: the fields that an HPA has not."""
 
     source: str
     body: dict[str, Any]

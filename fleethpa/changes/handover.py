@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH: Final = 20
-"""So many HPAs change hands at once: few enough that a command which is killed leaves little half done."""
+"""Control of so many HPAs is transferred at once: few enough that a command which is killed leaves little half done."""
 LOOK_EVERY_S: Final = 0.5
 REPORTED_S: Final = 30.0
 """How long an agent may take to report what was done in its cluster."""
@@ -52,7 +52,9 @@ REPORTED_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Place:
-    """Which HPAs change hands: one HPA, those of a namespace (`name` empty), or those of a cluster (both empty)."""
+    """The HPAs of which control is transferred: one, those of a namespace (`name` empty), or those of a cluster (both
+    empty).
+    """
 
     cluster: str
     namespace: str = ""
@@ -134,7 +136,7 @@ class Plan(Generic[T]):
     """What a hand-over would do.
 
     Attributes:
-        moved: what changes hands, in order.
+        moved: the HPAs of which control is transferred, in order.
         gone: uid of a native object that an interrupted run has deleted, and of whose end the log does not know.
         problems: why other HPAs stay.
         concerns: what the user must agree to.

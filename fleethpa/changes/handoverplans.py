@@ -1,4 +1,4 @@
-"""What `adopt` and `release` would do: which HPAs change hands, why others stay, and the native objects."""
+"""The plans of `adopt` and `release`: the HPAs of which control is transferred, why others stay, the native objects."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ LeaseStep = Literal["take", "renew", "wait"]
 
 
 PROTOCOL = 1
-"""The version of the rules by which the hub's Lease changes hands (`reconciler.agents.standin.protocol`)."""
+"""The version of the rules by which the hub's Lease gets another holder (`reconciler.agents.standin.protocol`)."""
 
 
 class SeenLease(Struct, frozen=True, gc=False):

@@ -194,7 +194,7 @@ class ClusterObserver:
             self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
             native = self._state.namespace(namespace).hpas.get(name)
             if hpa is None and native is not None:
-                # Behind a central one of its name it was known as a rival only: report it whole.
+                # Behind a central one of its name it was known as another autoscaler only: report all of it.
                 body = self._set(reported_hpa(native), native)
                 await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
             await self._hpas_changed(namespace)
@@ -258,7 +258,7 @@ class ClusterObserver:
         lists = autoscaler_lists(hpas, rivals, self._list_id(), self.session, managers)
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
-    # --- rivals: KEDA's ScaledObjects drive targets, too --------------------------------------------------------------
+    # --- other autoscalers: KEDA's ScaledObjects drive targets, too ---------------------------------------------------
 
     async def _follow_scaled_objects(self) -> None:
         """Report the ScaledObjects of every namespace; nothing else is asked where KEDA is not installed."""

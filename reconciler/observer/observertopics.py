@@ -208,7 +208,7 @@ WAITING_BYTES = 32 * 2**20
 """What may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 
 _BESIDE_HPAS_BYTES = 32 * 1024
-"""Rivals that share a chunk with HPAs; more of them have chunks of their own."""
+"""Other autoscalers that share a chunk with HPAs; more of them have chunks of their own."""
 ANSWER_BYTES = 32 * 1024
 """Of answers that share a record; a larger one has a record of its own."""
 
@@ -333,7 +333,9 @@ def autoscaler_lists(
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[AutoscalerList]:
-    """A full list of a namespace's HPAs; the first chunks name the rivals, each the managers of its own HPAs."""
+    """Return a full list of a namespace's HPAs; the first chunks have the other autoscalers, each the managers
+    of its HPAs.
+    """
     others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
     parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
     known = managers or {}

@@ -31,7 +31,7 @@ from streams.state.inputs import EvaluationInputs
 class FleetTried(Struct, frozen=True):
     """What is tried.
 
-    `name`: `namespace/name`. `candidates`: the spec of the whole for the recorded HPA of each member.
+    `name`: `namespace/name`. `candidates`: the spec of the FleetHPA for the recorded HPA of each member.
     """
 
     name: str
@@ -40,13 +40,13 @@ class FleetTried(Struct, frozen=True):
 
     @property
     def hpa(self) -> HpaId:
-        """The identity of the whole."""
+        """The identity of the FleetHPA."""
         namespace, _, name = self.name.partition("/")
         return HpaId(FLEET, namespace, name)
 
     @property
     def autoscaler(self) -> Autoscaler:
-        """The compiled spec of the whole."""
+        """The compiled spec of the FleetHPA."""
         return self.candidates[self.fleet.clusters[0].name].autoscaler
 
 
@@ -82,7 +82,7 @@ class MemberRecording:
         self.seen.append(_Seen(inputs.now_ms, part, scale.spec_replicas, at_max))
 
     def check(self) -> None:
-        """See that there is a recording, and that it holds what the spec of the whole asks for.
+        """See that there is a recording, and that it holds what the spec of the FleetHPA asks for.
 
         Raises CandidateError: there is none, or it does not.
         """
@@ -229,7 +229,7 @@ class _Run:
         self, now_ms: int, present: Sequence[FleetCluster], newest: Mapping[str, _Seen], counted: Mapping[str, int]
     ) -> Evaluation | None:
         """Decide the total of the clusters that are present; None: there is nothing to act on. `counted`: the shares
-        that count towards the bounds of the whole.
+        that count towards the bounds of the FleetHPA.
         """
         names = [each.name for each in present]
         whole = joined([newest[name].part for name in names])
@@ -293,7 +293,7 @@ class _Run:
 
 
 def needed(evaluation: Evaluation, newest: Mapping[str, _Seen], present: set[str]) -> float | None:
-    """How many pods the load of the whole takes at target, by the metric that needs most; None: none is known."""
+    """How many pods the load of the FleetHPA takes at target, by the metric that needs most; None: none is known."""
     status = sum([scale.status_replicas for name in present if isinstance(scale := newest[name].part.scale, Scale)])
     found = []
     for metric in evaluation.metrics:

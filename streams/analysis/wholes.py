@@ -34,7 +34,7 @@ _WHOLE_REQUEST = 100
 
 
 def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> EvaluationInputs:
-    """Return the inputs of a FleetHPA's evaluation with another spec of the whole.
+    """Return the inputs of a FleetHPA's evaluation with another spec of the FleetHPA.
 
     A cluster whose maxReplicas is that of the whole has the new one. Raises CandidateError: the reports do not hold
     what the spec asks for, or the bounds of the clusters contradict it.
@@ -261,7 +261,7 @@ def without_cluster(
     caps: Mapping[str, int],
     gone: Mapping[str, int],
 ) -> WithoutCluster:
-    """Return what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
+    """Return what the others get once `away` does not answer any more. It need not be one of its clusters: then
     nothing is lost.
 
     Args:
@@ -293,7 +293,7 @@ def without_at(
     *,
     is_spilled: bool,
 ) -> WithoutCluster:
-    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.state.fleet.shown`)."""
+    """Return it from one decision of a FleetHPA. `clusters`: what it shows of them (`streams.state.fleet.shown`)."""
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
     gone = {
         name: 0 if is_spilled else int(each.get("allotted", had[name]))

@@ -96,7 +96,7 @@ _LOCK = "lock"
 class Lock:
     """Only one process writes an archive; readers ask with `is_written` whether one does.
 
-    The time of its file is the sign of life of that process.
+    The time of its file is the heartbeat of that process.
     """
 
     def __init__(self, root: Path) -> None:

@@ -39,7 +39,7 @@ class ArchiveConfig(PartConfig):
     """The configuration of the archiver.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
-    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `clock`: of signs of life
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `clock`: of heartbeats
     (Unix milliseconds).
     """
 

@@ -200,7 +200,7 @@ class Past(ABC):
         return 0
 
     async def signs_of_life(self) -> Mapping[QuietProcess, int]:
-        """Return when processes that write nothing while nothing happens gave their last sign of life (Unix ms)."""
+        """Return when processes that write nothing while nothing happens gave their last heartbeat (Unix ms)."""
         return {}
 
     def marks(self, partition: int) -> frozenset[int]:

@@ -51,7 +51,7 @@ async def test_an_agent_gets_the_decisions_of_its_cluster_under_the_partition_of
             ended = await made.decide(7, kind="completion", completes=first, wants=None)
             await copied.until(lambda: ended in copied.ids, "the completion")
         number = partition_for("east/shop", 4)
-        # One in shadow asks for nothing, and is copied as a sign of life at most.
+        # One in shadow asks for nothing, and is copied as a heartbeat at most.
         orders = [each for each in copied.decisions if each[1] not in (shadow, repeat)]
         assert orders == [(number, each) for each in (first, shown, again, ended)]
 

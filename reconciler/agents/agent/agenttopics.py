@@ -1,6 +1,6 @@
 """The two topics of an agent: the one that comes to it, with decisions and what it must know, and all that it reports.
 
-Outcomes and signs of life are reported first, the rest in order: that of the observations of a namespace is kept. An
+Outcomes and heartbeats are reported first, the rest in order: that of the observations of a namespace is kept. An
 outcome or a heartbeat that waited behind the full lists of a large cluster would come too late.
 """
 
@@ -144,7 +144,7 @@ class AgentPublisher:
     """Takes bodies and writes them soon after. Each acknowledgement shows the brokers' time.
 
     Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
-    signs of life the newest of a kind.
+    heartbeats the newest of a kind.
 
     Args:
         note: called with why nothing can be written; an empty text once it can.

@@ -123,9 +123,9 @@ class AgentTerm:
             lambda trouble: health.record("kafka", trouble or None),
         )
         self._reading = asyncio.Event()
-        """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
+        """Set whenever the topic of commands was read; a beat that finds it unset waits."""
         self.has_caught_up = False
-        """Whether all orders were read that waited when the term began."""
+        """Whether all commands were read that waited when the term began."""
         self.writers = ClusterWriters(
             self,
             self._metrics,
@@ -292,7 +292,7 @@ class AgentTerm:
             self._stand_in.received(decision, is_past=is_past)
 
     async def _beat(self) -> None:
-        """Report that this cluster is served, for as long as orders are read."""
+        """Report that this cluster is served, for as long as commands are read."""
         while True:
             await self._reading.wait()
             self._reading.clear()

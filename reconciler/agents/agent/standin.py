@@ -271,7 +271,7 @@ class StandIn:
             proof_ms=self._proof_ms(),
             has_received=has_received,
         )
-        # Where nothing is known, no sign of life is expected either, so that its absence proves nothing.
+        # Where nothing is known, no heartbeat is expected either, so that its absence proves nothing.
         judged = structs.replace(seen, is_hub_proven=seen.is_hub_proven and self._around.knowledge.is_complete)
         troubles = await self._carry_out(kept, judged)
         is_calm = self._lease is not None and (

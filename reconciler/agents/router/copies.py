@@ -55,7 +55,7 @@ async def is_gone(producer: AIOKafkaProducer, topic: str) -> bool:
 class WantedRecords:
     """Looks at each record that may be copied, in order.
 
-    To an agent, decisions are signs of life of the hub: one per partition of the log and SIGN_EVERY_MS is copied for no
+    To an agent, decisions are heartbeats of the hub: one per partition of the log and SIGN_EVERY_MS is copied for no
     other reason.
     """
 

@@ -71,7 +71,7 @@ class Judge:
     """Turns what one replica of an agent sees of the hub and of the Lease into judgements, for as long as it runs.
 
     Silence also counts from before a term: a replica that stood by, or was just started, does not wait for a second
-    grace period, because the orders that it reads at the beginning of its term show when the hub decided last.
+    grace period, because the commands that it reads at the beginning of its term show when the hub decided last.
 
     `grace_ms`: how long silence lasts before it counts (`grace_of` a sync period); may change at any time.
     """
@@ -85,7 +85,7 @@ class Judge:
         self._shown: set[int] = set()
         self._failed: dict[HpaKey, int] = {}
         """When the last write of an HPA failed for lack of rights; forgotten after a grace period, at the first write
-        that succeeds, and when the cluster changes hands."""
+        that succeeds, and when control of the cluster is transferred."""
         self._failing_since: int | None = None
         self._failure = ""
         self._alive_since: int | None = None

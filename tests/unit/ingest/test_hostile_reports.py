@@ -450,7 +450,7 @@ CODES: dict[Attempt, set[str]] = {
     hpas_that_come_and_go: set(),
     ends_of_hpas_that_never_were: set(),
     lists_of_hpas_that_never_end: {"HPAs"},
-    rivals: {"rivals of HPAs"},
+    rivals: {"other autoscalers of targets"},
     generations: {"overRate"},
     selectors_with_each_generation: {"overRate"},
     uids: {"overLimit", "overRate"},
