@@ -46,7 +46,7 @@ class WorkerPool(Generic[K, V]):
         self._ended = asyncio.Event()
 
     def put(self, key: K, item: V) -> V | None:
-        """Queue an item (one that waits under this key keeps its place); returns the oldest one if the queue
+        """Queue an item (one that waits under this key keeps its place); return the oldest one if the queue
         overflows.
         """
         self._queue[key] = item
@@ -259,7 +259,7 @@ async def health_server(
     host: str = "127.0.0.1",
     port: int | None = 0,
 ) -> AsyncIterator[int]:
-    """Serve health and metrics while the context is open; gives the port.
+    """Serve health and metrics while the context is open; return the port.
 
     Args:
         problems: what keeps the part from doing its work now; empty when it is ready.

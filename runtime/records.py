@@ -46,7 +46,7 @@ class Publisher:
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
     ) -> RecordMetadata:
-        """Write one record and await its acknowledgement; gives its partition and offset.
+        """Write one record and await its acknowledgement; return its partition and offset.
 
         A `Raw` body is encoded already. No namespace: it is about whole clusters. The key of a
         central HPA is its own, since its topic keeps the newest record of each key; its partition is its namespace's.
@@ -66,7 +66,7 @@ class Publisher:
     async def _send_settings(
         self, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
     ) -> RecordMetadata:
-        """Write what a change of settings or pauses consists of; gives the place of what comes first, as `send`."""
+        """Write what a change of settings or pauses consists of; return the place of what comes first, as `send`."""
         partition = await self._partition(SETTINGS, cluster, namespace)
         sent = []
         for key, entries in settings_records(cluster, namespace, cast("list[Body]", bodies)):

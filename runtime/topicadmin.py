@@ -124,7 +124,7 @@ class TopicAdmin:
         return True
 
     async def disallow(self, acls: Iterable[Acl], principal: str) -> bool:
-        """Take permissions from a principal; False: these brokers enforce none. Raises TopicError: Kafka refused."""
+        """Remove permissions of a principal; False: these brokers enforce none. Raises TopicError: Kafka refused."""
         for acl in acls:
             request = DeleteAclsRequest(
                 *(_RESOURCES[acl.resource], acl.name, _PATTERNS[acl.pattern], principal, "*"), *(_ANY, _ALLOW)

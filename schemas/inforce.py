@@ -70,7 +70,7 @@ class InForce:
     # --- folding ------------------------------------------------------------------------------------------------------
 
     def apply(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> InForceChange | None:
-        """Take an entry of `fleethpa.settings` in.
+        """Apply an entry of `fleethpa.settings`.
 
         Args:
             time_ms: the time of its record.

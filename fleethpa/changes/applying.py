@@ -45,7 +45,7 @@ class ApplyPlan:
     """HPAs of a listing that live in their clusters, or in clusters that are not meant."""
 
     def add(self, read: Input, clusters: list[str], namespace: str | None, mode: Mode | None) -> None:
-        """Take in the HPAs of an input."""
+        """Add the HPAs of an input."""
         for manifest in read.hpas:
             meant = manifest.meant_for(clusters) if manifest.origin != "cluster" else []
             if not meant:

@@ -170,7 +170,7 @@ class HandOver(ABC, Generic[T]):
         """Only the cluster's agent may record what is there."""
 
     async def carry_out(self, plan: Plan[T]) -> int:
-        """Report what stays, ask, and take all steps; returns the exit code.
+        """Report what stays, ask, and take all steps; return the exit code.
 
         Raises CommandError: a step failed; the HPAs are as after a crash at that step, see the module of the verb.
         """
@@ -198,7 +198,7 @@ class HandOver(ABC, Generic[T]):
 
     @abstractmethod
     async def move(self, group: Mapping[HpaId, T]) -> int:
-        """Take all steps for some HPAs; returns the exit code. Raises as `carry_out`."""
+        """Carry out all steps for some HPAs; return the exit code. Raises as `carry_out`."""
 
     @abstractmethod
     def afterwards(self) -> Iterator[str]:
@@ -207,7 +207,7 @@ class HandOver(ABC, Generic[T]):
     # --- steps of both verbs ------------------------------------------------------------------------------------------
 
     async def record(self, writes: Sequence[PlannedRecord], *, must_arrive: bool = True, silent: bool = False) -> int:
-        """Write records and wait for them in the log; returns the exit code.
+        """Write records and wait for them in the log; return the exit code.
 
         Args:
             must_arrive: whether the next step depends on them.
@@ -320,7 +320,7 @@ def has_agent(state: FleetState, cluster: str) -> bool:
 
 
 async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[HpaId]:
-    """Wait until the log has these native objects (by uid; empty: none of this name); give those that it has not."""
+    """Wait until the log has these native objects (by uid; empty: none of this name); return those that it has not."""
     ends = time.monotonic() + REPORTED_S
     while wanted:
         async with session.past() as past:
@@ -353,7 +353,7 @@ WITNESSED: Final = "it wrote the status of the canary HPA"
 async def prove_native_absent(
     session: Session, cluster: str, namespace: str, lasting: str, options: WriteOptions
 ) -> int:
-    """Create a canary HPA, look whether anybody writes its status, and record the verdict; returns the exit code.
+    """Create a canary HPA, look whether anybody writes its status, and record the verdict; return the exit code.
 
     Args:
         namespace: where the canary is created.

@@ -124,7 +124,7 @@ async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIt
 
 
 async def create_topics(admin: TopicAdmin, topics: AgentTopics, replication: int | None) -> list[str]:
-    """Create an agent's topics; gives the names of those created. Without a `replication` it is the log's."""
+    """Create an agent's topics; return the names of those created. Without a `replication` it is the log's."""
     shape = wanted_beside(await admin.existing([LOG]), replication=replication)
     return await admin.create(agent_topics(topics, shape[0].replication))
 

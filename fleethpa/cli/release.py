@@ -331,7 +331,7 @@ class _Release(handover.HandOver["HpaView"]):
         return handover.about(hpa, f"native HPA {hpa} created", body)
 
     async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
-        """Wait for the native controller's first status of each; returns those that got none in time."""
+        """Wait for the native controller's first status of each; return those that got none in time."""
         open_ = list(natives)
         ends = time.monotonic() + self._native_s
         while True:

@@ -67,7 +67,7 @@ SHOWN: Final = 20
 
 
 async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
-    """Look at the areas, in order; without Kafka only at the member clusters.
+    """Check the areas, in order; without Kafka only at the member clusters.
 
     `options`: which clusters those are, as `look_up_members` takes them.
     """

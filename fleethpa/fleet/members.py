@@ -153,7 +153,7 @@ class KnownMembers:
 
 
 async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
-    """Look where the options say, once.
+    """Find the clusters where the options say, once.
 
     Raises CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
     """

@@ -285,7 +285,7 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
 
 
 def _add_progress(state: FleetState, folded: Folded, ends: Mapping[int, int]) -> None:
-    """Take in how far decider and ingest have come in a partition."""
+    """Add how far decider and ingest have come in a partition."""
     number, now = folded.partition.number, folded.partition.state.row
     stored = folded.stored.get(partition_key(number))
     row = decode_row(partition_key(number), stored) if stored else None
@@ -477,7 +477,7 @@ def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:
 
 
 def _add_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
-    """Take in the reports of observers and reconcilers on whole clusters."""
+    """Add the reports of observers and reconcilers on whole clusters."""
     for report in row.reports.values():
         if (cluster := found.get(report.cluster)) is not None:
             cluster.reports.append(report)

@@ -259,7 +259,7 @@ class Session:
             self.warn(text)
 
     def report(self, *problems: CommandError) -> int:
-        """Write errors to stderr, where the command continues; returns the highest of their exit codes."""
+        """Write errors to stderr, where the command continues; return the highest of their exit codes."""
         for problem in problems:
             say(self.completed(problem).text())
         return max([each.code for each in problems], default=OK)

@@ -106,7 +106,7 @@ class Hub:
         self._requests = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set. Brokers and an API server that are away are waited for."""
+        """Check until `stop` is set. Brokers and an API server that are away are waited for."""
         from runtime.groups import keep_signing
 
         watching = Watching(self._client, self._metrics)
@@ -164,7 +164,7 @@ class Hub:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
-        """Look again and again over one connection, until something fails."""
+        """Check again and again over one connection, until something fails."""
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():

@@ -70,7 +70,7 @@ class Scheduler:
         self._metrics = SchedulerMetrics(self.health.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set. Brokers that are away are waited for."""
+        """Check until `stop` is set. Brokers that are away are waited for."""
         from runtime.groups import keep_signing
 
         async with self.health.served(self._config), task_group() as group:
@@ -80,7 +80,7 @@ class Scheduler:
                 await set_within(stop, self._config.every_s)
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
-        """Look again and again over one connection, until something fails."""
+        """Check again and again over one connection, until something fails."""
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
@@ -94,7 +94,7 @@ class Scheduler:
             log.warning("the schedules cannot be read or applied now: %s", error)
 
     async def publish_due(self, past: Past, writer: Writer) -> int:
-        """Publish what is due; returns how many HPAs were changed."""
+        """Publish what is due; return how many HPAs were changed."""
         async with asyncio.timeout(READING_S):
             state = await read_state(past)
         now_ms = self._config.clock()

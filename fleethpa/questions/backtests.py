@@ -102,7 +102,7 @@ class LeftOut:
 
     @contextmanager
     def noting(self, hpa: HpaId) -> Iterator[None]:
-        """Note that an HPA cannot be tried, if so."""
+        """Record that an HPA cannot be tried, if so."""
         try:
             yield
         except CommandError as problem:

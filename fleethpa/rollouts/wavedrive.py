@@ -65,7 +65,7 @@ class WaveReading:
         self.after: dict[HpaId, list[EvaluatedMoment]] = {}
 
     async def read(self, past: Past, rollout: StagedRollout, wave: int, since_ms: int) -> None:
-        """Take the decisions of a wave's HPAs from a log time to the end of the wave that were not taken yet."""
+        """Read the decisions of a wave's HPAs from a log time to the end of the wave that were not taken yet."""
         marks, ends_ms = rollout.running(wave), rollout.ends_ms(wave)
         generations = {hpa: int(rollout.views[hpa].hpa["metadata"].get("generation") or 0) for hpa in marks}
         of = (rollout.id, wave, since_ms, ends_ms, generations)
@@ -81,7 +81,7 @@ class WaveReading:
     async def _add_decisions(
         self, past: Past, number: int, begin: tuple[int, int], ends_ms: int, generations: Mapping[HpaId, int]
     ) -> tuple[int, int]:
-        """Take the decisions of a partition after one (its number and log time); returns the last one that was read.
+        """Read the decisions of a partition after one (its number and log time); return the last one that was read.
 
         It reads past the end of the wave, so that the wave is known to be whole.
         """
@@ -255,7 +255,7 @@ class WaveDrive:
         self._reason: str = options.reason or plan.reason
 
     async def run(self, first: int) -> int:
-        """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""
+        """Begin this wave, as far as it has not begun, and those after it; return the exit code."""
         plan, session = self._plan, self._session
         session.note(f"If this is interrupted: fleethpa rollout resume {plan.id}, or fleethpa rollout abort {plan.id}")
         async with session.writer() as writer:

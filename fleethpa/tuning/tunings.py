@@ -117,7 +117,7 @@ class Kept:
     """
 
     def __init__(self, path: Path | None, asked: Asked) -> None:
-        """Take up what the file holds; `asked` is then what was asked when it was begun.
+        """Load what the file holds; `asked` is then what was asked when it was begun.
 
         Raises CommandError: the file cannot be used (exit 2).
         """

@@ -62,12 +62,12 @@ class ScalesFirst:
         self._caught_up.set()
 
     def begin(self, writes: WorkerPool[Any, Any], answers: Callable[[], bool] = lambda: True) -> None:
-        """Note that a scale is about to be put into this queue. `answers`: whether its cluster does."""
+        """Record that a scale is about to be put into this queue. `answers`: whether its cluster does."""
         self._queued[writes] = answers
         self._newest_s = self._clock_s()
 
     def read(self, *, more: bool) -> None:
-        """Note that decisions were read, and whether more of them wait."""
+        """Record that decisions were read, and whether more of them wait."""
         if more:
             self._caught_up.clear()
         else:
@@ -113,7 +113,7 @@ class Bookkeeping(Protocol):
         """Whether this process still owns the record's partition; if not, another one reads it again."""
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
-        """Write an outcome; returns once the brokers have it."""
+        """Write an outcome; return once the brokers have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ class _ClusterWorker:
             del self.delayed[next(iter(self.delayed))]
 
     def pop_delayed(self, partitions: set[int]) -> list[ShownDecision]:
-        """Take out what was kept of these partitions."""
+        """Remove and return what was kept of these partitions."""
         hpas = [hpa for hpa, (partition, _) in self.delayed.items() if partition in partitions]
         return [shown for hpa in hpas for shown in self.delayed.pop(hpa)[1]]
 
@@ -297,7 +297,7 @@ class ClusterWriters:
             return None
 
     def add(self, decision: Decision, position: Position) -> None:
-        """Take a decision in. `position.partition` is what `seq` counts in."""
+        """Add a decision. `position.partition` is what `seq` counts in."""
         if decision.cluster in self._workers:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
@@ -305,7 +305,7 @@ class ClusterWriters:
             self._accept(self._workers[decision.cluster], decision, position)
 
     def read(self, *, more: bool) -> None:
-        """Note that decisions were read, and whether more of them wait: statuses and Events wait for these."""
+        """Record that decisions were read, and whether more of them wait: statuses and Events wait for these."""
         self._scales_first.read(more=more)
 
     def forget(self, partitions: set[int]) -> list[Position]:

@@ -248,7 +248,7 @@ class Reconciler:
     async def _process_batches(
         self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
-        """Take what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
+        """Process what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
         assignments = self._assignments.copy()
         for partition, records in batches.items():
             number = partition.partition

@@ -167,7 +167,7 @@ class ClusterClient:
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
 
     def put_bytes(self, path: str, body: bytes) -> Coroutine[Any, Any, bytes]:
-        """PUT of JSON; gives the JSON of the answer."""
+        """PUT of JSON; return the JSON of the answer."""
         return self._answered("PUT", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     async def create_named(self, path: str, body: Mapping[str, Any]) -> None:

@@ -97,7 +97,7 @@ class JoinedCluster:
     tasks: list[asyncio.Task[None]]
 
     def follow(self, member: Member) -> None:
-        """Note how the cluster is named now, and reach it in that way from now on."""
+        """Record how the cluster is named now, and reach it in that way from now on."""
         if member.config != self.member.config:
             about = {"cluster": self.client.name, "origin": member.origin}
             log.info("a cluster is reached in another way", extra=about)
@@ -244,7 +244,7 @@ class ClusterFinder:
             await asyncio.sleep(LOOK_S)
 
     async def _read_folder(self, folder: Path, seen: _Stamps) -> _Stamps:
-        """Read the files that are not as they were seen; gives how they are now."""
+        """Read the files that are not as they were seen; return how they are now."""
         try:
             stamps = await asyncio.to_thread(_stamps, folder)
             self._note(f"folder {folder}", None)
@@ -286,7 +286,7 @@ class ClusterFinder:
                 pause_s = min(2 * pause_s, LONGEST_AGAIN_S)
 
     async def _list(self, client: ClusterClient, path: str, selector: str, read: _Read) -> str:
-        """Take a collection as it is now; gives its version."""
+        """Apply a collection as it is now; return its version."""
         listed = await client.get_object(f"{path}?{urlencode(_selecting(selector))}")
         source = _source(path, selector)
         with reading(f"the list of {path} cannot be read"):

@@ -95,7 +95,7 @@ def seen_lease(lease: JsonView) -> SeenLease:
 
 
 def watched(before: LeaseWatch | None, lease: SeenLease, now_s: float) -> LeaseWatch:
-    """Note a Lease that was just read: a holder that renewed it is alive from now on."""
+    """Record a Lease that was just read: a holder that renewed it is alive from now on."""
     same = before is not None and (before.lease.holder, before.lease.renewed) == (lease.holder, lease.renewed)
     return LeaseWatch(lease, before.since_s if before is not None and same else now_s)
 

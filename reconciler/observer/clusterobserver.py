@@ -344,7 +344,7 @@ class ClusterObserver:
             await self._resend(namespace)
 
     def record_membership(self, trouble: str) -> None:
-        """Note what is wrong with the cluster according to the object that names it; empty: nothing."""
+        """Record what is wrong with the cluster according to the object that names it; empty: nothing."""
         self._problem(MEMBERSHIP_PART, "", ReadProblem("failing", trouble) if trouble else None)
 
     async def shutdown_report(self) -> None:

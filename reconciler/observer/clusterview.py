@@ -206,7 +206,7 @@ class ClusterState:
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def replace_pods(self, scope: str, pods: Iterable[tuple[str, Pod]]) -> set[str]:
-        """Take a full list in; returns the namespaces it covers."""
+        """Apply a full list; return the namespaces it covers."""
         self._pods_listed.add(scope)
         found: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
         for namespace, pod in pods:
@@ -232,7 +232,7 @@ class ClusterState:
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
     def replace_hpas(self, scope: str, hpas: Iterable[tuple[str, str, KeptHpa]]) -> set[str]:
-        """Take a full list in, with namespaces and names; returns the namespaces that have or had HPAs."""
+        """Apply a full list, with namespaces and names; return the namespaces that have or had HPAs."""
         found: dict[str, dict[str, KeptHpa]] = {}
         for name in self.scope(scope):
             if self.namespaces.get(name, NamespaceState()).hpas or name == scope:
@@ -252,7 +252,7 @@ class ClusterState:
             central[name] = hpa
 
     def replace_scaled_objects(self, scope: str, items: Iterable[Json]) -> list[str]:
-        """Take a full list of ScaledObjects in; returns the namespaces in which something changed."""
+        """Apply a full list of ScaledObjects; return the namespaces in which something changed."""
         found: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
         for item in items:
             found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = conflicting_autoscaler(item)

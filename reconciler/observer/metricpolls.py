@@ -40,14 +40,14 @@ class Phases:
         self._total = 0
 
     def count(self, cluster: str, namespace: str, hpas: int) -> None:
-        """Note how many HPAs a namespace has."""
+        """Record how many HPAs a namespace has."""
         counts = self._hpas.setdefault(cluster, {})
         self._total += hpas - counts.pop(namespace, 0)
         if hpas:
             counts[namespace] = hpas
 
     def forget(self, cluster: str) -> None:
-        """Note that a cluster is no longer observed."""
+        """Record that a cluster is no longer observed."""
         self._total -= sum(self._hpas.pop(cluster, {}).values())
 
     def next_ms(self, key: str, period_ms: int, now_ms: int) -> int:

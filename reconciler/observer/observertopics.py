@@ -230,10 +230,10 @@ class ReportPublisher(Protocol):
     """Publishes what the observer of a cluster saw."""
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        """Accept bodies to publish; waits while WAITING_BYTES are waiting already."""
 
     async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
-        """Take a heartbeat that is about these namespaces, in as few records as there may be."""
+        """Accept a heartbeat that is about these namespaces, in as few records as there may be."""
 
 
 class RecordPublisher:
@@ -254,7 +254,7 @@ class RecordPublisher:
         self._drained.set()
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        """Accept bodies to publish; waits while WAITING_BYTES are waiting already."""
         bodies = within_limits(bodies, namespace)
         encoded = [encode(body) for body in bodies]  # once, and a list of HPAs takes a quarter of the objects' memory
         await self._drained.wait()
@@ -265,7 +265,7 @@ class RecordPublisher:
             self._drained.clear()
 
     async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
-        """Take a heartbeat: a record for the namespaces of one partition, behind what was reported on them."""
+        """Accept a heartbeat: a record for the namespaces of one partition, behind what was reported on them."""
         for group in await self._publisher.together(SCALES, cluster, namespaces):
             for namespace, beat in heartbeats(group, body):
                 await self.put(SCALES, cluster, namespace, [beat])

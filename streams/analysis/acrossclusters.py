@@ -70,7 +70,7 @@ class MemberRecording:
         self._generations: dict[int, EvaluationInputs] = {}
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation; one with an unknown scale is as if the cluster had been silent."""
+        """Add an evaluation; one with an unknown scale is as if the cluster had been silent."""
         scale = inputs.observation.scale
         if not isinstance(scale, Scale):
             return
@@ -251,7 +251,7 @@ class _Run:
         self._history = with_rescale(self._history, autoscaler, change, now_ms)
 
     def _record_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
-        """Note where pods waited for a node, as they were recorded, since the last period."""
+        """Record where pods waited for a node, as they were recorded, since the last period."""
         after_ms = self.tried.fleet.spill_after_ms
         for name, each in newest.items() if after_ms else ():
             if each.time_ms > now_ms - self.period_ms:

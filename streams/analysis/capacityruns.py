@@ -157,7 +157,7 @@ class _Ceiling:
         self._since_ms, self._last_ms = 0, 0
 
     def apply(self, now_ms: int, events: Iterable[WantedReplicas]) -> None:
-        """Take what HPAs want from now on."""
+        """Apply what HPAs want from now on."""
         self._pass(now_ms)
         self._since_ms = self._since_ms or now_ms
         for event in events:

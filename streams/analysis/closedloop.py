@@ -61,7 +61,7 @@ class StartUpClock:
         self._known: set[str] | None = None
 
     def see(self, inputs: EvaluationInputs) -> None:
-        """Take in the pods of an evaluation."""
+        """Add the pods of an evaluation."""
         pods = inputs.observation.pods
         if self._known is None:
             self._known = {pod.name for pod in pods.rows}

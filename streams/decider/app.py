@@ -301,7 +301,7 @@ class Decider:
             app.task(self.tick)
 
     async def load_newest(self, number: int) -> int:
-        """Take the rows of the newest checkpoint of a log partition; give the offset of the changelog from which on
+        """Load the rows of the newest checkpoint of a log partition; return the offset of the changelog from which on
         there is more to read, 0 where all of it has to be read.
 
         The changelog keeps all rows of an hour at least, a hundred times as many as a checkpoint has.

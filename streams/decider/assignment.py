@@ -107,7 +107,7 @@ class Assignment:
         self._caught_up = True
 
     async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
-        """Restore the state of the first of these partitions; give the log offset from which each continues.
+        """Restore the state of the first of these partitions; return the log offset from which each continues.
 
         Ends the process if state and topics are inconsistent. None: another assignment has arrived meanwhile.
         """

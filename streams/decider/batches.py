@@ -100,7 +100,7 @@ class Batches:
     async def _folded(
         self, records: Sequence[ConsumerRecord]
     ) -> AsyncGenerator[list[tuple[OwnedPartition, DecisionRecord]], None]:
-        """Fold records; give the decisions, in parts."""
+        """Fold records; return the decisions, in parts."""
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()
         for record in records:

@@ -93,7 +93,7 @@ class Results:
         )
 
     def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
-        """Count the decisions that were published now (Unix seconds); gives how many there were of each kind."""
+        """Count the decisions that were published now (Unix seconds); return how many there were of each kind."""
         results: Counted[tuple[str, EvaluationResult]] = Counted()
         newest: Counted[int] = Counted()
         for decision in decisions:

@@ -145,7 +145,7 @@ class OwnedPartition:
         return self.partition.clock_ms - self.log_time_ms if self.log_time_ms else 0
 
     async def fold(self, record: ConsumerRecord) -> list[DecisionRecord]:
-        """Apply one record of the log; give the decisions that are not published yet.
+        """Apply one record of the log; return the decisions that are not published yet.
 
         A record already applied is skipped. A record that is not the next one means that input was lost or reordered on
         the way here, which nothing downstream could notice: the process ends.

@@ -73,7 +73,7 @@ class StartError(Exception):
 
 
 async def check(config: DeciderConfig) -> int:
-    """Check what the decider needs; give the partition count of the log.
+    """Check what the decider needs; return the partition count of the log.
 
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
@@ -162,7 +162,7 @@ class Watchdog:
         """End offsets of the log, by partition."""
 
     async def watch(self) -> None:
-        """Look once a second, for ever."""
+        """Check once a second, for ever."""
         asked_at, shown = 0.0, None
         async with reader(self._config.kafka) as consumer:
             while True:

@@ -258,7 +258,7 @@ async def _rows_before(past: Past, number: int, time_ms: int) -> Mapping[bytes, 
 
 
 async def _add_decisions(archiver: Archiver, past: Past, number: int, seq: int) -> None:
-    """Take the decisions after number `seq`, up to the last that follows from the log records that were taken."""
+    """Add the decisions after number `seq`, up to the last that follows from the log records that were taken."""
     decisions = RecordedDecisions(past, number, await past.first_decision(number, seq + 1))
     begun, due = False, archiver.due(number)
     try:

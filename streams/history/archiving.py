@@ -185,7 +185,7 @@ class _Follower:
         await self._drain(archiver)
 
     async def _drain(self, archiver: Archiver) -> None:
-        """Take no more of the log, but the decisions that follow from what was taken."""
+        """Read no more of the log, but the decisions that follow from what was taken."""
         await asyncio.to_thread(archiver.flush)
         parts = {number: TopicPartition(topics.DECISIONS, number) for number in archiver.behind()}
         deadline = time.monotonic() + ending.left_s(DRAIN_S)

@@ -54,7 +54,7 @@ class NewestCheckpoint:
         return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
 
     def add(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
-        """Take a record; after the partition's own row was found, the order of further ones does not matter.
+        """Add a record; after the partition's own row was found, the order of further ones does not matter.
 
         `offset`: of the record on the changelog.
         """
@@ -142,7 +142,7 @@ class OldestCheckpoint:
         self._checkpoints = WholeCheckpoints(self.rows)
 
     def add(self, key: bytes, value: bytes | None) -> bool:
-        """Take a record; False: no later one can matter."""
+        """Add a record; False: no later one can matter."""
         self._checkpoints.add(key, value)
         if not value or key != partition_key(self.number):
             return True

@@ -282,7 +282,7 @@ class Reader(Protocol):
     """Takes in the evaluations of one HPA, in the order of the log, and keeps what its question needs of them."""
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation."""
+        """Add an evaluation."""
         ...
 
 

@@ -172,7 +172,7 @@ class Past(ABC):
         return total
 
     async def expect(self, partitions: Iterable[int], since_ms: int) -> None:
-        """Note for the progress that some partitions will be read, from a time on."""
+        """Record for the progress that some partitions will be read, from a time on."""
         due = 0
         for number in sorted(partitions):
             first = await self.offset_at(LOG, number, since_ms)

@@ -169,7 +169,7 @@ class NewestEvaluations:
         self._wanted = set(uids)
 
     def add(self, offset: int, value: bytes) -> bool:
-        """Take a record; False: no earlier one can matter. Raises WireError: it is no decision."""
+        """Add a record; False: no earlier one can matter. Raises WireError: it is no decision."""
         recorded = recorded_at(self._partition, offset, value)
         uid, decision = uid_of(recorded.decision.id), recorded.decision
         if self._upto_ms is not None and recorded.time_ms > self._upto_ms:

@@ -68,7 +68,7 @@ class Conversion:
     """Samples taken."""
 
     def refuse(self, refusal: Refusal) -> None:
-        """Note a refusal, harmless or not."""
+        """Record a refusal, harmless or not."""
         if refusal.code in HARMLESS:
             text = f"{refusal.code}: {refusal.text}"
             self.left_out[text] = self.left_out.get(text, 0) + 1
@@ -189,7 +189,7 @@ class RefusedLately:
         self.last_s = float("-inf")
 
     def record(self, refusals: list[Refusal], time_ms: int, now_s: float) -> None:
-        """Note what is refused of a record."""
+        """Record what is refused of a record."""
         if now_s - self.last_s > SHOWN_S:
             self.count, self.first_ms = 0, time_ms
         self.count += len(refusals)

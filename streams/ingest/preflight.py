@@ -104,7 +104,7 @@ _OVERHEAD_BYTES = 4_096
 
 
 async def check_topics(config: IngestConfig) -> int:
-    """Check that all topics exist and fit together; gives the partition count of the log.
+    """Check that all topics exist and fit together; return the partition count of the log.
 
     Raises IngestError: naming the topic and the next step. Raises KafkaError: Kafka does not answer.
     """

@@ -218,7 +218,7 @@ class DayRollout:
             self._judge(WAVES_MS.index(elapsed_ms - WAVE_MS) + 1)
 
     def add_decision(self, number: int, record: ArchivedRecord) -> None:
-        """Take a decision: those of the wave that runs are measured."""
+        """Add a decision: those of the wave that runs are measured."""
         found = self._sequences[number].next_decision(number, record.offset, record.value)
         if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
             self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))

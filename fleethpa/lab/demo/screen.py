@@ -78,7 +78,7 @@ class DemoReport:
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def follow_decisions(self, past: Past) -> None:
-        """Take decisions from the topic and show those that change or hold something."""
+        """Read decisions from the topic and show those that change or hold something."""
         async for recorded in past.follow():
             self.decisions.append(recorded)
             self._show(recorded)
@@ -122,7 +122,7 @@ class DemoReport:
         return [r for r in self.decisions[mark:] if r.hpa == hpa and r.decision.kind == "evaluation"]
 
     def promise(self, text: str, passed: bool) -> None:
-        """Note and show whether a promise was kept."""
+        """Record and show whether a promise was kept."""
         self.checks.append((text, passed))
         self.screen.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
 

@@ -94,7 +94,7 @@ class OrderReader:
                 self._looked(await consumer.position(tp) >= end)
 
     def add(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
-        """Take one record in. A record that cannot be read is logged and passed over.
+        """Add one record. A record that cannot be read is logged and passed over.
 
         Args:
             is_past: it is only remembered.
@@ -197,7 +197,7 @@ class AgentPublisher:
             await self.put(SCALES, cluster, namespace, [beat])
 
     async def publish(self, cluster: str, namespace: str, body: Body) -> None:
-        """Write one body before all that waits; returns once the brokers have it. Cancelled where `run` has ended."""
+        """Write one body before all that waits; return once the brokers have it. Cancelled where `run` has ended."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_over:
             sent.cancel()

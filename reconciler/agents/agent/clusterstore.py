@@ -327,7 +327,7 @@ class ClusterStore:
             await self._client.request("DELETE", f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
 
     async def _new_map(self, name: str, body: Json) -> Json | None:
-        """Create a ConfigMap that no list shows; gives what is there in its place, if it has lost its label."""
+        """Create a ConfigMap that no list shows; return what is there in its place, if it has lost its label."""
         try:
             await self._post(self._maps, body)
         except ClusterError as error:

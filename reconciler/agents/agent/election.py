@@ -72,7 +72,7 @@ class Election:
         return "" if self._watch is None else self._watch.lease.holder
 
     async def campaign(self) -> int:
-        """Wait until this candidate leads; gives the generation of its term. Trouble is retried without limit."""
+        """Wait until this candidate leads; return the generation of its term. Trouble is retried without limit."""
         while not await self._try():
             await asyncio.sleep(self._pause_s())
         log.info("leads", extra={"cluster": self._client.name, "generation": self.generation})

@@ -360,7 +360,7 @@ class Agent:
                     each.cancel()
 
     async def _stand_by(self, client: ClusterClient) -> None:
-        """Look at the hub's Lease, so that a term that begins later knows how long its holder has had it."""
+        """Read the hub\'s Lease, so that a term that begins later knows how long its holder has had it."""
         store = ClusterStore(client, self._config.home, self._config.namespaces, lambda: GRACE_MS)
         while True:
             if self.term is None:

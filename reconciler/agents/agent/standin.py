@@ -73,7 +73,7 @@ class UnreportedChanges:
         self.unsent.append(change)
 
     def note(self, lease: Json) -> None:
-        """Take those that the Lease names, which another leader could not report, or whose request had no answer."""
+        """Add those that the Lease names, which another leader could not report, or whose request had no answer."""
         known = self._sent | {_change(each) for each in self.unsent}
         self.unsent += [each for each in unreported(lease) if _change(each) not in known]
         self.unsent.sort(key=lambda each: each.generation)
@@ -235,7 +235,7 @@ class StandIn:
     # --- the work -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Check every second until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.report())
             while True:
@@ -248,7 +248,7 @@ class StandIn:
         await self._changes.report(self._around.publish)
 
     async def check(self) -> None:
-        """Look at the cluster once, and do what follows from that."""
+        """Check the cluster once, and do what follows from that."""
         begun_s = self._clock_s()
         try:
             if self._keeper is None:
@@ -329,7 +329,7 @@ class StandIn:
         return proof_ms_of(self._raw_lease)
 
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
-        """Do what the protocol says; gives the troubles."""
+        """Do what the protocol says; return the troubles."""
         listed = self._native_work.natives.values() if self._has_list else ()
         natives = tuple(native_seen(each) for each in listed)
         steps = agent_steps(
@@ -445,7 +445,7 @@ def _ms(seconds: float) -> int:
 
 
 async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s) -> None:
-    """Look at the Lease once, in a replica that does not lead."""
+    """Read the Lease once, in a replica that does not lead."""
     try:
         lease = await store.lease()
     except ClusterError:

@@ -216,7 +216,7 @@ class Router:
         await self._copies.send(agent, record.value, b"%d" % record.partition, list(record.headers), "decision", ended)
 
     def _is_late(self, agent: AgentSet, error: BaseException) -> bool:
-        """Note that a copy failed; False: the agent is gone, so that nothing waits for it."""
+        """Record that a copy failed; False: the agent is gone, so that nothing waits for it."""
         if self._ready.get(agent.cluster) != agent:
             return False
         self._late.begin(agent, error)
