@@ -31,13 +31,13 @@ from streams.state.clustersettings import effective
 
 
 def adopt_plan(
-    state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str, whole: HpaId | None = None
+    state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str, fleet_hpa: HpaId | None = None
 ) -> Plan[Json]:
     """Return which native HPAs are adopted, and why others are not.
 
     Args:
         natives: what the API server has in that place.
-        whole: the FleetHPA that they become a part of.
+        fleet_hpa: the FleetHPA that they become a part of.
     """
     plan: Plan[Json] = Plan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
@@ -47,7 +47,7 @@ def adopt_plan(
             continue
         view = state.hpas.get(hpa)
         problem = None if view is None else owned_hpa(view)
-        problem = problem or _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, whole)
+        problem = problem or _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, fleet_hpa)
         problem = problem or (_not_scaled(state, hpa) if mode == "enforce" else None)
         if problem is None:
             plan.moved[hpa] = native
@@ -132,10 +132,10 @@ def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
     )
 
 
-def _of_another(state: FleetState, hpa: HpaId, whole: HpaId | None) -> CommandError | None:
+def _of_another(state: FleetState, hpa: HpaId, fleet_hpa: HpaId | None) -> CommandError | None:
     """Why an HPA that belongs to a FleetHPA is not adopted by itself."""
     view = state.hpas.get(hpa)
-    if view is None or view.fleet_hpa in (None, whole):
+    if view is None or view.fleet_hpa in (None, fleet_hpa):
         return None
     return CommandError(
         f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.fleet_hpa}",
@@ -202,13 +202,13 @@ def release_plan(
     views: Sequence[HpaView],
     natives: Mapping[HpaId, Json],
     include_held: bool,
-    whole: HpaId | None = None,
+    fleet_hpa: HpaId | None = None,
 ) -> ReleasePlan:
     """Return which central HPAs can be released, and why the others cannot.
 
     Args:
         natives: the HPA objects of the same cluster as its API server has them.
-        whole: the FleetHPA that is released as a whole.
+        fleet_hpa: the FleetHPA that is released as a whole.
     """
     plan = ReleasePlan()
     drivers: dict[tuple[str, Target], list[HpaId]] = {}
@@ -217,7 +217,7 @@ def release_plan(
     for view in views:
         native = natives.get(view.id)
         held = "" if native is not None else _unscaled(state, view)
-        problem = owned_hpa(view) or _of_fleet(view, whole) or _conflict(view, native, drivers)
+        problem = owned_hpa(view) or _of_fleet(view, fleet_hpa) or _conflict(view, native, drivers)
         problem = problem or (_left_out(view, held) if held and not include_held else None)
         if problem is not None:
             plan.problems.append(problem)
@@ -233,8 +233,8 @@ def release_plan(
     return plan
 
 
-def _of_fleet(view: HpaView, whole: HpaId | None) -> CommandError | None:
-    if view.fleet_hpa in (None, whole):
+def _of_fleet(view: HpaView, fleet_hpa: HpaId | None) -> CommandError | None:
+    if view.fleet_hpa in (None, fleet_hpa):
         return None
     return CommandError(
         f"{view.id} is not released: it belongs to FleetHPA {view.fleet_hpa}",
@@ -243,10 +243,10 @@ def _of_fleet(view: HpaView, whole: HpaId | None) -> CommandError | None:
     )
 
 
-def unreleased_fleet_hpa(state: FleetState, whole: HpaId, include_held: bool) -> CommandError | None:
+def unreleased_fleet_hpa(state: FleetState, fleet_hpa: HpaId, include_held: bool) -> CommandError | None:
     """Why a FleetHPA is not released: it does not scale now, and native controllers would."""
-    held = _unscaled(state, state.hpas[whole])
-    return _left_out(state.hpas[whole], held) if held and not include_held else None
+    held = _unscaled(state, state.hpas[fleet_hpa])
+    return _left_out(state.hpas[fleet_hpa], held) if held and not include_held else None
 
 
 def _conflict(

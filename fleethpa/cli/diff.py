@@ -133,10 +133,10 @@ def _differences(
 
 def _fleet_difference(state: FleetState, wanted: FleetManifest) -> ManifestDifference:
     metadata = wanted.body["metadata"]
-    whole = HpaId(FLEET, metadata["namespace"], metadata["name"])
-    view = state.hpas.get(whole)
+    fleet_hpa = HpaId(FLEET, metadata["namespace"], metadata["name"])
+    view = state.hpas.get(fleet_hpa)
     before = sorted_spec(view.spec | view.fleet.fields()) if view is not None and view.fleet is not None else None
-    return ManifestDifference(whole, before, sorted_spec(wanted.body["spec"] | wanted.fleet.fields()))
+    return ManifestDifference(fleet_hpa, before, sorted_spec(wanted.body["spec"] | wanted.fleet.fields()))
 
 
 def _group_difference(state: FleetState, wanted: CapacityGroup) -> ManifestDifference:

@@ -112,12 +112,12 @@ async def _planned(
     views: Sequence[HpaView],
     hpas: NativeHpas,
     include_held: bool,
-    whole: HpaId | None = None,
+    fleet_hpa: HpaId | None = None,
 ) -> ReleasePlan:
     """Return what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
     _check_controller(state, place.cluster)
     natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
-    plan = release_plan(state, views, natives, include_held, whole)
+    plan = release_plan(state, views, natives, include_held, fleet_hpa)
     await _try(hpas, plan)
     plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
     return plan
@@ -127,39 +127,41 @@ async def _release_fleet(
     session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
 ) -> int:
     """Release the HPA in each cluster of a FleetHPA, then delete that. Nothing is done where one cannot be released."""
-    whole = HpaId(FLEET, place.namespace, place.name)
+    fleet_hpa = HpaId(FLEET, place.namespace, place.name)
     state = await fleet_now(session)
     if place.clusters:
-        raise usage(f"{whole} is released as a whole", next_step="leave out -C")
-    if whole not in state.hpas:
-        raise not_found(f"there is no FleetHPA {whole}", next_step="fleethpa get hpa -A")
+        raise usage(f"{fleet_hpa} is released as a whole", next_step="leave out -C")
+    if fleet_hpa not in state.hpas:
+        raise not_found(f"there is no FleetHPA {fleet_hpa}", next_step="fleethpa get hpa -A")
     async with AsyncExitStack() as opened:
         hand_overs: list[_Release] = []
-        for hpa in members_of(state, whole):
+        for hpa in members_of(state, fleet_hpa):
             hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
             at = handover.Place(*hpa)
-            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, whole)
+            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, fleet_hpa)
             hand_overs.append(_Release(session, at, hpas, state, options, plan=plan, native_s=native_s))
         plans = [each.plan for each in hand_overs]
-        held = unreleased_fleet_hpa(state, whole, include_held)
+        held = unreleased_fleet_hpa(state, fleet_hpa, include_held)
         problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
         if code := session.report(*problems):
             return code
         found = [concern for plan in plans for concern in plan.concerns]
-        found += _concerns_of_fleet_hpa(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
-        confirm(session, found, options, f"release {whole}")
+        found += _concerns_of_fleet_hpa(
+            state.hpas[fleet_hpa], [state.hpas[hpa] for hpa in members_of(state, fleet_hpa)]
+        )
+        confirm(session, found, options, f"release {fleet_hpa}")
         for hand_over in hand_overs:
             hand_over.plan.concerns = []
             if (code := await hand_over.carry_out(hand_over.plan)) != OK:
                 return code
-        gone = deleted_record(whole, session.config.author, options.reason or _Release.because)
+        gone = deleted_record(fleet_hpa, session.config.author, options.reason or _Release.because)
         return await change(session, "release", [gone], [], options)
 
 
-def _concerns_of_fleet_hpa(whole: HpaView, members: Sequence[HpaView]) -> list[Concern]:
+def _concerns_of_fleet_hpa(fleet_hpa: HpaView, members: Sequence[HpaView]) -> list[Concern]:
     """Return what a user must agree to, beside what is so in each cluster."""
-    found = [Concern(f"release deletes {whole.id}: nothing divides a total among its clusters any more")]
-    most, limit = sum([each.spec["maxReplicas"] for each in members]), whole.spec["maxReplicas"]
+    found = [Concern(f"release deletes {fleet_hpa.id}: nothing divides a total among its clusters any more")]
+    most, limit = sum([each.spec["maxReplicas"] for each in members]), fleet_hpa.spec["maxReplicas"]
     if most > limit:
         text = f"the native HPAs may have {most} replicas together; the FleetHPA has maxReplicas {limit}"
         found.append(Concern(text, harmful=True))

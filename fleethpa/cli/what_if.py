@@ -27,7 +27,7 @@ from schemas.keys import FLEET
 from schemas.observed import FleetSpec
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_at
+from streams.analysis.fleethpas import WithoutCluster, shares, with_spec, without_at
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -106,10 +106,10 @@ def what_if(
     warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
     if SHARE in recorded.decision.constraints_applied:
-        whole = recorded.hpa._replace(cluster=FLEET)
-        cause = f"Its replicas are the share that FleetHPA {whole} allots, whatever its own spec and metrics say."
+        fleet_hpa = recorded.hpa._replace(cluster=FLEET)
+        cause = f"Its replicas are the share that FleetHPA {fleet_hpa} allots, whatever its own spec and metrics say."
         raise usage(
-            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {whole} --set …"
+            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {fleet_hpa} --set …"
         )
     if inputs.fleet is not None and (files or values):
         raise usage(

@@ -202,10 +202,10 @@ def _created(view: HpaView) -> str:
     return str((view.hpa.get("metadata") or {}).get("creationTimestamp") or "")
 
 
-def has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:
+def has_own(state: FleetState, fleet_hpa: HpaId, cluster: str) -> bool:
     """Whether a cluster of a FleetHPA has an HPA of its name that the cluster's own controller sees."""
-    namespace = state.namespaces.get((cluster, whole.namespace))
-    return namespace is not None and DirectoryKey(whole.name, "cluster") in namespace.directory
+    namespace = state.namespaces.get((cluster, fleet_hpa.namespace))
+    return namespace is not None and DirectoryKey(fleet_hpa.name, "cluster") in namespace.directory
 
 
 def _put(state: FleetState, cluster: str, **changes: Any) -> None:

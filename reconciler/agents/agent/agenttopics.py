@@ -46,7 +46,7 @@ LOOK_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
 
-class OrderReader:
+class CommandReader:
     """Hands decisions to the writers and knowledge to `learnt`.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.agents.agent.agenttopics import AgentPublisher, OrderReader
+from reconciler.agents.agent.agenttopics import AgentPublisher, CommandReader
 from reconciler.agents.agent.clusterstore import ClusterStore
 from reconciler.agents.agent.election import Election, boot_s
 from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
@@ -226,7 +226,7 @@ class AgentTerm:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
-        reader = OrderReader(
+        reader = CommandReader(
             self.topics.commands,
             self.writers,
             self.knowledge,

@@ -93,7 +93,7 @@ def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> 
 # --- its past in shadow -----------------------------------------------------------------------------------------------
 
 
-class WholeSeen(Struct, frozen=True):
+class FleetHpaSeen(Struct, frozen=True):
     """One evaluation of a whole in shadow. `total`, `shares`: what it wanted (None: nothing could be decided).
     `replicas`: what each cluster had. `away`: clusters that had not reported.
     """
@@ -120,7 +120,7 @@ class MemberShadow(Struct, frozen=True, kw_only=True, rename="camel"):
     share_now: int
 
 
-class WholeShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
+class FleetHpaShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """The comparison. `agreed`: totals that the separate HPAs had, at the evaluation or at one of the next two.
     `fewer`: totals that were below that by more than rounding; `most_below`, `most_above`: by how much at most.
     `undecided`: evaluations without a total, or while a cluster was away.
@@ -152,13 +152,13 @@ _NEXT = 2
 """Evaluations within which separate HPAs, whose sync periods begin at other moments, follow the same load."""
 
 
-def seen_of(recorded: Recorded) -> WholeSeen | None:
+def seen_of(recorded: Recorded) -> FleetHpaSeen | None:
     """Return what a decision of a whole shows; None: it is no evaluation in shadow."""
     decision: Decision = recorded.decision
     if decision.kind != "evaluation" or decision.mode != "shadow":
         return None
     clusters = decision.observed.get("clusters", {})
-    return WholeSeen(
+    return FleetHpaSeen(
         recorded.time_ms,
         None if decision.error else decision.final_desired_replicas,
         {name: int(each["share"]) for name, each in clusters.items() if "share" in each},
@@ -167,7 +167,7 @@ def seen_of(recorded: Recorded) -> WholeSeen | None:
     )
 
 
-def fleet_hpa_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeShadowReport:
+def fleet_hpa_shadow(seen: Sequence[FleetHpaSeen], unscaled: Sequence[str]) -> FleetHpaShadowReport:
     """Compare; `seen`: one evaluation at least. `unscaled`: clusters without an HPA of their own.
 
     What comes before the first evaluation of all clusters is the beginning, when they had not reported yet.
@@ -179,7 +179,7 @@ def fleet_hpa_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> Whol
     rounding = max(0, len(seen[-1].replicas) - 1)
     fewer = sum([distance < -rounding for distance in distances])
     undecided = len(seen) - len(decided)
-    return WholeShadowReport(
+    return FleetHpaShadowReport(
         since=seen[0].time_ms,
         until=seen[-1].time_ms,
         evaluations=len(seen),
@@ -193,13 +193,13 @@ def fleet_hpa_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> Whol
     )
 
 
-def _distance(each: WholeSeen, near: Sequence[WholeSeen]) -> int:
+def _distance(each: FleetHpaSeen, near: Sequence[FleetHpaSeen]) -> int:
     """By how much a total is outside what separate HPAs had from then on; negative: below."""
     had, total = [sum(other.replicas.values()) for other in near], each.total or 0
     return min(0, total - min(had)) + max(0, total - max(had))
 
 
-def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
+def _members(decided: Sequence[FleetHpaSeen]) -> list[MemberShadow]:
     if not decided:
         return []
     newest, count = decided[-1], len(decided)
@@ -216,7 +216,7 @@ def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
 
 
 def _reasons(
-    seen: Sequence[WholeSeen], decided: Sequence[WholeSeen], fewer: int, rounding: int, unscaled: Sequence[str]
+    seen: Sequence[FleetHpaSeen], decided: Sequence[FleetHpaSeen], fewer: int, rounding: int, unscaled: Sequence[str]
 ) -> list[str]:
     reasons = [f"cluster {name} has no HPA of its own to compare with" for name in unscaled]
     if len(decided) < MIN_DECISIONS:

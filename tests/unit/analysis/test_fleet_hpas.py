@@ -3,12 +3,12 @@
 import pytest
 
 from schemas.observed import FleetCluster, FleetSpec
-from streams.analysis.wholes import WholeSeen, fleet_hpa_shadow, without_cluster
+from streams.analysis.fleethpas import FleetHpaSeen, fleet_hpa_shadow, without_cluster
 
 
-def _seen(total: int | None, east: int, west: int, *away: str) -> WholeSeen:
+def _seen(total: int | None, east: int, west: int, *away: str) -> FleetHpaSeen:
     had = {name: count for name, count in (("east", east), ("west", west)) if name not in away}
-    return WholeSeen(0, total, {"east": east, "west": west}, had, away)
+    return FleetHpaSeen(0, total, {"east": east, "west": west}, had, away)
 
 
 QUIET = [_seen(9, 6, 3)] * 60
