@@ -142,14 +142,14 @@ class TopicAdmin:
         client = self._client._client
         return await client.send(client.get_random_node(), request)
 
-    async def configure(self, want: WantedTopic, found: FoundTopic) -> None:
+    async def configure(self, want: WantedTopic, topic: FoundTopic) -> None:
         """Give a topic its settings; settings of its own that fleethpa has no word on stay.
 
         The request replaces all settings of a topic: one that it does not name falls back to the broker's default.
 
         Raises TopicError: Kafka refused.
         """
-        config = dict(found.own) | dict(want.config)
+        config = dict(topic.own) | dict(want.config)
         answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, want.name, config)])
         for code, text, *_ in (resource for answer in answers for resource in answer.resources):
             if code:

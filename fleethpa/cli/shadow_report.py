@@ -66,11 +66,11 @@ def _fleet_hpa_report(state: FleetState, view: HpaView, seen: Sequence[FleetHpaS
     return fleet_hpa_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
 
 
-def report_on_fleet_hpas(found: Sequence[tuple[HpaId, FleetHpaShadowReport]]) -> QuestionReport:
+def report_on_fleet_hpas(reports: Sequence[tuple[HpaId, FleetHpaShadowReport]]) -> QuestionReport:
     """The report, one verdict for each first."""
-    items = [_fleet_hpa_document(hpa, report) for hpa, report in found]
-    verdicts = [verdict(_verdict(hpa, each), "green" if each.ready else "red") for hpa, each in found]
-    sections = [*verdicts, *[_fleet_hpa_section(hpa, each) for hpa, each in found]]
+    items = [_fleet_hpa_document(hpa, report) for hpa, report in reports]
+    verdicts = [verdict(_verdict(hpa, each), "green" if each.ready else "red") for hpa, each in reports]
+    sections = [*verdicts, *[_fleet_hpa_section(hpa, each) for hpa, each in reports]]
     return QuestionReport("Shadow report", "WholeShadowReportList", {"items": items}, sections)
 
 
@@ -222,13 +222,13 @@ def _none_in_shadow(selection: Selection, fleet_hpas: Sequence[HpaId] = ()) -> C
     )
 
 
-def _report(found: list[ShadowReport], shown: int) -> QuestionReport:
-    ready = sum(each.ready for each in found)
-    text = f"{ready} of {len(found)} HPAs are ready to enforce"
-    unscaled = sum(each.ready and not each.rescales_agreed for each in found)
+def _report(reports: list[ShadowReport], shown: int) -> QuestionReport:
+    ready = sum(each.ready for each in reports)
+    text = f"{ready} of {len(reports)} HPAs are ready to enforce"
+    unscaled = sum(each.ready and not each.rescales_agreed for each in reports)
     if unscaled:
         text += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
-    sections = [verdict(f"{text}."), *(_section(each, shown) for each in found)]
+    sections = [verdict(f"{text}."), *(_section(each, shown) for each in reports)]
     return QuestionReport("Shadow report", "ShadowReportList", {}, sections)
 
 

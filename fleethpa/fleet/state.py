@@ -476,12 +476,12 @@ def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:
     cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in namespace.held.refused.items()}
 
 
-def _add_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
+def _add_reports(clusters: Mapping[str, ClusterView], row: PartitionRow) -> None:
     """Add the reports of observers and reconcilers on whole clusters."""
     for report in row.reports.values():
-        if (cluster := found.get(report.cluster)) is not None:
+        if (cluster := clusters.get(report.cluster)) is not None:
             cluster.reports.append(report)
-    for name, cluster in found.items():
+    for name, cluster in clusters.items():
         cluster.refused |= row.refused.get(name, {})
         cluster.hands = row.transfers.get(name, cluster.hands)
         if (version := row.kubernetes.get(name)) is not None:

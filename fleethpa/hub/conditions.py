@@ -133,10 +133,12 @@ def _member(view: HpaView, state: FleetState, old: Json) -> Json:
     return made | ({"decision": decision} if decision else {})
 
 
-def _timed(found: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int) -> list[Json]:
+def _timed(
+    conditions: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int
+) -> list[Json]:
     known = {each.get("type"): each for each in old}
     made: list[Json] = []
-    for each in found:
+    for each in conditions:
         before = known.get(each.type) or {}
         is_same = before.get("status") == each.status
         since = str(before.get("lastTransitionTime") or "") if is_same else ""

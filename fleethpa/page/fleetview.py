@@ -344,14 +344,14 @@ async def read_changes(past: Past, since_ms: int, until_ms: int, *, every: bool)
 
 
 def changes_view(
-    found: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
+    decisions: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
 ) -> dict[str, Any]:
     """Return what the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was
     read.
     """
     wanted, mistake = filter_of(query, CHANGE_WORDS)
-    endings = endings_of(found)
-    fitting = [each for each in one_each(found) if wanted.fits(_change_words(each))]
+    endings = endings_of(decisions)
+    fitting = [each for each in one_each(decisions) if wanted.fits(_change_words(each))]
     # What shadow mode decides is written by nobody: it is shown where it is asked for.
     hidden = [] if every or any(term.word == "mode" for term in wanted.terms) else _in_shadow(fitting)
     fitting = [each for each in fitting if each not in hidden] if hidden else fitting
@@ -381,17 +381,17 @@ def changes_view(
     }
 
 
-def _in_shadow(found: Sequence[Recorded]) -> list[Recorded]:
-    return [each for each in found if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
+def _in_shadow(decisions: Sequence[Recorded]) -> list[Recorded]:
+    return [each for each in decisions if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
 
 
-def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
+def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
     """Return what was found in one sentence: a change counts once it was applied."""
     if every:
-        return counted(len(found), "decision")
-    applied = [each for each in found if _result(each, endings) == "applied"]
-    shadow = len(_in_shadow(found))
-    others = len(found) - len(applied) - shadow
+        return counted(len(decisions), "decision")
+    applied = [each for each in decisions if _result(each, endings) == "applied"]
+    shadow = len(_in_shadow(decisions))
+    others = len(decisions) - len(applied) - shadow
     up = sum(each.decision.final_desired_replicas > each.decision.current_replicas for each in applied)
     text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
     rest = [f"{others:,} decided and not applied"] * bool(others) + [f"{shadow:,} decided in shadow"] * bool(shadow)
@@ -429,9 +429,9 @@ def _bar(time_ms: int, begin: int, end: int) -> int:
     return min(BARS - 1, max(0, (time_ms - begin) * BARS // (end - begin)))
 
 
-def _bars(found: Sequence[Recorded], begin: int, end: int) -> list[dict[str, Any]]:
+def _bars(decisions: Sequence[Recorded], begin: int, end: int) -> list[dict[str, Any]]:
     counts = [0] * BARS
-    for each in found:
+    for each in decisions:
         counts[_bar(each.time_ms, begin, end)] += 1
     most = max([1, *counts])
     width = (end - begin) // BARS

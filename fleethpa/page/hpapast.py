@@ -113,16 +113,16 @@ class KeptEvaluations:
     def __init__(self) -> None:
         self._kept = LastUsed[str, Again](EVALUATIONS_KEPT)
 
-    async def of(self, past: Past, found: Recorded, most: int | None = None) -> Again:
+    async def of(self, past: Past, recorded: Recorded, most: int | None = None) -> Again:
         """A decision, evaluated again; one that could not be is tried again. `most`: as of `evaluated_again`."""
-        id_ = found.decision.id
-        again = self._kept[id_] if self.has(found) else await evaluated_again(past, found, most)
+        id_ = recorded.decision.id
+        again = self._kept[id_] if self.has(recorded) else await evaluated_again(past, recorded, most)
         return again if again.lacking or again.is_far else self._kept.keep(id_, again)
 
-    def has(self, found: Recorded) -> bool:
+    def has(self, recorded: Recorded) -> bool:
         """Whether a decision was evaluated again."""
-        again = self._kept.get(found.decision.id)
-        return again is not None and again.recorded.value == found.value
+        again = self._kept.get(recorded.decision.id)
+        return again is not None and again.recorded.value == recorded.value
 
 
 @dataclass
@@ -302,9 +302,9 @@ async def read_timeline(
     return found or await _none_of(past, hpa), whole_ms if is_cut else 0
 
 
-def is_enough(found: Sequence[Recorded]) -> bool:
+def is_enough(decisions: Sequence[Recorded]) -> bool:
     """Whether decisions fill the timeline. One line more than is shown: the oldest of them is whole then."""
-    return sum(1 for _ in groupby(found, key=likeness)) > TIMELINE
+    return sum(1 for _ in groupby(decisions, key=likeness)) > TIMELINE
 
 
 def likeness(recorded: Recorded) -> tuple[Any, ...]:

@@ -124,8 +124,8 @@ class Discovery:
         return kinds
 
 
-def _better(found: Resource, known: Resource | None) -> bool:
-    return known is None or (found.scale and not known.scale)
+def _better(resource: Resource, known: Resource | None) -> bool:
+    return known is None or (resource.scale and not known.scale)
 
 
 # --- native HPAs ------------------------------------------------------------------------------------------------------

@@ -255,19 +255,19 @@ def check_log(row: PartitionRow, log: OffsetBounds, *, empty: bool) -> None:
     )
 
 
-def check_same_log(row: PartitionRow, found: LastRecord | None) -> None:
+def check_same_log(row: PartitionRow, last: LastRecord | None) -> None:
     """End the process if the log has another record than the one up to which the state goes.
 
-    `found`: what the log has at that offset; None: it expired, or the state has applied nothing.
+    `last`: what the log has at that offset; None: it expired, or the state has applied nothing.
     """
     known = LastRecord(row.last_ms, row.last_hash)
-    if found is None or found == known:
+    if last is None or last == known:
         return
     die(
         Exit.NEEDS_OPERATOR,
         f"log partition {row.number}: the record at offset {row.offset} is not the one that the state was made from. "
         f"State: SHA-256 {known.digest.hex()}, {rfc3339_seconds(known.timestamp_ms)}; log: SHA-256 "
-        f"{found.digest.hex() or '(no record)'}, {rfc3339_seconds(found.timestamp_ms)}. The log was cut below offset "
+        f"{last.digest.hex() or '(no record)'}, {rfc3339_seconds(last.timestamp_ms)}. The log was cut below offset "
         f"{row.offset} and has grown again, for example by an unclean election of a leader or from a backup. Next: put "
         f"back the log as it was. If it cannot be had: {RECOVER_HINT}",
     )

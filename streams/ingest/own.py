@@ -217,7 +217,7 @@ def agent_instance(cluster: str) -> str:
 
 
 def admit(
-    found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: AgentRates, moment: ReceivedAt
+    conversion: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: AgentRates, moment: ReceivedAt
 ) -> None:
     """Keep of an agent's record what it may report; the rest is refused.
 
@@ -225,26 +225,28 @@ def admit(
         agent: the registration of the topic; None: there is none, or no longer.
         limits: those of this agent.
     """
-    pieces, found.pieces = found.pieces, []
+    pieces, conversion.pieces = conversion.pieces, []
     if agent is None:
-        found.refuse(Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}"))
+        conversion.refuse(
+            Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}")
+        )
         return
     for piece in pieces:
         try:
-            found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())
+            conversion.pieces.append(_Admission(piece, agent, limits, conversion, moment).admitted())
         except Refusal as refusal:
-            found.refuse(refusal)
-    if found.refusals:
-        limits.refused.record(found.refusals, found.time_ms, moment.now_s)
+            conversion.refuse(refusal)
+    if conversion.refusals:
+        limits.refused.record(conversion.refusals, conversion.time_ms, moment.now_s)
 
 
 class _Admission:
     """One piece of an agent's record, on its way in."""
 
     def __init__(
-        self, piece: Piece, agent: AgentSet, limits: AgentRates, found: Conversion, moment: ReceivedAt
+        self, piece: Piece, agent: AgentSet, limits: AgentRates, conversion: Conversion, moment: ReceivedAt
     ) -> None:
-        self._piece, self._agent, self._found = piece, agent, found
+        self._piece, self._agent, self._found = piece, agent, conversion
         self._namespace, self._moment = piece.namespace, moment
         self._rates, self._refused = limits.rates, limits.refused
 
@@ -358,40 +360,42 @@ def _whose(agent: AgentSet) -> str:
 # --- every source -----------------------------------------------------------------------------------------------------
 
 
-def refuse_future(found: Conversion, now_ms: int) -> None:
+def refuse_future(conversion: Conversion, now_ms: int) -> None:
     """Refuse samples whose time is too far ahead: each would be used until then, and true ones be dropped as older."""
     newest_ms = now_ms + AHEAD.most
-    for at, piece in enumerate(found.pieces):
+    for at, piece in enumerate(conversion.pieces):
         body = piece.body
         if not isinstance(body, Samples) or all(point.time <= newest_ms for point in body.points):
             continue
         for point in body.points:
             if point.time > newest_ms:
-                found.points -= 1
+                conversion.points -= 1
                 text = f"time of {point.metric[:200]} is {point.time}, more than {AHEAD.most // 1000} s after now"
-                found.refuse(Refusal("badTime", text))
+                conversion.refuse(Refusal("badTime", text))
         points = [point for point in body.points if point.time <= newest_ms]
-        found.pieces[at] = piece._replace(body=structs.replace(body, points=points))
-    found.pieces = [piece for piece in found.pieces if not isinstance(piece.body, Samples) or piece.body.points]
+        conversion.pieces[at] = piece._replace(body=structs.replace(body, points=points))
+    conversion.pieces = [
+        piece for piece in conversion.pieces if not isinstance(piece.body, Samples) or piece.body.points
+    ]
 
 
 # --- shared topics ----------------------------------------------------------------------------------------------------
 
 
-def refuse_agents(found: Conversion, registry: AgentRegistry) -> None:
+def refuse_agents(conversion: Conversion, registry: AgentRegistry) -> None:
     """Refuse what a record of a shared topic reports on clusters that have an agent."""
-    if not any(registry.present(cluster) for piece in found.pieces for cluster in _clusters(piece)):
+    if not any(registry.present(cluster) for piece in conversion.pieces for cluster in _clusters(piece)):
         return
-    pieces, found.pieces = found.pieces, []
+    pieces, conversion.pieces = conversion.pieces, []
     for piece in pieces:
         cluster = next((name for name in _clusters(piece) if registry.present(name)), None)
         if cluster is None or not _is_observed(piece.body):
-            found.pieces.append(piece)
+            conversion.pieces.append(piece)
             continue
         text = f"cluster {cluster!r} has an agent: only its own topic has reports on it"
-        found.refuse(Refusal("agentCluster", text))
+        conversion.refuse(Refusal("agentCluster", text))
         if isinstance(piece.body, Serving) and (rest := _without_agents(piece.body, registry)).clusters:
-            found.pieces.append(piece._replace(body=rest))
+            conversion.pieces.append(piece._replace(body=rest))
 
 
 def _is_observed(body: Body) -> bool:

@@ -158,9 +158,9 @@ class ClusterStore:
         self._record_uids(found.values())
         return found | await self._without_label(found.keys())
 
-    async def _without_label(self, found: Collection[HpaKey]) -> dict[HpaKey, Json]:
+    async def _without_label(self, keys: Collection[HpaKey]) -> dict[HpaKey, Json]:
         """Native HPAs of ours that lost their label, which anybody may take away who may write them."""
-        missing = [each for each in self._own.values() if each.uid and each.key not in found][:_LOOKED_UP]
+        missing = [each for each in self._own.values() if each.uid and each.key not in keys][:_LOOKED_UP]
         lost: dict[HpaKey, Json] = {}
         for each, item in zip(
             missing, await asyncio.gather(*(self._hpas.get(*one.key) for one in missing)), strict=True
