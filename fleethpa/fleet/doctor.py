@@ -348,8 +348,8 @@ def access_check(access: Access, *, enforce: bool, namespace: str = "") -> Check
     scope = "".join(f" --for {each}" for each in access.custom) + (f" --namespace {namespace}" if namespace else "")
     enforcing = " --enforce" if enforce else ""
     rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {access.cluster} apply -f -"
-    lacking = f"{access.version}: may not {', '.join(map(str, access.denied))}"
-    return CheckResult("warning" if access.usable else "failure", "access", access.cluster, lacking, rbac)
+    denied = f"{access.version}: may not {', '.join(map(str, access.denied))}"
+    return CheckResult("warning" if access.usable else "failure", "access", access.cluster, denied, rbac)
 
 
 def _age(ms: int) -> str:

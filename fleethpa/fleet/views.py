@@ -340,8 +340,8 @@ def _missing_metrics(view: HpaView) -> str:
 def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
     label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
-    if label == "no metrics" and (lacking := _missing_metrics(view)):
-        label = lacking
+    if label == "no metrics" and (missing := _missing_metrics(view)):
+        label = missing
     found = cause(message)
     text = f"{label}: {found}" if found else f"{label} ({reason})"
     return Problem(label, text, text)

@@ -49,8 +49,8 @@ def time_flag(name: str, at_ms: int | None) -> str:
 
 def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> str:
     """A command with the flags of a filter, and in brackets the terms of the filter for which it has no flag."""
-    flags, lacking = filtered
-    without = f" (without {' '.join(lacking)})" if lacking else ""
+    flags, missing = filtered
+    without = f" (without {' '.join(missing)})" if missing else ""
     return " ".join([words, *flags]) + at + without
 
 

@@ -282,7 +282,7 @@ def decision_view(read: DecisionPast) -> dict[str, Any]:
         "hpa": read.found.hpa,
         "health": metric_health(found.decision, read.found.time_ms),
         "place": f"{read.found.partition}@{read.found.offset}",
-        "note": read.again.lacking,
+        "note": read.again.unknown,
         "json": one("Decision", explaining.document(read.again), "json"),
     }
 

@@ -103,7 +103,7 @@ class RowFilter:
             known: the flag of each word that takes the value as it is; of `problem`, that of `problem:any`.
         """
         given: dict[str, str] = {}
-        lacking = []
+        missing = []
         for term in self.terms:
             flag = known.get(term.word, "")
             is_any = term.value == ANY
@@ -111,10 +111,10 @@ class RowFilter:
             choices = VALUES.get(term.word)  # the flag of a word with few values takes no globs
             is_plain = term.value in choices if choices else _PLAIN.fullmatch(term.value) is not None
             if not flag or term.negated or is_twice or not is_plain or is_any != (term.word == "problem"):
-                lacking.append(str(term))
+                missing.append(str(term))
             else:
                 given[term.word] = flag if is_any else f"{flag} {shlex.quote(term.value)}"
-        return list(given.values()), lacking
+        return list(given.values()), missing
 
     def fits(self, row: Mapping[str, Sequence[str]]) -> bool:
         """Whether a row (its texts by word) is asked for."""

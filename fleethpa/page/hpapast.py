@@ -117,7 +117,7 @@ class KeptEvaluations:
         """A decision, evaluated again; one that could not be is tried again. `most`: as of `evaluated_again`."""
         id_ = recorded.decision.id
         again = self._kept[id_] if self.has(recorded) else await evaluated_again(past, recorded, most)
-        return again if again.lacking or again.is_far else self._kept.keep(id_, again)
+        return again if again.unknown or again.is_far else self._kept.keep(id_, again)
 
     def has(self, recorded: Recorded) -> bool:
         """Whether a decision was evaluated again."""
@@ -262,7 +262,7 @@ async def read_hpa(
         again = await kept.evaluations.of(past, newest, depth.most_again)
     found["has_more"] |= again.is_far and depth != WHOLE
     note, next_step = (
-        f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else "",
+        f"What would have changed the answer cannot be found out: {again.unknown}" if again.unknown else "",
         "",
     )
     if again.is_far and depth == WHOLE:

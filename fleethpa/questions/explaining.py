@@ -107,14 +107,14 @@ RECENT_MS: Final = 300_000
 @dataclass(frozen=True)
 class Again:
     """A decision that was evaluated again: the whole record, what would have changed the answer, and a fight over the
-    replicas that went on then. `lacking`: why that cannot be found out, where the log no longer reaches back far
+    replicas that went on then. `unknown`: why that cannot be found out, where the log no longer reaches back far
     enough.
     """
 
     recorded: Recorded
     would: Counterfactuals | None = None
     fight: Fight | None = None
-    lacking: str = ""
+    unknown: str = ""
     lowered: Sequence[LoweredRequest] = ()
     """Requests that fell before it."""
     stopped: Sequence[tuple[str, str]] = ()
@@ -157,7 +157,7 @@ async def evaluated_again(past: Past, recorded: Recorded, most: int | None = Non
     except FarStateError:
         return Again(recorded, is_far=True)
     except LogGoneError as error:
-        return Again(recorded, lacking=str(error))
+        return Again(recorded, unknown=str(error))
     inputs = again.inputs
     fight = fight_now(inputs.moves, inputs.now_ms)
     would = None if SHARE in recorded.decision.constraints_applied else counterfactuals(inputs)

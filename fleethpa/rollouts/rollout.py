@@ -153,18 +153,18 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
         raise CommandError(
             f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
         )
-    lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
+    unmarked = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
     left = [
         view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
     ]
-    for view in (*lacking, *left):
+    for view in (*unmarked, *left):
         if (problem := owned_hpa(view)) is not None:
             raise problem
     stated = [
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
-    if lacking:
-        names = listed(str(view.id) for view in lacking)
+    if unmarked:
+        names = listed(str(view.id) for view in unmarked)
         stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
     confirm(session, stated, options, "rollout resume")
     if options.dry_run:

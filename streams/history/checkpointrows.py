@@ -30,7 +30,7 @@ class NewestCheckpoint:
         """The partition's own row, once it was found."""
         self.named: dict[bytes, int] = {}
         """Key → applied offset of the rows that the pieces of the index name that were found, and of the pieces."""
-        self.lacking: dict[bytes, int] = {}
+        self.missing: dict[bytes, int] = {}
         """Those of which that copy was not found yet."""
         self._copies: dict[bytes, dict[int, bytes]] = {}
         """Key → applied offset → row; of a named one, the copy that counts only."""
@@ -51,7 +51,7 @@ class NewestCheckpoint:
     @property
     def gone(self) -> set[bytes]:
         """Rows that it names and of which neither that copy nor a newer one was found."""
-        return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
+        return {key for key, written in self.missing.items() if max(self._copies.get(key, ()), default=-1) < written}
 
     def add(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Add a record; after the partition's own row was found, the order of further ones does not matter.
@@ -67,13 +67,13 @@ class NewestCheckpoint:
             self.end_record = max(self.end_record, offset)
             if newest is None or applied > newest:
                 self._add_own(applied, value)
-        elif (newest is None or applied <= newest) and (key not in self.named or key in self.lacking):
+        elif (newest is None or applied <= newest) and (key not in self.named or key in self.missing):
             self._copies.setdefault(key, {})[applied] = value
             self._settle(key)
 
     def end(self) -> None:
         """Make do with newer copies of the index, where compaction has left no other: everything has been read."""
-        for key in sorted(self._pieces & self.lacking.keys()):
+        for key in sorted(self._pieces & self.missing.keys()):
             for value in self._copies.get(key, {}).values():
                 self._add_piece(key, value)
 
@@ -83,7 +83,7 @@ class NewestCheckpoint:
             raise StateError(f"state row {self._key.decode()} is not a partition's")
         if self._before_ms is not None and row.clock_ms >= self._before_ms:
             return
-        self.own, self.named, self.lacking = row, {}, {}
+        self.own, self.named, self.missing = row, {}, {}
         self._copies = {
             key: {at: copy for at, copy in copies.items() if at <= applied} for key, copies in self._copies.items()
         } | {self._key: {applied: value}}
@@ -93,20 +93,20 @@ class NewestCheckpoint:
 
     def _name(self, named: Mapping[bytes, int]) -> None:
         self.named |= named
-        self.lacking |= named
+        self.missing |= named
         for key in named:
             self._settle(key)
 
     def _settle(self, key: bytes) -> None:
         """Of a row that is named keep the copy that counts, as far as it is known."""
         copies = self._copies.get(key)
-        if key not in self.lacking or not copies:
+        if key not in self.missing or not copies:
             return
-        written = self.lacking[key]
+        written = self.missing[key]
         counts = written if written in copies else max(copies)
         self._copies[key] = {counts: copies[counts]}
         if counts == written:
-            del self.lacking[key]
+            del self.missing[key]
             if key in self._pieces:
                 self._add_piece(key, copies[counts])
 

@@ -233,7 +233,7 @@ class KafkaPast(Past):
         async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
             found = NewestCheckpoint(partition)
             rows = await self._newest(consumer, part, span, found, MOST_LOOKUPS)
-        return None if found.own is None or found.lacking else (rows, found.end_record)
+        return None if found.own is None or found.missing else (rows, found.end_record)
 
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
@@ -269,11 +269,11 @@ class KafkaPast(Past):
                     checkpoint.add(record.key, record.value, record.offset)
                 if checkpoint.own is None:
                     continue
-                if checkpoint.lacking and top > span.first and span.end - top > 2 * len(checkpoint.named) + ROWS:
-                    if most is None or len({*checkpoint.lacking.values()}) <= most:
+                if checkpoint.missing and top > span.first and span.end - top > 2 * len(checkpoint.named) + ROWS:
+                    if most is None or len({*checkpoint.missing.values()}) <= most:
                         await self._look_up(consumer, part, OffsetBounds(span.first, top), checkpoint)
                     break
-                if not checkpoint.lacking:
+                if not checkpoint.missing:
                     break
         checkpoint.end()
         return checkpoint.rows
@@ -281,15 +281,15 @@ class KafkaPast(Past):
     async def _look_up(
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, checkpoint: NewestCheckpoint
     ) -> None:
-        while checkpoint.lacking:
-            written = max(checkpoint.lacking.values())
+        while checkpoint.missing:
+            written = max(checkpoint.missing.values())
             first = await self._first_row(consumer, part, span, written)
             async with aclosing(kafkaclients.read_range(consumer, part, first, span.end)) as records:
                 async for record in records:
                     checkpoint.add(record.key, record.value)
-                    if written not in checkpoint.lacking.values():
+                    if written not in checkpoint.missing.values():
                         break
-            if written in checkpoint.lacking.values():
+            if written in checkpoint.missing.values():
                 # An older copy was written late, so that the rows are not in order: all of them are looked at.
                 async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:

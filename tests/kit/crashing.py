@@ -143,7 +143,7 @@ def as_a_reader_restores(changelog: Iterable[Row], number: int) -> Partition:
     """The same as the verbs restore it, which read backwards and no more than they need."""
     wanted = NewestCheckpoint(number)
     for key, value in reversed(list(changelog)):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
         wanted.add(key, value)
     wanted.end()

@@ -275,12 +275,12 @@ class AgentTerm:
         except TimeoutError:
             log.warning("ended without a shutdown report: the brokers are away", extra={"cluster": self.client.name})
 
-    def _learnt(self, news: Learnt) -> None:
-        if news.has_settings:
+    def _learnt(self, learnt: Learnt) -> None:
+        if learnt.has_settings:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
             self.health.record("native controller", None)
         self.health.record("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
-        for (namespace, name), hpa in news.hpas.items():
+        for (namespace, name), hpa in learnt.hpas.items():
             self.observer.central(namespace, name, hpa)
 
     def _looked(self, is_caught_up: bool) -> None:

@@ -33,7 +33,7 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
     """What is restored from when the records are read backwards, as far as they are needed."""
     wanted = NewestCheckpoint(number, below, before_ms)
     for key, value in reversed(rows):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
         wanted.add(key, value)
     wanted.end()
@@ -133,7 +133,7 @@ def test_no_more_is_read_than_has_changed(records: list[TopicRecord]) -> None:
     rows = _changelog(records, 1)
     wanted, read = NewestCheckpoint(1), 0
     for key, value in reversed(rows):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
         wanted.add(key, value)
         read += 1
@@ -146,11 +146,11 @@ def test_rows_that_the_topic_has_lost_are_named_and_the_rest_is_restored(records
     wanted = NewestCheckpoint(1)
     for key, value in reversed([row for row in rows if row[0] != hpa]):
         wanted.add(key, value)
-    assert set(wanted.lacking) == {hpa}
+    assert set(wanted.missing) == {hpa}
     assert wanted.own is not None
     whole, left = (
         Partition.restore(1, _taken(rows, 1)),
-        Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.lacking))),
+        Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.missing))),
     )
     assert left.state.hpas.keys() == whole.state.hpas.keys() - {parse_hpa_id(row_kind(hpa)[1])}
     assert (left.applied_offset, left.seq, left.prev) == (whole.applied_offset, whole.seq, whole.prev)
