@@ -66,7 +66,7 @@ _last_resort: threading.Timer | None = None
 
 
 def begin(why: str, loop: asyncio.AbstractEventLoop) -> None:
-    """Note that this process is to end, from now on; a second call has no effect.
+    """Record that this process is to end, from now on; a second call has no effect.
 
     Args:
         why: for the log line of a process that hangs, as its own reason is then not printed.
@@ -81,7 +81,7 @@ def begin(why: str, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def over() -> None:
-    """Note that the process has ended what it does, so that nothing is left to hang."""
+    """Record that the process has ended what it does, so that nothing is left to hang."""
     global _begun_s, _last_resort
     if _last_resort is not None:
         _last_resort.cancel()

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it is assigned, how far its work has come, and what it commits; signs of life.
+"""A member of a consumer group: what it is assigned, how far its work has come, and what it commits; heartbeats.
 
 Processes that write nothing while nothing happens (`schemas.topics.QuietProcess`) commit the present time to a consumer
 group of their own without members, in the metadata of an offset. Kafka keeps the newest only, and a process needs no
@@ -135,7 +135,7 @@ async def begin_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int
     return begin
 
 
-# --- signs of life of the processes that write nothing while nothing happens ------------------------------------------
+# --- heartbeats of the processes that write nothing while nothing happens ---------------------------------------------
 
 
 SIGN_EVERY_S: Final = 5.0
@@ -169,7 +169,7 @@ async def _signing(settings: KafkaSettings, process: QuietProcess, clock: Clock,
                     await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
                 await _commit(consumer, "")
         except KafkaError as error:
-            log.warning("no sign of life was committed: %s", error)
+            log.warning("no heartbeat was committed: %s", error)
             await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
 
 
@@ -193,7 +193,7 @@ async def marks(
 
 
 async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
-    """When each process gave its last sign of life (Unix milliseconds), without those that never ran or were stopped.
+    """When each process sent its last heartbeat (Unix milliseconds), without those that never ran or were stopped.
 
     Raises KafkaError: the brokers do not answer, or this user may not see the groups.
     """
@@ -210,7 +210,7 @@ async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
 
 
 def group_of(process: QuietProcess) -> str:
-    """The group that keeps a process's signs of life."""
+    """The group that keeps a process's heartbeats."""
     return f"{ALIVE_GROUPS}{process}"
 
 

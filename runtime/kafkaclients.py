@@ -405,7 +405,7 @@ async def read_backwards(
 
 async def seek_back(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], since_ms: int, most: int) -> None:
     """Let a consumer read assigned partitions that end here from a time on, or `most` records before the ends, as
-    `look_back` does.
+    `read_back` does.
     """
     begins = await consumer.beginning_offsets(list(ends))
     times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
@@ -414,7 +414,7 @@ async def seek_back(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, in
         consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
 
 
-async def look_back(
+async def read_back(
     settings: KafkaSettings, ends: Mapping[TopicPartition, int], since_ms: int, most: int
 ) -> AsyncGenerator[tuple[TopicPartition, ConsumerRecord], None]:
     """Records of these partitions below `ends`, in order per partition, in no group.

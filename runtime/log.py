@@ -121,7 +121,7 @@ class OncePerMinute:
         self._lines: dict[tuple[Any, ...], _Line] = {}
         """In the order of their times."""
 
-    def take(self, record: logging.LogRecord, now_s: float) -> list[logging.LogRecord]:
+    def lines_for(self, record: logging.LogRecord, now_s: float) -> list[logging.LogRecord]:
         """The lines to write now: this one or none, and those that count what came in a minute that is over.
 
         Args:
@@ -164,7 +164,7 @@ class _Sparing(logging.StreamHandler[Any]):
         self._lines = OncePerMinute()
 
     def emit(self, record: logging.LogRecord) -> None:
-        for each in self._lines.take(record, time.monotonic()):
+        for each in self._lines.lines_for(record, time.monotonic()):
             super().emit(each)
 
 

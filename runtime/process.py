@@ -46,7 +46,7 @@ class WorkerPool(Generic[K, V]):
         self._ended = asyncio.Event()
 
     def put(self, key: K, item: V) -> V | None:
-        """Queue an item (one that waits under this key keeps its place); returns the oldest one if the queue
+        """Queue an item (one that waits under this key keeps its place); return the oldest one if the queue
         overflows.
         """
         self._queue[key] = item
@@ -59,13 +59,13 @@ class WorkerPool(Generic[K, V]):
         """The item that waits under this key."""
         return self._queue.get(key)
 
-    def take_back(self, key: K) -> V | None:
+    def remove(self, key: K) -> V | None:
         """Remove an item that has not been begun; None: it is not waiting."""
         item = self._queue.pop(key, None)
         self._ended.set()
         return item
 
-    def take_all(self) -> list[V]:
+    def remove_all(self) -> list[V]:
         """Remove everything that has not been begun."""
         items = list(self._queue.values())
         self._queue.clear()
@@ -204,7 +204,7 @@ class PartHealth:
         """Record that this component is not up (any more)."""
         self.waiting_for[name] = why
 
-    def note(self, name: str, text: str | None) -> None:
+    def record(self, name: str, text: str | None) -> None:
         """Remember a problem for readers of /readyz; None: it is over."""
         if text is None:
             self._notes.pop(name, None)
@@ -259,7 +259,7 @@ async def health_server(
     host: str = "127.0.0.1",
     port: int | None = 0,
 ) -> AsyncIterator[int]:
-    """Serve health and metrics while the context is open; gives the port.
+    """Serve health and metrics while the context is open; return the port.
 
     Args:
         problems: what keeps the part from doing its work now; empty when it is ready.

@@ -46,7 +46,7 @@ class Publisher:
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
     ) -> RecordMetadata:
-        """Write one record and await its acknowledgement; gives its partition and offset.
+        """Write one record and await its acknowledgement; return its partition and offset.
 
         A `Raw` body is encoded already. No namespace: it is about whole clusters. The key of a
         central HPA is its own, since its topic keeps the newest record of each key; its partition is its namespace's.
@@ -66,7 +66,7 @@ class Publisher:
     async def _send_settings(
         self, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
     ) -> RecordMetadata:
-        """Write what a change of settings or pauses consists of; gives the place of what comes first, as `send`."""
+        """Write what a change of settings or pauses consists of; return the place of what comes first, as `send`."""
         partition = await self._partition(SETTINGS, cluster, namespace)
         sent = []
         for key, entries in settings_records(cluster, namespace, cast("list[Body]", bodies)):
@@ -101,12 +101,12 @@ log = logging.getLogger(__name__)
 ANSWER_WITHIN_S = 60.0
 """How long a command waits for the newest entries; a process that follows them waits for ever."""
 
-Take = Callable[[Body, int, str, str], object]
+HandleEntry = Callable[[Body, int, str, str], object]
 """Takes an entry in: with the time of its record (Unix ms), and the cluster and namespace that the record is about."""
 
 
-async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None]) -> None:
-    """Hand every entry of a topic to `take`, for ever; one may come up to half a second late. Brokers that cannot
+async def follow_topic(settings: KafkaSettings, topic: str, handle: HandleEntry, caught_up: Callable[[], None]) -> None:
+    """Hand every entry of a topic to `handle`, for ever; one may come up to half a second late. Brokers that cannot
     be reached are waited for.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
@@ -114,18 +114,18 @@ async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_u
     async with kafkaclients.topic_reader(settings, topic, patient=True, unhurried=True) as consumer:
         async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
             async for record in records:
-                hand_over(record.value, record.timestamp, take)
+                hand_over(record.value, record.timestamp, handle)
         caught_up()
         while True:
             for found in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in found:
-                    hand_over(record.value, record.timestamp, take)
+                    hand_over(record.value, record.timestamp, handle)
 
 
 async def follow_topics(
     group: asyncio.TaskGroup,
     settings: KafkaSettings,
-    takes: Mapping[str, Take],
+    handlers: Mapping[str, HandleEntry],
     stop: asyncio.Event,
     caught_up: Callable[[str], None] = lambda topic: None,
 ) -> list[asyncio.Task[None]]:
@@ -133,13 +133,13 @@ async def follow_topics(
 
     Returns the tasks once everything was handed over that the topics held at the start, or `stop` is set.
     """
-    known = {topic: asyncio.Event() for topic in takes}
+    known = {topic: asyncio.Event() for topic in handlers}
 
     def read(topic: str) -> None:
         known[topic].set()
         caught_up(topic)
 
-    following = [follow_topic(settings, topic, take, partial(read, topic)) for topic, take in takes.items()]
+    following = [follow_topic(settings, topic, handle, partial(read, topic)) for topic, handle in handlers.items()]
     tasks = [group.create_task(each) for each in following]
     for event in known.values():
         await first_of(event.wait(), stop.wait())
@@ -158,13 +158,13 @@ async def read_in_force(settings: KafkaSettings) -> InForce:
             ends = await kafkaclients.ends_of(consumer)
             async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
                 async for record in records:
-                    hand_over(record.value, record.timestamp, found.take)
+                    hand_over(record.value, record.timestamp, found.apply)
     except TimeoutError as error:
         raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s") from error
     return found
 
 
-def hand_over(value: bytes | None, time_ms: int, take: Take) -> None:
+def hand_over(value: bytes | None, time_ms: int, handle: HandleEntry) -> None:
     """Hand the entries of a record over. One that cannot be read is logged and passed over."""
     try:
         record = decode(value or b"", PublicRecord)
@@ -173,4 +173,4 @@ def hand_over(value: bytes | None, time_ms: int, take: Take) -> None:
         log.warning("not a record of ours", extra={"error": str(error)})
         return
     for entry in record.entries:
-        take(entry, time_ms, record.cluster if record.namespace else "", record.namespace)
+        handle(entry, time_ms, record.cluster if record.namespace else "", record.namespace)

@@ -53,7 +53,7 @@ class TopicAdmin:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def found(self, names: Sequence[str]) -> dict[str, FoundTopic]:
+    async def existing(self, names: Sequence[str]) -> dict[str, FoundTopic]:
         """Those of the named topics that exist. Raises TopicAuthorizationFailedError: one may not be described."""
         described = await self._described(names)
         configs = await self._configs([one["topic"] for one in described])
@@ -124,7 +124,7 @@ class TopicAdmin:
         return True
 
     async def disallow(self, acls: Iterable[Acl], principal: str) -> bool:
-        """Take permissions from a principal; False: these brokers enforce none. Raises TopicError: Kafka refused."""
+        """Remove permissions of a principal; False: these brokers enforce none. Raises TopicError: Kafka refused."""
         for acl in acls:
             request = DeleteAclsRequest(
                 *(_RESOURCES[acl.resource], acl.name, _PATTERNS[acl.pattern], principal, "*"), *(_ANY, _ALLOW)
@@ -142,14 +142,14 @@ class TopicAdmin:
         client = self._client._client
         return await client.send(client.get_random_node(), request)
 
-    async def configure(self, want: WantedTopic, found: FoundTopic) -> None:
+    async def configure(self, want: WantedTopic, topic: FoundTopic) -> None:
         """Give a topic its settings; settings of its own that fleethpa has no word on stay.
 
         The request replaces all settings of a topic: one that it does not name falls back to the broker's default.
 
         Raises TopicError: Kafka refused.
         """
-        config = dict(found.own) | dict(want.config)
+        config = dict(topic.own) | dict(want.config)
         answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, want.name, config)])
         for code, text, *_ in (resource for answer in answers for resource in answer.resources):
             if code:
@@ -186,11 +186,11 @@ async def check_topics(
     they differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
     """
     async with TopicAdmin(settings) as admin:
-        found = await admin.found([topic.name for topic in TOPICS])
+        found = await admin.existing([topic.name for topic in TOPICS])
         want = wanted_beside(found, partitions, replication)
         registered = (await read_in_force(settings)).agents.agents() if topics.SETTINGS in found else []
         ours = [topic for agent in registered for topic in agent_topics(agent.topics, want[0].replication)]
-        found |= await admin.found([topic.name for topic in ours]) if ours else {}
+        found |= await admin.existing([topic.name for topic in ours]) if ours else {}
     want += ours
     return want, [difference for one in want for difference in differences(one, found.get(one.name))]
 
@@ -202,7 +202,7 @@ async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Topi
     """
     left: list[TopicDifference] = []
     async with TopicAdmin(settings) as admin:
-        found = await admin.found([one.name for one in want])
+        found = await admin.existing([one.name for one in want])
         await admin.create(one for one in want if one.name not in found)
         for one in want:
             there = found.get(one.name)

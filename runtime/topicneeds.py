@@ -88,9 +88,9 @@ READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster
 """
 
 
-def agent_acls(found: agents.AgentTopics) -> tuple[Acl, ...]:
+def agent_acls(topics: agents.AgentTopics) -> tuple[Acl, ...]:
     """The least that the agent of one cluster needs: its own two topics, by their whole names, and no group."""
-    return (*_topics((found.reports,), "WRITE"), *_topics((found.orders,), "READ"))
+    return (*_topics((topics.reports,), "WRITE"), *_topics((topics.commands,), "READ"))
 
 
 def acl_commands(acls: Iterable[Acl], principal: str) -> list[str]:
@@ -155,38 +155,38 @@ def agent_topics(topics: AgentTopics, replication: int) -> list[WantedTopic]:
     durable = {"min.insync.replicas": str(min(2, replication))}
     return [
         WantedTopic(topics.reports, 1, replication, AGENT_REPORTS_CONFIG | durable),
-        WantedTopic(topics.orders, 1, replication, AGENT_ORDERS_CONFIG | durable),
+        WantedTopic(topics.commands, 1, replication, AGENT_ORDERS_CONFIG | durable),
     ]
 
 
 def wanted_beside(
-    found: Mapping[str, FoundTopic], partitions: int | None = None, replication: int | None = None
+    present: Mapping[str, FoundTopic], partitions: int | None = None, replication: int | None = None
 ) -> list[WantedTopic]:
     """Every topic of fleethpa, shaped like the topics that exist, unless a shape is given.
 
     The log decides: its partition count is fixed for life, and its replication factor was chosen when the topics were
     created. Without a log any other topic decides; without any topic the defaults hold.
     """
-    like = found.get(LOG) or next((found[topic.name] for topic in TOPICS if topic.name in found), None)
+    like = present.get(LOG) or next((present[topic.name] for topic in TOPICS if topic.name in present), None)
     if like is not None:
         partitions, replication = partitions or like.partitions, replication or like.replication
     return wanted(partitions or DEFAULT_PARTITIONS, replication or DEFAULT_REPLICATION)
 
 
-def differences(want: WantedTopic, found: FoundTopic | None) -> list[TopicDifference]:
+def differences(want: WantedTopic, present: FoundTopic | None) -> list[TopicDifference]:
     """How the topic differs from what it should be; more replicas and more in-sync replicas than wanted are fine."""
-    if found is None:
+    if present is None:
         return [TopicDifference(want.name, "topic", "present", "missing", fixable=True)]
     listed = [
-        TopicDifference(want.name, name, value, found.config.get(name, "not known"), fixable=True)
+        TopicDifference(want.name, name, value, present.config.get(name, "not known"), fixable=True)
         for name, value in want.config.items()
-        if not _satisfied(name, value, found.config.get(name))
+        if not _satisfied(name, value, present.config.get(name))
     ]
     shapes = []
-    if found.partitions != want.partitions:
-        shapes.append(("partition count", want.partitions, found.partitions))
-    if found.replication < want.replication:
-        shapes.append(("replication factor", want.replication, found.replication))
+    if present.partitions != want.partitions:
+        shapes.append(("partition count", want.partitions, present.partitions))
+    if present.replication < want.replication:
+        shapes.append(("replication factor", want.replication, present.replication))
     listed += [TopicDifference(want.name, what, str(due), str(there), fixable=False) for what, due, there in shapes]
     return listed
 

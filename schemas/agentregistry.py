@@ -10,7 +10,7 @@ class AgentRegistry:
         self._known: dict[str, AgentSet] = {}
 
     def apply(self, entry: AgentSet) -> bool:
-        """Take a registration in; return whether it is new. A repeated or older one is not."""
+        """Add a registration; return whether it is new. A repeated or older one is not."""
         known = self._known.get(entry.cluster)
         if known is not None and (entry.incarnation, entry.left) <= (known.incarnation, known.left):
             return False

@@ -36,7 +36,7 @@ class AgentTopics(NamedTuple):
         return f"{FROM_PREFIX}{self.cluster}.{self.incarnation}"
 
     @property
-    def orders(self) -> str:
+    def commands(self) -> str:
         """What goes to the agent."""
         return f"{TO_PREFIX}{self.cluster}.{self.incarnation}"
 

@@ -227,12 +227,12 @@ def properties_given(text: str) -> dict[str, str]:
     return {field: value for field, (_, value) in found.items()}
 
 
-def _add(found: dict[str, tuple[str, str]], field: str, key: str, value: str) -> None:
+def _add(given: dict[str, tuple[str, str]], field: str, key: str, value: str) -> None:
     """Set a field by a key. Raises SettingsError: another key has given it another value."""
-    other, known = found.get(field, (key, value))
+    other, known = given.get(field, (key, value))
     if known != value:
         raise SettingsError(f"{other} and {key} contradict each other: leave one out")
-    found[field] = key, value
+    given[field] = key, value
 
 
 _TEXTS = (

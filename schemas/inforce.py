@@ -14,7 +14,7 @@ from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.pauses import ScalingDirection, is_in_force, pauses_after, stopping_kinds
-from schemas.settings import ClusterSettings, SettingsSet, settings_of, take_settings
+from schemas.settings import ClusterSettings, SettingsSet, apply_settings, settings_of
 
 SHORTEST_PERIOD_MS: Final = 1_000
 """Metrics APIs are not asked more often, even if the settings ask for a shorter period."""
@@ -65,12 +65,12 @@ class InForce:
         self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
         """(cluster or `*`, namespace, name) -> pauses by kind."""
         for entry in settings:
-            self.take(entry, time_ms)
+            self.apply(entry, time_ms)
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
-    def take(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> InForceChange | None:
-        """Take an entry of `fleethpa.settings` in.
+    def apply(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> InForceChange | None:
+        """Apply an entry of `fleethpa.settings`.
 
         Args:
             time_ms: the time of its record.
@@ -82,7 +82,7 @@ class InForce:
             case Command():
                 return self._command(cluster, body, namespace) if namespace else self._command(body.cluster, body)
             case SettingsSet() if not namespace:
-                take_settings(self.settings, body)
+                apply_settings(self.settings, body)
                 self._merged.clear()
                 if body.settings.native_controller is not None:
                     self._native_ms[body.cluster] = time_ms

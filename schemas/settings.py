@@ -218,7 +218,7 @@ def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
     return structs.replace(older, **stated)
 
 
-def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
+def apply_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
     """Apply a change of a cluster's settings; a cluster without any setting left has no entry."""
     held = known.get(body.cluster, ClusterSettings())
     if body.unset:

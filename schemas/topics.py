@@ -31,9 +31,9 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 """How the names of the groups begin that reconcilers read decisions in: one group per set of clusters."""
 
 ALIVE_GROUPS = "fleethpa-alive-"
-"""How the names of the groups begin that keep the signs of life of processes."""
+"""How the names of the groups begin that keep the heartbeats of processes."""
 QuietProcess = Literal["router", "scheduler", "archiver", "hub"]
-"""A process that writes nothing to the log while nothing happens, so that it is known by its signs of life only."""
+"""A process that writes nothing to the log while nothing happens, so that it is known by its heartbeats only."""
 
 PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, REPORTS, SPECS)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a

@@ -45,7 +45,7 @@ class ApplyPlan:
     """HPAs of a listing that live in their clusters, or in clusters that are not meant."""
 
     def add(self, read: Input, clusters: list[str], namespace: str | None, mode: Mode | None) -> None:
-        """Take in the HPAs of an input."""
+        """Add the HPAs of an input."""
         for manifest in read.hpas:
             meant = manifest.meant_for(clusters) if manifest.origin != "cluster" else []
             if not meant:
@@ -182,11 +182,11 @@ def _say_mode(session: Session, plan: ApplyPlan) -> None:
 
 
 def _of_fleet(hpa: HpaId) -> CommandError:
-    whole = hpa._replace(cluster=FLEET)
+    fleet_hpa = hpa._replace(cluster=FLEET)
     return CommandError(
-        f"hpa {hpa} belongs to FleetHPA {whole}",
+        f"hpa {hpa} belongs to FleetHPA {fleet_hpa}",
         cause="Its spec is that of the FleetHPA, which alone says how many replicas the cluster has.",
-        next_step=f"change the manifest of the FleetHPA and apply that, or fleethpa delete {whole}",
+        next_step=f"change the manifest of the FleetHPA and apply that, or fleethpa delete {fleet_hpa}",
     )
 
 

@@ -1,4 +1,4 @@
-"""FleetHPA manifests: an HPA of the whole, and the clusters among which it is divided."""
+"""FleetHPA manifests: an HPA of the FleetHPA, and the clusters among which it is divided."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.contradiction import contradiction
 from streams.across.division import UNLIMITED, Strategy
+from streams.analysis.fleethpas import bounded
 from streams.analysis.revisions import differences
-from streams.analysis.wholes import bounded
 
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
@@ -64,7 +64,7 @@ class _Own(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class FleetManifest:
-    """A FleetHPA. `body`: the HPA of the whole, defaulted and checked. `fleet`: the fields that an HPA has not."""
+    """A FleetHPA. `body`: the HPA of the FleetHPA, defaulted and checked. `fleet`: the fields that an HPA has not."""
 
     source: str
     body: dict[str, Any]
@@ -131,10 +131,10 @@ def _fleet(manifest: FileManifest, own: _Own, most: int) -> FleetSpec:
     )
 
 
-def members_of(state: FleetState, whole: HpaId) -> list[HpaId]:
+def members_of(state: FleetState, fleet_hpa: HpaId) -> list[HpaId]:
     """The HPAs in the clusters of a FleetHPA, as far as they are known."""
-    found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == whole]
-    return sorted([hpa for hpa in found if hpa != whole])
+    found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == fleet_hpa]
+    return sorted([hpa for hpa in found if hpa != fleet_hpa])
 
 
 def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] = ()) -> FleetManifest:
@@ -175,9 +175,9 @@ def fleet_records(
             with the whole.
     """
     namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
-    whole = HpaId(FLEET, namespace, name)
+    fleet_hpa = HpaId(FLEET, namespace, name)
     fleet = manifest.fleet
-    words = "configured" if whole in state.hpas else "created"
+    words = "configured" if fleet_hpa in state.hpas else "created"
     body = AutoscalerSet(
         hpa=manifest.body,
         origin="central",
@@ -186,24 +186,24 @@ def fleet_records(
         reason=reason,
         fleet=fleet,
         revision=revision,
-        changes=version_read(state.hpas.get(whole)),
+        changes=version_read(state.hpas.get(fleet_hpa)),
     )
-    made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
+    made = [PlannedRecord(f"fleethpa {fleet_hpa} {words}", body, FLEET, namespace)]
     for each in fleet.clusters:
-        hpa = whole._replace(cluster=each.name)
-        joined = hpa not in state.hpas or state.hpas[hpa].whole is None
-        asked = _member_mode(state, whole, each.name, mode, joined=joined)
+        hpa = fleet_hpa._replace(cluster=each.name)
+        joined = hpa not in state.hpas or state.hpas[hpa].fleet_hpa is None
+        asked = _member_mode(state, fleet_hpa, each.name, mode, joined=joined)
         made.append(_member_record(hpa, words, structs.replace(body, mode=asked), each, state.hpas.get(hpa)))
     names = {each.name for each in fleet.clusters}
-    left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
+    left = [hpa for hpa in members_of(state, fleet_hpa) if hpa.cluster not in names]
     return made + [deleted_record(hpa, author, reason) for hpa in left]
 
 
-def _member_mode(state: FleetState, whole: HpaId, cluster: str, mode: Mode | None, *, joined: bool) -> Mode | None:
+def _member_mode(state: FleetState, fleet_hpa: HpaId, cluster: str, mode: Mode | None, *, joined: bool) -> Mode | None:
     """The mode that the HPA in a cluster gets with an `apply`; None: it stays."""
-    known = state.hpas.get(whole)
+    known = state.hpas.get(fleet_hpa)
     asked = mode or (known.mode if known is not None else None)
-    if asked in ("shadow", "enforce") and has_own(state, whole, cluster):
+    if asked in ("shadow", "enforce") and has_own(state, fleet_hpa, cluster):
         return asked
     return "enforce" if joined else None
 
@@ -223,7 +223,7 @@ def _member_record(
     return PlannedRecord(subject, body, hpa.cluster, hpa.namespace)
 
 
-def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
+def fleet_hpa_from(fleet_hpa: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
     """Make a FleetHPA of the HPAs that clusters have by themselves, so that none of them changes its replicas.
 
     Its bounds are the sums of theirs, and each cluster keeps its own. The weights are their present replicas.
@@ -248,13 +248,15 @@ def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
         "maxReplicas": min(UNLIMITED, sum([each.max_replicas for each in members])),
     }
     own = objects[first]["metadata"]
-    metadata = {"namespace": whole.namespace, "name": whole.name}
+    metadata = {"namespace": fleet_hpa.namespace, "name": fleet_hpa.name}
     metadata |= {part: own[part] for part in ("labels", "annotations") if own.get(part)}
     hpa = {"apiVersion": "autoscaling/v2", "kind": HPA_KIND, "metadata": metadata}
-    body, errors = check_hpa(FileManifest(str(whole), hpa | {"spec": objects[first]["spec"] | bounds}), whole.namespace)
+    body, errors = check_hpa(
+        FileManifest(str(fleet_hpa), hpa | {"spec": objects[first]["spec"] | bounds}), fleet_hpa.namespace
+    )
     if errors:
-        raise CommandError(f"{whole} is not made", cause="\n".join(errors), next_step=_DOCS)
-    return FleetManifest(str(whole), body, FleetSpec(clusters=members))
+        raise CommandError(f"{fleet_hpa} is not made", cause="\n".join(errors), next_step=_DOCS)
+    return FleetManifest(str(fleet_hpa), body, FleetSpec(clusters=members))
 
 
 def _present_member(name: str, hpa: Json) -> FleetCluster:

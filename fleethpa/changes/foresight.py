@@ -159,9 +159,9 @@ async def read_present(past: Past) -> tuple[FleetState, Present]:
     return await read_state(past, known=folded), present
 
 
-def needs_agreement(foresight: Foresight, found: Iterable[Concern]) -> bool:
+def needs_agreement(foresight: Foresight, concerns: Iterable[Concern]) -> bool:
     """Whether the user is asked before settings are changed: modes change, or it does harm."""
-    return bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
+    return bool(foresight.changed_modes()) or any(concern.harmful for concern in concerns)
 
 
 def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:

@@ -1,4 +1,4 @@
-"""What `adopt` and `release` share: which HPAs they mean, and the ladder of steps by which HPAs change hands.
+"""What `adopt` and `release` share: which HPAs they mean, and the steps by which control of HPAs is transferred.
 
 An operator's proof that no native controller runs is here, too: an agent cannot record it, as it may write no settings.
 Requests use the user's own credentials (`--kubeconfig`), and texts about native objects repeat what the API server
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH: Final = 20
-"""So many HPAs change hands at once: few enough that a command which is killed leaves little half done."""
+"""Control of so many HPAs is transferred at once: few enough that a command which is killed leaves little half done."""
 LOOK_EVERY_S: Final = 0.5
 REPORTED_S: Final = 30.0
 """How long an agent may take to report what was done in its cluster."""
@@ -52,7 +52,9 @@ REPORTED_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Place:
-    """Which HPAs change hands: one HPA, those of a namespace (`name` empty), or those of a cluster (both empty)."""
+    """The HPAs of which control is transferred: one, those of a namespace (`name` empty), or those of a cluster (both
+    empty).
+    """
 
     cluster: str
     namespace: str = ""
@@ -126,7 +128,7 @@ def _one_hpa(verb: str, ref: Ref, cluster: str | None, namespace: str | None, al
     return found
 
 
-# --- the ladder -------------------------------------------------------------------------------------------------------
+# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -134,7 +136,7 @@ class Plan(Generic[T]):
     """What a hand-over would do.
 
     Attributes:
-        moved: what changes hands, in order.
+        moved: the HPAs of which control is transferred, in order.
         gone: uid of a native object that an interrupted run has deleted, and of whose end the log does not know.
         problems: why other HPAs stay.
         concerns: what the user must agree to.
@@ -147,7 +149,7 @@ class Plan(Generic[T]):
 
 
 class HandOver(ABC, Generic[T]):
-    """The ladder by which HPAs change hands; each verb has its own steps for a group of HPAs.
+    """The steps by which control of HPAs is transferred; each verb has its own for a group of HPAs.
 
     Two controllers never scale the same target: the one that gives it up has stopped before the other may begin. A run
     that was killed on any step is continued by the next one.
@@ -167,8 +169,8 @@ class HandOver(ABC, Generic[T]):
         self.by_agent = has_agent(state, place.cluster)
         """Only the cluster's agent may record what is there."""
 
-    async def climb(self, plan: Plan[T]) -> int:
-        """Report what stays, ask, and take all steps; returns the exit code.
+    async def carry_out(self, plan: Plan[T]) -> int:
+        """Report what stays, ask, and take all steps; return the exit code.
 
         Raises CommandError: a step failed; the HPAs are as after a crash at that step, see the module of the verb.
         """
@@ -196,7 +198,7 @@ class HandOver(ABC, Generic[T]):
 
     @abstractmethod
     async def move(self, group: Mapping[HpaId, T]) -> int:
-        """Take all steps for some HPAs; returns the exit code. Raises as `climb`."""
+        """Carry out all steps for some HPAs; return the exit code. Raises as `carry_out`."""
 
     @abstractmethod
     def afterwards(self) -> Iterator[str]:
@@ -205,7 +207,7 @@ class HandOver(ABC, Generic[T]):
     # --- steps of both verbs ------------------------------------------------------------------------------------------
 
     async def record(self, writes: Sequence[PlannedRecord], *, must_arrive: bool = True, silent: bool = False) -> int:
-        """Write records and wait for them in the log; returns the exit code.
+        """Write records and wait for them in the log; return the exit code.
 
         Args:
             must_arrive: whether the next step depends on them.
@@ -318,7 +320,7 @@ def has_agent(state: FleetState, cluster: str) -> bool:
 
 
 async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[HpaId]:
-    """Wait until the log has these native objects (by uid; empty: none of this name); give those that it has not."""
+    """Wait until the log has these native objects (by uid; empty: none of this name); return those that it has not."""
     ends = time.monotonic() + REPORTED_S
     while wanted:
         async with session.past() as past:
@@ -351,7 +353,7 @@ WITNESSED: Final = "it wrote the status of the canary HPA"
 async def prove_native_absent(
     session: Session, cluster: str, namespace: str, lasting: str, options: WriteOptions
 ) -> int:
-    """Create a canary HPA, look whether anybody writes its status, and record the verdict; returns the exit code.
+    """Create a canary HPA, look whether anybody writes its status, and record the verdict; return the exit code.
 
     Args:
         namespace: where the canary is created.

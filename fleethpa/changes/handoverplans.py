@@ -1,4 +1,4 @@
-"""What `adopt` and `release` would do: which HPAs change hands, why others stay, and the native objects."""
+"""The plans of `adopt` and `release`: the HPAs of which control is transferred, why others stay, the native objects."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from streams.state.clustersettings import effective
 
 
 def adopt_plan(
-    state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str, whole: HpaId | None = None
+    state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str, fleet_hpa: HpaId | None = None
 ) -> Plan[Json]:
     """Return which native HPAs are adopted, and why others are not.
 
     Args:
         natives: what the API server has in that place.
-        whole: the FleetHPA that they become a part of.
+        fleet_hpa: the FleetHPA that they become a part of.
     """
     plan: Plan[Json] = Plan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
@@ -47,7 +47,7 @@ def adopt_plan(
             continue
         view = state.hpas.get(hpa)
         problem = None if view is None else owned_hpa(view)
-        problem = problem or _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, whole)
+        problem = problem or _owned(hpa, native) or _too_large(hpa, native) or _of_another(state, hpa, fleet_hpa)
         problem = problem or (_not_scaled(state, hpa) if mode == "enforce" else None)
         if problem is None:
             plan.moved[hpa] = native
@@ -132,15 +132,15 @@ def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
     )
 
 
-def _of_another(state: FleetState, hpa: HpaId, whole: HpaId | None) -> CommandError | None:
+def _of_another(state: FleetState, hpa: HpaId, fleet_hpa: HpaId | None) -> CommandError | None:
     """Why an HPA that belongs to a FleetHPA is not adopted by itself."""
     view = state.hpas.get(hpa)
-    if view is None or view.whole in (None, whole):
+    if view is None or view.fleet_hpa in (None, fleet_hpa):
         return None
     return CommandError(
-        f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.whole}",
+        f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.fleet_hpa}",
         cause="It gets its spec and its replicas from there.",
-        next_step=f"fleethpa adopt {view.whole} -C CLUSTER,…, with all of its clusters",
+        next_step=f"fleethpa adopt {view.fleet_hpa} -C CLUSTER,…, with all of its clusters",
     )
 
 
@@ -202,13 +202,13 @@ def release_plan(
     views: Sequence[HpaView],
     natives: Mapping[HpaId, Json],
     include_held: bool,
-    whole: HpaId | None = None,
+    fleet_hpa: HpaId | None = None,
 ) -> ReleasePlan:
     """Return which central HPAs can be released, and why the others cannot.
 
     Args:
         natives: the HPA objects of the same cluster as its API server has them.
-        whole: the FleetHPA that is released as a whole.
+        fleet_hpa: the FleetHPA that is released as a whole.
     """
     plan = ReleasePlan()
     drivers: dict[tuple[str, Target], list[HpaId]] = {}
@@ -216,8 +216,8 @@ def release_plan(
         drivers.setdefault((hpa.namespace, target_of(each)), []).append(hpa)
     for view in views:
         native = natives.get(view.id)
-        held = "" if native is not None else _held(state, view)
-        problem = owned_hpa(view) or _of_fleet(view, whole) or _conflict(view, native, drivers)
+        held = "" if native is not None else _unscaled(state, view)
+        problem = owned_hpa(view) or _of_fleet(view, fleet_hpa) or _conflict(view, native, drivers)
         problem = problem or (_left_out(view, held) if held and not include_held else None)
         if problem is not None:
             plan.problems.append(problem)
@@ -233,20 +233,20 @@ def release_plan(
     return plan
 
 
-def _of_fleet(view: HpaView, whole: HpaId | None) -> CommandError | None:
-    if view.whole in (None, whole):
+def _of_fleet(view: HpaView, fleet_hpa: HpaId | None) -> CommandError | None:
+    if view.fleet_hpa in (None, fleet_hpa):
         return None
     return CommandError(
-        f"{view.id} is not released: it belongs to FleetHPA {view.whole}",
+        f"{view.id} is not released: it belongs to FleetHPA {view.fleet_hpa}",
         cause="That would go on counting what the cluster has, and allot to nobody.",
-        next_step=f"fleethpa release {view.whole}, or take the cluster out of its manifest",
+        next_step=f"fleethpa release {view.fleet_hpa}, or take the cluster out of its manifest",
     )
 
 
-def held_whole(state: FleetState, whole: HpaId, include_held: bool) -> CommandError | None:
+def unreleased_fleet_hpa(state: FleetState, fleet_hpa: HpaId, include_held: bool) -> CommandError | None:
     """Why a FleetHPA is not released: it does not scale now, and native controllers would."""
-    held = _held(state, state.hpas[whole])
-    return _left_out(state.hpas[whole], held) if held and not include_held else None
+    held = _unscaled(state, state.hpas[fleet_hpa])
+    return _left_out(state.hpas[fleet_hpa], held) if held and not include_held else None
 
 
 def _conflict(
@@ -284,7 +284,7 @@ def _saved_and_deleted(native: HpaId) -> str:
     return f"save it with {kubectl} get {hpa} -o yaml > {native.name}.yaml, then {kubectl} delete {hpa}"
 
 
-def _held(state: FleetState, view: HpaView) -> str:
+def _unscaled(state: FleetState, view: HpaView) -> str:
     """Why fleethpa does not scale an HPA now; empty: it does. The pause of an earlier release does not count."""
     if view.refused:
         return f"refused: {view.refused}"

@@ -95,10 +95,10 @@ def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]
         least, most = view.spec.get("minReplicas", 1), view.spec.get("maxReplicas", 0)
         if not least <= command.replicas <= most:
             yield f"hpa {view.id}: minReplicas {least} and maxReplicas {most} bound the override"
-        if view.whole is not None:
+        if view.fleet_hpa is not None:
             yield (
-                f"hpa {view.id} has the share that FleetHPA {view.whole} allots, so an override has no effect. "
-                f"Next: fleethpa override {view.whole} --replicas N --for 2h"
+                f"hpa {view.id} has the share that FleetHPA {view.fleet_hpa} allots, so an override has no effect. "
+                f"Next: fleethpa override {view.fleet_hpa} --replicas N --for 2h"
             )
         if view.mode != "enforce":
             yield f"hpa {view.id} is in mode {view.mode}, in which an override has no effect"

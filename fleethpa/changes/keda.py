@@ -464,6 +464,6 @@ def _day(text: str) -> int | None:
     return (number - 1) % 7 if number is not None and number <= 7 else None
 
 
-def found_in(manifests: Sequence[FileManifest]) -> Iterator[FileManifest]:
+def scaled_objects_in(manifests: Sequence[FileManifest]) -> Iterator[FileManifest]:
     """The ScaledObjects among some objects."""
     return (each for each in manifests if each.body.get("kind") == KIND)

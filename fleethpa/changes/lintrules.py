@@ -233,7 +233,7 @@ def _short(manifest: FileManifest) -> str:
 
 
 def _checked(manifest: FileManifest, namespace: str, api: ApiRules) -> tuple[Json, list[str]]:
-    """As `check_hpa`; of a FleetHPA, the HPA of the whole."""
+    """As `check_hpa`; of a FleetHPA, the HPA of the FleetHPA."""
     if manifest.body["kind"] == HPA_KIND:
         return check_hpa(manifest, namespace, api)
     try:

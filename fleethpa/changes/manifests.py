@@ -236,7 +236,7 @@ def _texts(value: Any) -> Iterator[str]:
 _HELD_KINDS: Final = (HPA_KIND, "FleetHPA", "CapacityGroup")
 
 
-def _held_in(manifest: FileManifest) -> RefusedText | None:
+def _manifests_in_data(manifest: FileManifest) -> RefusedText | None:
     """The refusal of a ConfigMap with manifests in its data, and the command that takes them out; None: it has none."""
     data, file = manifest.body.get("data"), manifest.source.partition(", document ")[0]
     if manifest.body.get("kind") != "ConfigMap" or not isinstance(data, dict):
@@ -316,7 +316,7 @@ def read_hpas(
     """
     read = read_input(filenames, validate, to_the_end=to_the_end)
     warn_about_fields(session, read)
-    held = [each for other in read.others if (each := _held_in(other)) is not None]
+    held = [each for other in read.others if (each := _manifests_in_data(other)) is not None]
     is_empty = not read.hpas and all(each.body["kind"] not in also for each in read.others)
     if is_empty and all(each.is_of_tool for each in read.refused):
         known = [*read.refused, *held]
@@ -443,14 +443,14 @@ def _sources(path: str) -> list[str]:
 def _text(file: str) -> str:
     try:
         if file == "-":
-            return _whole(click.get_binary_stream("stdin"), "-f -")
+            return _all_text(click.get_binary_stream("stdin"), "-f -")
         with Path(file).open("rb") as opened:
-            return _whole(opened, f"-f {file}")
+            return _all_text(opened, f"-f {file}")
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
 
 
-def _whole(stream: IO[bytes], name: str) -> str:
+def _all_text(stream: IO[bytes], name: str) -> str:
     """All of a text, which is never cut silently. Raises UnicodeDecodeError: it is neither UTF-8 nor UTF-16."""
     content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

@@ -98,7 +98,7 @@ class FollowedRevisions:
         until_ms = None if past.at_ms is None else past.at_ms + 1
         async with aclosing(past.following(self._partition, until_ms=until_ms)) as records:
             async for record in records:
-                self._found += [each for each in self._reader.take(record.plain) if each.time >= self.since_ms]
+                self._found += [each for each in self._reader.read(record.plain) if each.time >= self.since_ms]
         return [*self._found]
 
 
@@ -110,30 +110,30 @@ def _meant(state: FleetState, selection: Selection) -> HpaId | None:
     return None
 
 
-def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
+def revision_of(revisions: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
     """The newest revision of a number, and its spec: an HPA that was created again counts from 1 again.
 
     Raises CommandError: no such revision (exit 4).
     """
-    for each in reversed(found):
+    for each in reversed(revisions):
         if each.generation == number and each.spec is not None:
             return each, each.spec
-    raise _no_revision(found, f"no revision {number}", hpa)
+    raise _no_revision(revisions, f"no revision {number}", hpa)
 
 
-def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tuple[Revision, Json]:
+def revision_before(revisions: Sequence[Revision], current: Json, hpa: HpaId) -> tuple[Revision, Json]:
     """The newest revision whose spec is not the current one, and its spec.
 
     Raises CommandError: no such revision (exit 4).
     """
-    for each in reversed(found):
+    for each in reversed(revisions):
         if each.spec is not None and not semantically_equal_spec(each.spec, current):
             return each, each.spec
-    raise _no_revision(found, "no revision with another spec", hpa)
+    raise _no_revision(revisions, "no revision with another spec", hpa)
 
 
-def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandError:
-    known = ", ".join(dict.fromkeys(str(each.generation) for each in found if each.spec is not None))
+def _no_revision(revisions: Sequence[Revision], what: str, hpa: HpaId) -> CommandError:
+    known = ", ".join(dict.fromkeys(str(each.generation) for each in revisions if each.spec is not None))
     cause = f"The log knows {known}." if known else "The log knows none."
     return not_found(f"{hpa} has {what}", cause=cause, next_step=f"fleethpa history {hpa}")
 

@@ -114,7 +114,7 @@ async def change(
     must_arrive: bool = False,
     state: FleetState | None = None,
 ) -> int:
-    """Carry a change out as the options of `write_options` ask for it; returns the exit code.
+    """Carry a change out as the options of `write_options` ask for it; return the exit code.
 
     A dry run prints what would be written. Otherwise the user is asked, the records are written, and what became of
     each is reported.
@@ -149,7 +149,7 @@ async def write_all(
     *,
     silent: bool = False,
 ) -> int:
-    """Write records, wait until they are in the log, and report what became of each; returns the exit code.
+    """Write records, wait until they are in the log, and report what became of each; return the exit code.
 
     `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error. `silent`:
     only what went wrong is reported.
@@ -180,7 +180,7 @@ async def rest(seconds: float) -> None:
 
 
 def check_writes(writes: Sequence[PlannedRecord]) -> None:
-    """Look at records as ingest will. Raises CommandError: one would be rejected (exit 2)."""
+    """Check records as ingest will. Raises CommandError: one would be rejected (exit 2)."""
 
     def refuse(refusal: Refusal) -> None:
         raise refusal

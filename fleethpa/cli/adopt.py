@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
+from fleethpa.changes.fleetmanifests import fleet_hpa_from, fleet_records, present_manifest
 from fleethpa.changes.foresight import Foresight, Present, concerns, read_present, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.handoverplans import adopt_plan
@@ -77,7 +77,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, optio
         _look_ahead(adoption, plan, present)
         if not (plan.moved or plan.gone or plan.problems):
             _nothing_to_adopt(session, state, place)
-        return await adoption.climb(plan)
+        return await adoption.carry_out(plan)
 
 
 async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:
@@ -85,71 +85,73 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
 
     Nothing is done where one of the clusters cannot take part.
     """
-    whole = _named_whole(place, mode)
+    fleet_hpa = _named_fleet_hpa(place, mode)
     async with AsyncExitStack() as opened:
         clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
         async with session.past() as past:
             state, present = await read_present(past)
-        plans, objects = await _fleet_plans(state, whole, clients)
+        plans, objects = await _fleet_plans(state, fleet_hpa, clients)
         if code := session.report(*(problem for plan in plans.values() for problem in plan.problems)):
             return code
-        records = _records_of(session, state, whole, objects, mode, options)
-        known, is_done = state.hpas.get(whole), not any(each.moved or each.gone for each in plans.values())
+        records = _records_of(session, state, fleet_hpa, objects, mode, options)
+        known, is_done = state.hpas.get(fleet_hpa), not any(each.moved or each.gone for each in plans.values())
         if known is not None and not known.incomplete and is_done:
-            session.out(f"{whole}: nothing to adopt")
+            session.out(f"{fleet_hpa}: nothing to adopt")
             return OK
-        starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
+        starts = {HpaId(each.cluster, each.namespace, fleet_hpa.name): each for each in records}
         sure = options._replace(yes=True)
-        ladders = {
+        hand_overs = {
             name: _Adoption(
-                session, Place(name, *whole[1:]), client, state, sure, folder=folder, mode=mode, starts=starts
+                session, Place(name, *fleet_hpa[1:]), client, state, sure, folder=folder, mode=mode, starts=starts
             )
             for name, client in clients.items()
         }
         moved = {hpa: native for plan in plans.values() for hpa, native in plan.moved.items()}
-        deletions = [ladders[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()]
+        deletions = [hand_overs[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()]
         foresight = present.foresee([*records, *deletions])
         for error in refusal_errors(foresight.refusals(foresight.touched(records)), "cannot be adopted to enforce"):
             raise error
-        begun = {hpa.cluster for hpa in moved}  # there the ladder writes the record
+        begun = {hpa.cluster for hpa in moved}  # there the hand-over writes the record
         at_once = [each for each in records if each.cluster not in begun]
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
-        text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
+        text = f"adopt deletes {count} and makes {fleet_hpa} of the HPAs in {clusters}"
         differing = differences_in_words(fleet_settings(dict(state.settings), sorted(plans)))
         concerns = [Concern(each) for each in (text, _SILENT, *differing)]
-        code = await change(session, f"adopt {whole}", at_once, concerns, options, must_arrive=True)
-        for name, ladder in ladders.items():
-            code = code or await ladder.climb(plans[name])
+        code = await change(session, f"adopt {fleet_hpa}", at_once, concerns, options, must_arrive=True)
+        for name, hand_over in hand_overs.items():
+            code = code or await hand_over.carry_out(plans[name])
         if code == OK and not options.dry_run:
-            session.note(f"Next: fleethpa describe {whole}")
-            session.note(f"Back: fleethpa release {whole}")
+            session.note(f"Next: fleethpa describe {fleet_hpa}")
+            session.note(f"Back: fleethpa release {fleet_hpa}")
         return code
 
 
-def _named_whole(place: Place, mode: Mode) -> HpaId:
+def _named_fleet_hpa(place: Place, mode: Mode) -> HpaId:
     """The FleetHPA that is made. Raises CommandError: no clusters are named, or nothing would scale (exit 2)."""
-    whole = HpaId(FLEET, place.namespace, place.name)
+    fleet_hpa = HpaId(FLEET, place.namespace, place.name)
     if not place.clusters:
-        raise usage(f"adopt {whole} of which clusters?", next_step=f"fleethpa adopt {whole} -C EAST,WEST --dry-run")
+        raise usage(
+            f"adopt {fleet_hpa} of which clusters?", next_step=f"fleethpa adopt {fleet_hpa} -C EAST,WEST --dry-run"
+        )
     if mode == "shadow":
         raise usage(
-            f"adopt {whole} in shadow would leave nothing that scales",
+            f"adopt {fleet_hpa} in shadow would leave nothing that scales",
             next_step="fleethpa backtest -f fleethpa.yaml, to try its manifest on what was recorded",
         )
-    return whole
+    return fleet_hpa
 
 
 async def _fleet_plans(
-    state: FleetState, whole: HpaId, clients: Mapping[str, NativeHpas]
+    state: FleetState, fleet_hpa: HpaId, clients: Mapping[str, NativeHpas]
 ) -> tuple[dict[str, Plan[Json]], dict[str, Json]]:
     """Plan the adoption in each cluster; and give the HPA there, as that cluster or fleethpa has it."""
     plans: dict[str, Plan[Json]] = {}
     objects: dict[str, Json] = {}
     for name, client in clients.items():
-        hpa = whole._replace(cluster=name)
-        natives = await native_objects(client, Place(name, whole.namespace))
+        hpa = fleet_hpa._replace(cluster=name)
+        natives = await native_objects(client, Place(name, fleet_hpa.namespace))
         own = {each: native for each, native in natives.items() if each == hpa}
-        plan = plans[name] = adopt_plan(state, Place(*hpa), own, "enforce", whole)
+        plan = plans[name] = adopt_plan(state, Place(*hpa), own, "enforce", fleet_hpa)
         view = state.hpas.get(hpa)
         held = plan.moved.get(hpa) or (view.hpa if view is not None and view.origin == "central" else None)
         if held is not None:
@@ -157,48 +159,55 @@ async def _fleet_plans(
         elif not plan.problems:
             where = f"cluster {name} has no HPA {hpa.namespace}/{hpa.name}"
             plan.problems.append(not_found(where, next_step="fleethpa get hpa -A"))
-        plan.problems += _hindrances(state, whole, name, natives, None if held is None else target_of(held))
+        plan.problems += _hindrances(state, fleet_hpa, name, natives, None if held is None else target_of(held))
     return plans, objects
 
 
 def _hindrances(
-    state: FleetState, whole: HpaId, name: str, natives: Mapping[HpaId, Json], target: object
+    state: FleetState, fleet_hpa: HpaId, name: str, natives: Mapping[HpaId, Json], target: object
 ) -> Iterator[CommandError]:
     """Why no FleetHPA is made with this cluster: an object of the hub's API makes it, the cluster is away, or another
     HPA there drives the target.
     """
-    known = state.hpas.get(whole)
+    known = state.hpas.get(fleet_hpa)
     if known is not None and (owned := owned_hpa(known)) is not None:
         yield owned
     cluster = state.clusters.get(name)
     if cluster is not None and cluster.hidden is not None:
         yield CommandError(
-            f"{whole} is not made: cluster {name} is away ({cluster.hidden.text})",
+            f"{fleet_hpa} is not made: cluster {name} is away ({cluster.hidden.text})",
             next_step=f"fleethpa get clusters {name}",
         )
     for each, native in natives.items():
-        if each.name != whole.name and target_of(native) == target:
+        if each.name != fleet_hpa.name and target_of(native) == target:
             yield CommandError(
-                f"{whole} is not made: HPA {each} of cluster {name} drives its target",
+                f"{fleet_hpa} is not made: HPA {each} of cluster {name} drives its target",
                 next_step=f"kubectl --context {name} delete hpa {each.name} -n {each.namespace}",
             )
 
 
 def _records_of(
-    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Mode, options: WriteOptions
+    session: Session,
+    state: FleetState,
+    fleet_hpa: HpaId,
+    objects: Mapping[str, Json],
+    mode: Mode,
+    options: WriteOptions,
 ) -> list[PlannedRecord]:
     reason = options.reason or _Adoption.because
-    known = state.hpas.get(whole)
+    known = state.hpas.get(fleet_hpa)
     if known is None or known.fleet is None:
-        return fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)
+        return fleet_records(
+            fleet_hpa_from(fleet_hpa, objects), state, session.now_ms(), mode, session.config.author, reason
+        )
     if {each.name for each in known.fleet.clusters} == objects.keys():
         # It was applied in shadow, or an earlier run has made it: it stays as it is.
         manifest = present_manifest(known, known.fleet)
         return fleet_records(manifest, state, session.now_ms(), mode, session.config.author, reason)
     listed = ", ".join(each.name for each in known.fleet.clusters)
     raise CommandError(
-        f"{whole} is there already, of the clusters {listed}",
-        next_step=f"name the same with -C, or change its manifest: fleethpa get hpa {whole} -o yaml",
+        f"{fleet_hpa} is there already, of the clusters {listed}",
+        next_step=f"name the same with -C, or change its manifest: fleethpa get hpa {fleet_hpa} -o yaml",
     )
 
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from runtime.topicadmin import TopicAdmin
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
-"""What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of orders, a quarter of a thread's time. An agent
-of 1,000 HPAs reports some 100 KB/s.
+"""What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of commands, a quarter of a thread's time. An
+agent of 1,000 HPAs reports some 100 KB/s.
 """
 
 
@@ -118,15 +118,14 @@ async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIt
         try:
             yield admin
         except TopicError as error:
-            step = (
-                f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by other means"
-            )
+            names = f"{topics.reports} and {topics.commands}"
+            step = f"run this as an administrator of Kafka, or create {names} by other means"
             raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error
 
 
 async def create_topics(admin: TopicAdmin, topics: AgentTopics, replication: int | None) -> list[str]:
-    """Create an agent's topics; gives the names of those created. Without a `replication` it is the log's."""
-    shape = wanted_beside(await admin.found([LOG]), replication=replication)
+    """Create an agent's topics; return the names of those created. Without a `replication` it is the log's."""
+    shape = wanted_beside(await admin.existing([LOG]), replication=replication)
     return await admin.create(agent_topics(topics, shape[0].replication))
 
 
@@ -339,7 +338,7 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
     made = structs.replace(made, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
     if options.dry_run:
-        for topic in (made.topics.reports, made.topics.orders):
+        for topic in (made.topics.reports, made.topics.commands):
             session.note(f"topic/{topic} would be created")
         check_writes(writes)
         session.note(f"{writes[0].subject} (dry run)")
@@ -395,7 +394,7 @@ async def remove(session: Session, /, name: str, principal: str, delete_topics: 
     async with administering(settings, found.topics) as admin:
         await admin.disallow(agent_acls(found.topics), principal)
         if delete_topics:
-            await admin.delete([found.topics.reports, found.topics.orders])
+            await admin.delete([found.topics.reports, found.topics.commands])
     session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
     return code
 

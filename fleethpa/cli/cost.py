@@ -125,14 +125,14 @@ def _row(name: str, parts: Sequence[Cost], price: Decimal | None) -> tuple[str, 
     )
 
 
-def report(found: Sequence[Cost], price: Decimal | None, top: int = _SHOWN) -> QuestionReport:
+def report(costs: Sequence[Cost], price: Decimal | None, top: int = _SHOWN) -> QuestionReport:
     """The report of some HPAs. `price`: of a replica-hour; `top`: rows of its table."""
-    ordered = sorted(found, key=lambda each: (-each.scores.too_many_replica_hours, each.hpa))
+    ordered = sorted(costs, key=lambda each: (-each.scores.too_many_replica_hours, each.hpa))
     head = _HEAD + (() if price is None else (f"COST AT {price}/H", "OF IT TOO MUCH"))
     rows = [_row(str(each.hpa), [each], price) for each in ordered[:top]]
     left = len(ordered) - len(rows)
-    rows += [_row("all of them", found, price)] if len(found) > 1 else []
-    about = f"{rfc3339(min(each.since_ms for each in found))} … {rfc3339(max(each.until_ms for each in found))}"
+    rows += [_row("all of them", costs, price)] if len(costs) > 1 else []
+    about = f"{rfc3339(min(each.since_ms for each in costs))} … {rfc3339(max(each.until_ms for each in costs))}"
     more = (
         [Sentences([f"{counted(left, 'further HPA')} with less waste: --top {len(ordered)} shows all"])] if left else []
     )
@@ -142,33 +142,33 @@ def report(found: Sequence[Cost], price: Decimal | None, top: int = _SHOWN) -> Q
         {"items": [_document(each) for each in ordered], "assumed": list(ASSUMED)}
         | ({} if price is None else {"price": str(price)}),
         [
-            verdict(in_a_sentence(found, price)),
-            Section(f"{counted(len(found), 'HPA')}", about, [Grid([head, *rows], numbers=True), *more]),
+            verdict(in_a_sentence(costs, price)),
+            Section(f"{counted(len(costs), 'HPA')}", about, [Grid([head, *rows], numbers=True), *more]),
         ],
         closing=[Notes("The figures of the load rest on this:", ASSUMED)],
     )
 
 
-def in_a_sentence(found: Sequence[Cost], price: Decimal | None = None) -> str:
+def in_a_sentence(costs: Sequence[Cost], price: Decimal | None = None) -> str:
     """The cost of all of them, and how much of it an ideal autoscaler would not have run."""
-    measures, scores = total(each.measures for each in found), by_hours([each.scores for each in found])
+    measures, scores = total(each.measures for each in costs), by_hours([each.scores for each in costs])
     hours, waste = measures.replica_hours, scores.too_many_replica_hours
     money = "" if price is None else f" ({priced(hours, price):,.2f} and {priced(waste, price):,.2f} at {price}/h)"
     return (
         f"{hours:,.2f} replica-hours ran, of which an ideal autoscaler would not have run {waste:,.2f}{money}, "
-        f"where the load is known to ±{_error(found):.2%}."
+        f"where the load is known to ±{_error(costs):.2%}."
     )
 
 
-def _document(found: Cost) -> dict[str, Any]:
+def _document(cost: Cost) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(
         {
-            "since": rfc3339(found.since_ms),
-            "until": rfc3339(found.until_ms),
-            "evaluations": found.evaluations,
-            "measures": found.measures,
-            "scores": found.scores,
-            "loadError": found.error,
+            "since": rfc3339(cost.since_ms),
+            "until": rfc3339(cost.until_ms),
+            "evaluations": cost.evaluations,
+            "measures": cost.measures,
+            "scores": cost.scores,
+            "loadError": cost.error,
         }
     )
-    return found.hpa._asdict() | made
+    return cost.hpa._asdict() | made

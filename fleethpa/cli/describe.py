@@ -77,7 +77,7 @@ def _facts(view: HpaView) -> list[str]:
         ("Paused:", view.paused or "no"),
         ("Override:", view.override.text if view.override is not None else ""),
         ("Refused:", view.refused),
-        ("FleetHPA:", str(view.whole or "")),
+        ("FleetHPA:", str(view.fleet_hpa or "")),
         ("Incomplete:", view.incomplete),
         ("Changed by:", view.author + (f" ({view.reason})" if view.author and view.reason else "")),
     ]

@@ -133,10 +133,10 @@ def _differences(
 
 def _fleet_difference(state: FleetState, wanted: FleetManifest) -> ManifestDifference:
     metadata = wanted.body["metadata"]
-    whole = HpaId(FLEET, metadata["namespace"], metadata["name"])
-    view = state.hpas.get(whole)
+    fleet_hpa = HpaId(FLEET, metadata["namespace"], metadata["name"])
+    view = state.hpas.get(fleet_hpa)
     before = sorted_spec(view.spec | view.fleet.fields()) if view is not None and view.fleet is not None else None
-    return ManifestDifference(whole, before, sorted_spec(wanted.body["spec"] | wanted.fleet.fields()))
+    return ManifestDifference(fleet_hpa, before, sorted_spec(wanted.body["spec"] | wanted.fleet.fields()))
 
 
 def _group_difference(state: FleetState, wanted: CapacityGroup) -> ManifestDifference:
@@ -152,18 +152,21 @@ def _lines(session: Session, each: ManifestDifference) -> list[str]:
 
 
 def _say(
-    session: Session, found: list[ManifestDifference], changed: list[ManifestDifference], filenames: tuple[str, ...]
+    session: Session,
+    differences: list[ManifestDifference],
+    changed: list[ManifestDifference],
+    filenames: tuple[str, ...],
 ) -> None:
-    session.note(f"{len(found)} compared, {len(changed)} different")
+    session.note(f"{len(differences)} compared, {len(changed)} different")
     tried = [each for each in changed if each.before is not None and each.place.namespace]
     if tried:
         files = " ".join(f"-f {name}" for name in filenames)
         session.note(f"Next: fleethpa backtest {files} --since 1d, to see what it would have done")
 
 
-def _diff_listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
+def _diff_listing(differences: list[ManifestDifference]) -> Listing[ManifestDifference]:
     def document(each: ManifestDifference) -> Json:
         shown = {"what": each.what, "changes": each.changes, "before": each.before, "after": each.after}
         return each.place._asdict() | shown
 
-    return Listing(kind="Difference", items=found, document=document)
+    return Listing(kind="Difference", items=differences, document=document)

@@ -58,8 +58,8 @@ def explain(
             return again, ending, await troubles_of(past, found, ending, session.now_ms())
 
     again, ending, troubles = session.run(work())
-    if again.lacking:
-        session.note(f"note: what would have changed the answer cannot be found out: {again.lacking}")
+    if again.unknown:
+        session.note(f"note: what would have changed the answer cannot be found out: {again.unknown}")
     if output != "table":
         session.out(one("Decision", document(again), output))
         return

@@ -53,9 +53,9 @@ def history(
     session.listing(listing, output, headers=not no_headers)
 
 
-def _manifest(session: Session, hpa: HpaId, found: list[Revision], number: int, output: str) -> str:
+def _manifest(session: Session, hpa: HpaId, revisions: list[Revision], number: int, output: str) -> str:
     """A revision's manifest; for people with a line above it that says whose it is."""
-    revision, spec = revision_of(found, number, hpa)
+    revision, spec = revision_of(revisions, number, hpa)
     manifest = manifest_of(hpa._asdict(), spec)
     if hpa.cluster == FLEET:
         manifest |= {"apiVersion": FLEET_API_VERSION, "kind": FLEET_KIND}

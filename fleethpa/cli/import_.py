@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fleethpa.changes.keda import KIND, KedaImport, found_in, imported
+from fleethpa.changes.keda import KIND, KedaImport, imported, scaled_objects_in
 from fleethpa.changes.manifests import read_input
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, unreadable_text, usage
 from fleethpa.frame.options import output_option
@@ -39,7 +39,7 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     observer --prometheus` (--rules). Nothing is written to a cluster. Exit 1 if a trigger is in no HPA, so that it
     would scale by less than KEDA does.
     """
-    manifests = list(found_in(read_input(filenames).others))
+    manifests = list(scaled_objects_in(read_input(filenames).others))
     if not manifests:
         raise usage(f"-f {' '.join(filenames)}: no {KIND} found", next_step="kubectl get scaledobjects -A -o yaml")
     found = [imported(each) for each in manifests]
@@ -59,40 +59,40 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     return OK if whole == len(found) else ANSWER_IS_NO
 
 
-def _lines(found: KedaImport) -> list[str]:
-    made = "no HPA" if found.hpa is None else f"HPA {found.hpa['metadata']['name']}"
-    state = "" if found.is_whole else ", which scales by less than KEDA does" if found.hpa is not None else ""
+def _lines(imported: KedaImport) -> list[str]:
+    made = "no HPA" if imported.hpa is None else f"HPA {imported.hpa['metadata']['name']}"
+    state = "" if imported.is_whole else ", which scales by less than KEDA does" if imported.hpa is not None else ""
     return [
-        f"{found.name}: {made}{state}",
-        *(f"  not carried over: {path}: {why}" for path, why in sorted(found.left.items())),
+        f"{imported.name}: {made}{state}",
+        *(f"  not carried over: {path}: {why}" for path, why in sorted(imported.left.items())),
     ]
 
 
-def _document(found: KedaImport) -> dict[str, Any]:
+def _document(imported: KedaImport) -> dict[str, Any]:
     return {
-        "name": found.name,
-        "source": found.source,
-        "hpa": found.hpa,
-        "rules": [{"server": server, "rule": rule} for server, rule in found.rules],
-        "notCarriedOver": dict(sorted(found.left.items())),
-        "everyTrigger": found.is_whole,
+        "name": imported.name,
+        "source": imported.source,
+        "hpa": imported.hpa,
+        "rules": [{"server": server, "rule": rule} for server, rule in imported.rules],
+        "notCarriedOver": dict(sorted(imported.left.items())),
+        "everyTrigger": imported.is_whole,
     }
 
 
-def _write_rules(file: str, found: Sequence[KedaImport]) -> None:
+def _write_rules(file: str, imports: Sequence[KedaImport]) -> None:
     """Write the rules of an observer.
 
     Raises CommandError: there are two servers, of which a file has one, or it cannot be written (exit 2).
     """
-    servers = sorted({server for each in found for server, _ in each.rules})
+    servers = sorted({server for each in imports for server, _ in each.rules})
     if len(servers) > 1:
         cause = f"A file of rules is of one Prometheus, and the triggers name {', '.join(servers)}."
         raise usage(f"--rules {file}", cause=cause, next_step="import the ScaledObjects of one server at a time")
-    names = [rule["name"]["as"] for each in found for _, rule in each.rules]
+    names = [rule["name"]["as"] for each in imports for _, rule in each.rules]
     if len(set(names)) < len(names):
         cause = "The metrics of two ScaledObjects have one name, so that one rule would serve both."
         raise usage(f"--rules {file}", cause=cause, next_step="import one ScaledObject at a time, with a file each")
     try:
-        Path(file).write_text(to_yaml({"externalRules": [rule for each in found for _, rule in each.rules]}) + "\n")
+        Path(file).write_text(to_yaml({"externalRules": [rule for each in imports for _, rule in each.rules]}) + "\n")
     except OSError as error:
         raise usage(f"--rules {file} cannot be written", cause=unreadable_text(error)) from error

@@ -61,7 +61,7 @@ def _counts(read: Input) -> str:
     return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or counted(0, "HPA")
 
 
-def _listing(found: list[Finding]) -> Listing[Finding]:
+def _listing(findings: list[Finding]) -> Listing[Finding]:
     columns: tuple[Column[Finding], ...] = (
         Column("LEVEL", lambda f: f.level),
         Column("NAMESPACE", lambda f: f.namespace),
@@ -72,7 +72,7 @@ def _listing(found: list[Finding]) -> Listing[Finding]:
     )
     return Listing(
         kind="Finding",
-        items=found,
+        items=findings,
         columns=columns,
         document=asdict,
         name=lambda f: f"{f.rule}/{f.namespace}/{f.name}",

@@ -30,10 +30,10 @@ from fleethpa.changes.handoverplans import (
     ReleasePlan,
     carried_status,
     concerns,
-    held_whole,
     manifest_to_create,
     native_differences,
     release_plan,
+    unreleased_fleet_hpa,
     with_status,
 )
 from fleethpa.changes.records import PlannedRecord, deleted_record
@@ -103,7 +103,7 @@ async def _release(
             _nothing_to_release(session, state, place)
             return OK
         plan = await _planned(state, place, views, hpas, include_held)
-        return await _Release(session, place, hpas, state, options, plan=plan, native_s=native_s).climb(plan)
+        return await _Release(session, place, hpas, state, options, plan=plan, native_s=native_s).carry_out(plan)
 
 
 async def _planned(
@@ -112,12 +112,12 @@ async def _planned(
     views: Sequence[HpaView],
     hpas: NativeHpas,
     include_held: bool,
-    whole: HpaId | None = None,
+    fleet_hpa: HpaId | None = None,
 ) -> ReleasePlan:
     """Return what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
     _check_controller(state, place.cluster)
     natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
-    plan = release_plan(state, views, natives, include_held, whole)
+    plan = release_plan(state, views, natives, include_held, fleet_hpa)
     await _try(hpas, plan)
     plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
     return plan
@@ -127,39 +127,41 @@ async def _release_fleet(
     session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
 ) -> int:
     """Release the HPA in each cluster of a FleetHPA, then delete that. Nothing is done where one cannot be released."""
-    whole = HpaId(FLEET, place.namespace, place.name)
+    fleet_hpa = HpaId(FLEET, place.namespace, place.name)
     state = await fleet_now(session)
     if place.clusters:
-        raise usage(f"{whole} is released as a whole", next_step="leave out -C")
-    if whole not in state.hpas:
-        raise not_found(f"there is no FleetHPA {whole}", next_step="fleethpa get hpa -A")
+        raise usage(f"{fleet_hpa} is released as a whole", next_step="leave out -C")
+    if fleet_hpa not in state.hpas:
+        raise not_found(f"there is no FleetHPA {fleet_hpa}", next_step="fleethpa get hpa -A")
     async with AsyncExitStack() as opened:
-        ladders: list[_Release] = []
-        for hpa in members_of(state, whole):
+        hand_overs: list[_Release] = []
+        for hpa in members_of(state, fleet_hpa):
             hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
             at = handover.Place(*hpa)
-            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, whole)
-            ladders.append(_Release(session, at, hpas, state, options, plan=plan, native_s=native_s))
-        plans = [each.plan for each in ladders]
-        held = held_whole(state, whole, include_held)
+            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, fleet_hpa)
+            hand_overs.append(_Release(session, at, hpas, state, options, plan=plan, native_s=native_s))
+        plans = [each.plan for each in hand_overs]
+        held = unreleased_fleet_hpa(state, fleet_hpa, include_held)
         problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
         if code := session.report(*problems):
             return code
         found = [concern for plan in plans for concern in plan.concerns]
-        found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
-        confirm(session, found, options, f"release {whole}")
-        for ladder in ladders:
-            ladder.plan.concerns = []
-            if (code := await ladder.climb(ladder.plan)) != OK:
+        found += _concerns_of_fleet_hpa(
+            state.hpas[fleet_hpa], [state.hpas[hpa] for hpa in members_of(state, fleet_hpa)]
+        )
+        confirm(session, found, options, f"release {fleet_hpa}")
+        for hand_over in hand_overs:
+            hand_over.plan.concerns = []
+            if (code := await hand_over.carry_out(hand_over.plan)) != OK:
                 return code
-        gone = deleted_record(whole, session.config.author, options.reason or _Release.because)
+        gone = deleted_record(fleet_hpa, session.config.author, options.reason or _Release.because)
         return await change(session, "release", [gone], [], options)
 
 
-def _of_whole(whole: HpaView, members: Sequence[HpaView]) -> list[Concern]:
+def _concerns_of_fleet_hpa(fleet_hpa: HpaView, members: Sequence[HpaView]) -> list[Concern]:
     """Return what a user must agree to, beside what is so in each cluster."""
-    found = [Concern(f"release deletes {whole.id}: nothing divides a total among its clusters any more")]
-    most, limit = sum([each.spec["maxReplicas"] for each in members]), whole.spec["maxReplicas"]
+    found = [Concern(f"release deletes {fleet_hpa.id}: nothing divides a total among its clusters any more")]
+    most, limit = sum([each.spec["maxReplicas"] for each in members]), fleet_hpa.spec["maxReplicas"]
     if most > limit:
         text = f"the native HPAs may have {most} replicas together; the FleetHPA has maxReplicas {limit}"
         found.append(Concern(text, harmful=True))
@@ -245,7 +247,7 @@ class _Release(handover.HandOver["HpaView"]):
             resumed = [self._resumed(hpa, self.reason) for hpa in ended]
             code = max(code, await self.record(resumed, silent=True))
         if unseen:
-            await self._take_back(unseen, natives)
+            await self._delete_natives(unseen, natives)
             raise self._no_controller(unseen)
         return code
 
@@ -256,10 +258,10 @@ class _Release(handover.HandOver["HpaView"]):
         uids = {hpa: native["metadata"]["uid"] for hpa, native in natives.items()}
         late = await handover.until_reported(self.session, uids)
         if late:
-            await self._take_back(list(natives), natives)
+            await self._delete_natives(list(natives), natives)
             raise CommandError(
                 f"the agent of cluster {late[0].cluster} has not reported the native HPA {late[0]}",
-                cause=self._taken_back(natives),
+                cause=self._deleted_natives(natives),
                 next_step=f"fleethpa get clusters {late[0].cluster}",
                 code=UNREACHABLE,
             )
@@ -331,7 +333,7 @@ class _Release(handover.HandOver["HpaView"]):
         return handover.about(hpa, f"native HPA {hpa} created", body)
 
     async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
-        """Wait for the native controller's first status of each; returns those that got none in time."""
+        """Wait for the native controller's first status of each; return those that got none in time."""
         open_ = list(natives)
         ends = time.monotonic() + self._native_s
         while True:
@@ -351,7 +353,7 @@ class _Release(handover.HandOver["HpaView"]):
         body = Command(command="resume", name=hpa.name, author=self.author, reason=reason)
         return handover.about(hpa, f"hpa {hpa} resumed", body)
 
-    async def _take_back(self, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
+    async def _delete_natives(self, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
         """Delete native HPAs again, so that the central ones continue."""
         reason = "no native controller looked at it"
         writes = []
@@ -366,8 +368,8 @@ class _Release(handover.HandOver["HpaView"]):
                 writes.append(self._resumed(hpa, reason))
         await self.record(writes, silent=True)
 
-    def _taken_back(self, hpas: Collection[HpaId]) -> str:
-        """Return what became of native HPAs that `_take_back` was called for, in words."""
+    def _deleted_natives(self, hpas: Collection[HpaId]) -> str:
+        """Return what became of native HPAs that `_delete_natives` was called for, in words."""
         kept = [str(hpa) for hpa in hpas if hpa in self.plan.kept]
         texts = []
         if len(kept) < len(hpas):
@@ -383,7 +385,7 @@ class _Release(handover.HandOver["HpaView"]):
         return CommandError(
             f"the native controller of cluster {first.cluster} has not looked at "
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
-            cause=f"Nothing would have scaled. {self._taken_back(unseen)}",
+            cause=f"Nothing would have scaled. {self._deleted_natives(unseen)}",
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
         )
 

@@ -23,9 +23,9 @@ from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, repor
 from fleethpa.show.text import Column, rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
+from streams.analysis.fleethpas import FleetHpaSeen, FleetHpaShadowReport, fleet_hpa_shadow, seen_of
 from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
-from streams.analysis.wholes import WholeSeen, WholeShadowReport, seen_of, whole_shadow
 from streams.history.evaluations import events_by_hpa
 from streams.history.parallel import Faults, reported
 from streams.history.past import Past
@@ -33,14 +33,14 @@ from streams.history.past import Past
 # --- FleetHPAs --------------------------------------------------------------------------------------------------------
 
 
-async def whole_reports(
+async def fleet_hpa_reports(
     past: Past, state: FleetState, views: Sequence[HpaView], window: tuple[int, int], faults: Faults
-) -> list[tuple[HpaId, WholeShadowReport]]:
+) -> list[tuple[HpaId, FleetHpaShadowReport]]:
     """Compare FleetHPAs with the HPAs that their clusters have. `faults`: takes those of fleethpa.
 
     Raises CommandError: one was not in shadow (exit 4).
     """
-    seen: dict[HpaId, list[WholeSeen]] = {view.id: [] for view in views}
+    seen: dict[HpaId, list[FleetHpaSeen]] = {view.id: [] for view in views}
     for number in sorted({view.partition for view in views}):
         async with aclosing(past.decisions(number, *window, seen.__contains__)) as decisions:
             async for recorded in decisions:
@@ -51,11 +51,11 @@ async def whole_reports(
     for view in views:
         if view.id not in faults:
             with faults.of(view.id, CommandError):
-                made.append((view.id, _whole_report(state, view, seen[view.id])))
+                made.append((view.id, _fleet_hpa_report(state, view, seen[view.id])))
     return made
 
 
-def _whole_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -> WholeShadowReport:
+def _fleet_hpa_report(state: FleetState, view: HpaView, seen: Sequence[FleetHpaSeen]) -> FleetHpaShadowReport:
     if not seen:
         raise not_found(
             f"{view.id} was not decided on in shadow in this window",
@@ -63,18 +63,18 @@ def _whole_report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -
             next_step=f"fleethpa decisions {view.id} --since 30d, to see when it was in which mode",
         )
     names = [] if view.fleet is None else [each.name for each in view.fleet.clusters]
-    return whole_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
+    return fleet_hpa_shadow(seen, [name for name in names if not has_own(state, view.id, name)])
 
 
-def whole_report(found: Sequence[tuple[HpaId, WholeShadowReport]]) -> QuestionReport:
+def report_on_fleet_hpas(reports: Sequence[tuple[HpaId, FleetHpaShadowReport]]) -> QuestionReport:
     """The report, one verdict for each first."""
-    items = [_whole_document(hpa, report) for hpa, report in found]
-    verdicts = [verdict(_verdict(hpa, each), "green" if each.ready else "red") for hpa, each in found]
-    sections = [*verdicts, *[_whole_section(hpa, each) for hpa, each in found]]
+    items = [_fleet_hpa_document(hpa, report) for hpa, report in reports]
+    verdicts = [verdict(_verdict(hpa, each), "green" if each.ready else "red") for hpa, each in reports]
+    sections = [*verdicts, *[_fleet_hpa_section(hpa, each) for hpa, each in reports]]
     return QuestionReport("Shadow report", "WholeShadowReportList", {"items": items}, sections)
 
 
-def _verdict(hpa: HpaId, report: WholeShadowReport) -> str:
+def _verdict(hpa: HpaId, report: FleetHpaShadowReport) -> str:
     if not report.ready:
         return f"NOT READY: {hpa}: {'; '.join(report.reasons)}."
     moved = [
@@ -90,7 +90,7 @@ def _verdict(hpa: HpaId, report: WholeShadowReport) -> str:
     )
 
 
-def _whole_section(hpa: HpaId, report: WholeShadowReport) -> Section:
+def _fleet_hpa_section(hpa: HpaId, report: FleetHpaShadowReport) -> Section:
     rows = [("CLUSTER", "OWN HPA: MEAN", "SHARE: MEAN", "OWN HPA NOW", "SHARE NOW")]
     for each in report.members:
         means = f"{each.native_mean:.1f}", f"{each.share_mean:.1f}"
@@ -107,7 +107,7 @@ def _whole_section(hpa: HpaId, report: WholeShadowReport) -> Section:
     )
 
 
-def _whole_document(hpa: HpaId, report: WholeShadowReport) -> dict[str, Any]:
+def _fleet_hpa_document(hpa: HpaId, report: FleetHpaShadowReport) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(report)
     made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
     return {"namespace": hpa.namespace, "name": hpa.name, "ready": report.ready} | made
@@ -145,7 +145,7 @@ def shadow_report(
     else:
         window = period.window(session.now_ms())
         if any(ref.cluster == FLEET for ref in selection.refs):
-            return _of_wholes(session, selection, window, output, faults)
+            return _of_fleet_hpas(session, selection, window, output, faults)
         found = session.run(_reports(session, selection, window, asked_shard, faults))
         if asked_shard.shard is not None:
             asked_shard.write(session, faults, asked_of("shadow-report", selection, window), found, ShadowReport)
@@ -157,21 +157,21 @@ def shadow_report(
     return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
 
 
-def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
+def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
     """Report on FleetHPAs. Raises CommandError: others are named beside them, or a format that has no rows for them."""
     if any(ref.cluster != FLEET for ref in selection.refs):
         raise usage("a FleetHPA is compared by itself", next_step=f"fleethpa shadow-report {FLEET}/NAMESPACE/NAME")
     if output not in ("table", "json", "yaml"):
         raise usage(f"the report of a FleetHPA has no {output}", next_step="-o json")
 
-    async def work() -> list[tuple[HpaId, WholeShadowReport]]:
+    async def work() -> list[tuple[HpaId, FleetHpaShadowReport]]:
         async with session.past() as past:
             state = await read_state(past)
-            return await whole_reports(past, state, chosen(state, selection), window, faults)
+            return await fleet_hpa_reports(past, state, chosen(state, selection), window, faults)
 
     found = session.run(work())
     if found:
-        session.publish(whole_report(found), output)
+        session.publish(report_on_fleet_hpas(found), output)
     return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
 
 
@@ -206,29 +206,29 @@ async def _reports(
     made = {each.hpa: each for part, _ in parts for each in part}
     faults |= Faults.of_parts(parts)
     found = [made[view.id] for view in views if view.id in made]
-    wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
-    if wholes and found:
-        session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
+    fleet_hpas = sorted({view.fleet_hpa or view.id for view in views if view.is_of_fleet})
+    if fleet_hpas and found:
+        session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {fleet_hpas[0]}")
     if not found and not faults and shard.shard is None:
-        raise _none_in_shadow(selection, wholes)
+        raise _none_in_shadow(selection, fleet_hpas)
     return found
 
 
-def _none_in_shadow(selection: Selection, wholes: Sequence[HpaId] = ()) -> CommandError:
+def _none_in_shadow(selection: Selection, fleet_hpas: Sequence[HpaId] = ()) -> CommandError:
     return not_found(
         f"no HPA of {selection} ran in shadow beside a native controller in this window",
         cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",
-        next_step=f"fleethpa shadow-report {wholes[0]}" if wholes else "fleethpa get hpa -A",
+        next_step=f"fleethpa shadow-report {fleet_hpas[0]}" if fleet_hpas else "fleethpa get hpa -A",
     )
 
 
-def _report(found: list[ShadowReport], shown: int) -> QuestionReport:
-    ready = sum(each.ready for each in found)
-    text = f"{ready} of {len(found)} HPAs are ready to enforce"
-    unscaled = sum(each.ready and not each.rescales_agreed for each in found)
+def _report(reports: list[ShadowReport], shown: int) -> QuestionReport:
+    ready = sum(each.ready for each in reports)
+    text = f"{ready} of {len(reports)} HPAs are ready to enforce"
+    unscaled = sum(each.ready and not each.rescales_agreed for each in reports)
     if unscaled:
         text += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
-    sections = [verdict(f"{text}."), *(_section(each, shown) for each in found)]
+    sections = [verdict(f"{text}."), *(_section(each, shown) for each in reports)]
     return QuestionReport("Shadow report", "ShadowReportList", {}, sections)
 
 

@@ -28,7 +28,7 @@ from schemas.observed import FleetSpec
 from streams.across.fleet import CONSTRAINT as SHARE
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.wholes import WithoutCluster, shares, with_spec, without_at
+from streams.analysis.fleethpas import WithoutCluster, shares, with_spec, without_at
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -79,7 +79,7 @@ def what_if(
     """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
     Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision. Of a
-    FleetHPA, --set changes the spec of the whole, and --cluster-away says what the other clusters could have if one
+    FleetHPA, --set changes its spec, and --cluster-away says what the other clusters could have if one
     were lost now and its load went to them. Without a name, --cluster-away is a drill of the whole fleet: who would
     have no room, at the load of the hour before --at (or since --since) times --factor. Exit 0: all have room; 1:
     somebody has none; 5: nobody is known to lack it, but the demand of some is not known.
@@ -106,10 +106,10 @@ def what_if(
     warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
     if SHARE in recorded.decision.constraints_applied:
-        whole = recorded.hpa._replace(cluster=FLEET)
-        cause = f"Its replicas are the share that FleetHPA {whole} allots, whatever its own spec and metrics say."
+        fleet_hpa = recorded.hpa._replace(cluster=FLEET)
+        cause = f"Its replicas are the share that FleetHPA {fleet_hpa} allots, whatever its own spec and metrics say."
         raise usage(
-            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {whole} --set …"
+            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {fleet_hpa} --set …"
         )
     if inputs.fleet is not None and (files or values):
         raise usage(
@@ -295,7 +295,7 @@ _UNKNOWN = (
 
 
 def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) -> QuestionReport:
-    """Return what the others could have, by the newest decision of the whole. `away`: one of its clusters."""
+    """Return what the others could have, by the newest decision of the FleetHPA. `away`: one of its clusters."""
     clusters: dict[str, dict[str, Any]] = decision.observed.get("clusters", {})
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
     needed = decision.final_desired_replicas

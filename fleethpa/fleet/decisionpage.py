@@ -196,31 +196,35 @@ def explained(
     )
 
 
-def explanation_lines(found: Explanation, *, now_ms: int, time_style: str = "utc", color: bool = False) -> list[str]:
+def explanation_lines(
+    explanation: Explanation, *, now_ms: int, time_style: str = "utc", color: bool = False
+) -> list[str]:
     """An explanation on a terminal."""
-    head = [f"{label:<10} {text}" for label, text in (*_head(found, now_ms, time_style, color),)]
-    around = [paint(f"{label:<10} {text}", "red", color=color) for label, text in found.around]
+    head = [f"{label:<10} {text}" for label, text in (*_head(explanation, now_ms, time_style, color),)]
+    around = [paint(f"{label:<10} {text}", "red", color=color) for label, text in explanation.around]
     winner = f"   {paint('◀ winner', 'green', color=color)}"
-    steps = layout([("STEP", "VALUE", "DETAIL"), *(step[:3] for step in found.steps)])
-    shown = [f"{line}{winner if step.is_winner else ''}" for line, step in zip(steps[1:], found.steps, strict=True)]
-    would = [f"  {line}" for line in layout(found.would)] if found.would else []
+    steps = layout([("STEP", "VALUE", "DETAIL"), *(step[:3] for step in explanation.steps)])
+    shown = [
+        f"{line}{winner if step.is_winner else ''}" for line, step in zip(steps[1:], explanation.steps, strict=True)
+    ]
+    would = [f"  {line}" for line in layout(explanation.would)] if explanation.would else []
     if would:
         would.insert(0, "Would change the answer (each checked by evaluating it):")
-    lines = [*head, *around, "", steps[0], *shown, "", *_tail(found.decision), *would]
+    lines = [*head, *around, "", steps[0], *shown, "", *_tail(explanation.decision), *would]
     return [for_terminal(line, color=color, keep=clean) for line in lines]
 
 
-def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iterator[tuple[str, str]]:
-    decision = found.decision
+def _head(explanation: Explanation, now_ms: int, time_style: str, color: bool) -> Iterator[tuple[str, str]]:
+    decision = explanation.decision
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
     yield "Decision", f"{decision.id}   {who}   mode {decision.mode} ({decision.origin})"
-    when = f"{shown(found.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - found.time_ms))} ago)"
+    when = f"{shown(explanation.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - explanation.time_ms))} ago)"
     rules = f"   rules of Kubernetes {rules_in_words(decision.rules)}" if decision.rules else ""
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
-    what = paint(found.verdict, _style(decision), color=color)
-    version = f" (scale.resourceVersion {found.version})" if found.version and found.ended else ""
-    yield "Result", "    ".join(filter(None, (what, f"{found.ended}{version}")))
+    what = paint(explanation.verdict, _style(decision), color=color)
+    version = f" (scale.resourceVersion {explanation.version})" if explanation.version and explanation.ended else ""
+    yield "Result", "    ".join(filter(None, (what, f"{explanation.ended}{version}")))
     yield from labelled(decision)
 
 
@@ -252,10 +256,10 @@ def _surroundings(
         yield "", f"Next: {trouble.next_step}"
 
 
-def _lowered(found: LoweredRequest) -> tuple[str, str]:
-    metric = words.short(found.metric)
-    requests = words.alike((found.request_before, found.request), metric)
-    usages = words.alike((found.usage_before, found.usage), metric)
+def _lowered(lowered: LoweredRequest) -> tuple[str, str]:
+    metric = words.short(lowered.metric)
+    requests = words.alike((lowered.request_before, lowered.request), metric)
+    usages = words.alike((lowered.usage_before, lowered.usage), metric)
     return "Request", (
         f"{metric}: the ratio rose because the request fell, from about {' to '.join(requests)} per pod; "
         f"usage {' → '.join(usages)}; of pods that are resized in place upstream counts the new request at once "

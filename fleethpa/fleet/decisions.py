@@ -214,15 +214,15 @@ async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
     return found
 
 
-def endings_of(found: Iterable[Recorded]) -> dict[str, Recorded]:
+def endings_of(decisions: Iterable[Recorded]) -> dict[str, Recorded]:
     """The records that completed writes, by the ID of the evaluation that wanted them."""
-    return {each.decision.completes: each for each in found if each.decision.completes}
+    return {each.decision.completes: each for each in decisions if each.decision.completes}
 
 
-def one_each(found: Sequence[Recorded]) -> list[Recorded]:
+def one_each(decisions: Sequence[Recorded]) -> list[Recorded]:
     """Changes without the ends of their writes, each of which is the outcome of its change; one alone has its row."""
-    known = {each.decision.id for each in found}
-    return [each for each in found if each.decision.completes not in known]
+    known = {each.decision.id for each in decisions}
+    return [each for each in decisions if each.decision.completes not in known]
 
 
 class ListedDecisions(NamedTuple):
@@ -341,7 +341,12 @@ async def follow(session: Session, past: Past, matches: Test, output: str, *, he
 
 
 def decision_listing(
-    found: Sequence[Recorded], endings: Mapping[str, Recorded], time_style: str, now_ms: int, *, changes: bool = False
+    decisions: Sequence[Recorded],
+    endings: Mapping[str, Recorded],
+    time_style: str,
+    now_ms: int,
+    *,
+    changes: bool = False,
 ) -> Listing[Recorded]:
     """Decisions for every format; `endings`: the records that completed their writes, by the evaluation's ID.
 
@@ -349,7 +354,7 @@ def decision_listing(
     """
     return Listing(
         kind="Decision",
-        items=found,
+        items=decisions,
         columns=decision_columns(endings, time_style, now_ms, changes=changes),
         document=lambda recorded: positioned(recorded, endings.get(recorded.decision.id) if changes else None),
         name=lambda recorded: f"decision/{recorded.decision.id}",

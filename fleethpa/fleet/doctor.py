@@ -40,9 +40,9 @@ class CheckResult(Struct, frozen=True, rename="camel"):
     next_step: str = ""
 
 
-def report_sum(session: Session, found: list[CheckResult]) -> int:
+def report_sum(session: Session, results: list[CheckResult]) -> int:
     """Count them on stderr; the exit code."""
-    counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
+    counts = {level: sum(each.level == level for each in results) for level in ("warning", "failure")}
     session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
     return ANSWER_IS_NO if counts["failure"] else OK
 
@@ -54,9 +54,9 @@ def lines(session: Session, check: CheckResult) -> list[str]:
     return [f"{level} {check.area:<10} {check.subject}  {check.message}", *step]
 
 
-def listing(found: list[CheckResult]) -> Listing[CheckResult]:
+def listing(results: list[CheckResult]) -> Listing[CheckResult]:
     """Checks for machines."""
-    return Listing(kind="Check", items=found, document=to_builtins)
+    return Listing(kind="Check", items=results, document=to_builtins)
 
 
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
@@ -67,7 +67,7 @@ SHOWN: Final = 20
 
 
 async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
-    """Look at the areas, in order; without Kafka only at the member clusters.
+    """Check the areas, in order; without Kafka only at the member clusters.
 
     `options`: which clusters those are, as `look_up_members` takes them.
     """
@@ -338,18 +338,18 @@ def _inventory_step(where: str) -> str:
     return f"fleethpa admin clusters rbac {option} {namespace} | kubectl apply -f -"
 
 
-def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
+def access_check(access: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
     """Return what a cluster's answers mean."""
-    if found.error:
-        return CheckResult("failure", "access", found.cluster, found.error, "check --kubeconfig")
-    if not found.denied:
+    if access.error:
+        return CheckResult("failure", "access", access.cluster, access.error, "check --kubeconfig")
+    if not access.denied:
         work = "observe and enforce" if enforce else "observe"
-        return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
-    scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
+        return CheckResult("ok", "access", access.cluster, f"{access.version}: may {work} ({access.asked} permissions)")
+    scope = "".join(f" --for {each}" for each in access.custom) + (f" --namespace {namespace}" if namespace else "")
     enforcing = " --enforce" if enforce else ""
-    rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {found.cluster} apply -f -"
-    lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
-    return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
+    rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {access.cluster} apply -f -"
+    denied = f"{access.version}: may not {', '.join(map(str, access.denied))}"
+    return CheckResult("warning" if access.usable else "failure", "access", access.cluster, denied, rbac)
 
 
 def _age(ms: int) -> str:

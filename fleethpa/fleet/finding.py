@@ -102,9 +102,9 @@ class Selection:
             and (ref.cluster is None or hpa.cluster == ref.cluster)
         )
 
-    def missing(self, found: Iterable[HpaId]) -> list[Ref]:
-        """The named objects that are not among `found`."""
-        listed = list(found)
+    def missing(self, hpas: Iterable[HpaId]) -> list[Ref]:
+        """The named objects that are not among `hpas`."""
+        listed = list(hpas)
         return [ref for ref in self.refs if not any(self._named(ref, hpa) for hpa in listed)]
 
     def __str__(self) -> str:
@@ -247,7 +247,7 @@ def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> l
     left = [view for view in views if view.is_of_fleet]
     if not left:
         return found
-    whole = left[0].whole or left[0].id
+    whole = left[0].fleet_hpa or left[0].id
     step = f"fleethpa backtest {whole} --set cpu=50%"
     if found:
         note(f"note: left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}")
@@ -326,12 +326,12 @@ def nearest_cluster(name: str, known: Iterable[str]) -> str:
     return f"{meant}Known are {', '.join(names) or 'none'}."
 
 
-def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
+def sole_id(hpas: Iterable[HpaId], what: str) -> HpaId:
     """Return the only one of some names, of which there is at least one.
 
     Raises CommandError: there are several (exit 2).
     """
-    names = list(found)
+    names = list(hpas)
     if len(names) > 1:
         listed = ", ".join(map(str, names[:5]))
         raise usage(

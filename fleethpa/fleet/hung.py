@@ -2,7 +2,7 @@
 
 Ingest and decider are known by their own records in the log, observer, reconciler and agent by their reports in it.
 While ingest hangs no report arrives, so that nothing is concluded from the silence of these. Router, scheduler
-and archiver write nothing to it while nothing happens, and are known by their signs of life.
+and archiver write nothing to it while nothing happens, and are known by their heartbeats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.topics import QuietProcess
 REPORT_DUE_MS: Final = 12_000
 """Observers and reconcilers report every 10 s, or more often."""
 MOST_SIGN_DUE_MS: Final = 15_000
-"""Router, scheduler and archiver give a sign of life every 5 s."""
+"""Router, scheduler and archiver send a heartbeat every 5 s."""
 SHOWN: Final = 3
 
 
@@ -159,7 +159,7 @@ def hung_archiver(now_ms: int, quiet_ms: Mapping[QuietProcess, int]) -> list[Hun
 def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms: int) -> Iterator[HungProcess]:
     for process, then_ms in quiet_ms.items():
         if present_ms - then_ms > due_ms:
-            text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
+            text = f"the {process} hangs or does not run: no heartbeat{since(then_ms, present_ms)}"
             yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")
 
 

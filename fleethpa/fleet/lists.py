@@ -289,4 +289,4 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         "metadata": view.hpa.get("metadata") or {},
         "spec": spec,
         "status": view.status,
-    } | ({} if view.whole is None else {"belongsTo": str(view.whole)})
+    } | ({} if view.fleet_hpa is None else {"belongsTo": str(view.fleet_hpa)})

@@ -153,18 +153,18 @@ class KnownMembers:
 
 
 async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
-    """Look where the options say, once.
+    """Find the clusters where the options say, once.
 
     Raises CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
     """
     fixed = fixed_members(session, options)
     if not are_found(options):
         return KnownMembers(fixed, {})
-    from reconciler.clusters.clusterfinder import look_once
+    from reconciler.clusters.clusterfinder import find_once
     from reconciler.core.foundclusters import FindingError
 
     try:
-        members, unreadable = await look_once(replace(cluster_sources(session, options), fixed=fixed))
+        members, unreadable = await find_once(replace(cluster_sources(session, options), fixed=fixed))
     except FindingError as error:
         raise usage(str(error)) from error
     return KnownMembers(tuple(member.config for member in members.values()), unreadable)

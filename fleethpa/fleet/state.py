@@ -152,8 +152,8 @@ def _find_incomplete(state: FleetState) -> None:
     """
     parts: dict[HpaId, dict[str, int]] = {}
     for hpa, view in state.hpas.items():
-        if view.whole is not None:
-            parts.setdefault(view.whole, {})[hpa.cluster] = view.revision
+        if view.fleet_hpa is not None:
+            parts.setdefault(view.fleet_hpa, {})[hpa.cluster] = view.revision
     for hpa, view in state.hpas.items():
         text = ""
         if view.fleet is not None:
@@ -170,8 +170,8 @@ def _find_incomplete(state: FleetState) -> None:
                     f"{listed(wrong)} {'has' if len(wrong) == 1 else 'have'} another spec of it or none. "
                     f"Next: fleethpa get hpa {hpa} -o yaml | fleethpa apply -f -"
                 )
-        elif view.whole is not None and view.whole not in state.hpas:
-            text = f"FleetHPA {view.whole}, which allots its share, is not there. Next: apply its manifest again"
+        elif view.fleet_hpa is not None and view.fleet_hpa not in state.hpas:
+            text = f"FleetHPA {view.fleet_hpa}, which allots its share, is not there. Next: apply its manifest again"
         if text:
             state.hpas[hpa] = replace(view, incomplete=text)
 
@@ -202,10 +202,10 @@ def _created(view: HpaView) -> str:
     return str((view.hpa.get("metadata") or {}).get("creationTimestamp") or "")
 
 
-def has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:
+def has_own(state: FleetState, fleet_hpa: HpaId, cluster: str) -> bool:
     """Whether a cluster of a FleetHPA has an HPA of its name that the cluster's own controller sees."""
-    namespace = state.namespaces.get((cluster, whole.namespace))
-    return namespace is not None and DirectoryKey(whole.name, "cluster") in namespace.directory
+    namespace = state.namespaces.get((cluster, fleet_hpa.namespace))
+    return namespace is not None and DirectoryKey(fleet_hpa.name, "cluster") in namespace.directory
 
 
 def _put(state: FleetState, cluster: str, **changes: Any) -> None:
@@ -266,7 +266,7 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     partitions = [each.partition.state for each in folded]
     for each in folded:
-        _take_progress(state, each, ends)
+        _add_progress(state, each, ends)
     for part in partitions:
         state.settings |= part.row.settings
         state.capacity_groups |= part.row.groups
@@ -280,12 +280,12 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
     reached_ms = min((each.partition.clock_ms for each in folded if each.behind), default=clock_ms)
     state.clusters = _clusters(state, partitions, reached_ms)
-    state.paused = _paused_whole(partitions, EVERY_CLUSTER, state.clock_ms)
+    state.paused = _paused_cluster(partitions, EVERY_CLUSTER, state.clock_ms)
     return state
 
 
-def _take_progress(state: FleetState, folded: Folded, ends: Mapping[int, int]) -> None:
-    """Take in how far decider and ingest have come in a partition."""
+def _add_progress(state: FleetState, folded: Folded, ends: Mapping[int, int]) -> None:
+    """Add how far decider and ingest have come in a partition."""
     number, now = folded.partition.number, folded.partition.state.row
     stored = folded.stored.get(partition_key(number))
     row = decode_row(partition_key(number), stored) if stored else None
@@ -410,7 +410,7 @@ def _paused(
     return shown(scope, *found, now_ms) if found is not None else ""
 
 
-def _paused_whole(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
+def _paused_cluster(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
     """As `_paused`, of a whole cluster or of all."""
     return next(filter(None, (_paused("", part.row.pauses.get(cluster, {}), now_ms) for part in partitions)), "")
 
@@ -452,7 +452,7 @@ def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -
             reported_ms=reported.get(name),
             agent=agents.get(name),
             settings=settings_of(state.settings, name),
-            paused=_paused_whole(partitions, name, state.clock_ms),
+            paused=_paused_cluster(partitions, name, state.clock_ms),
         )
         for name in sorted(names - {EVERY_CLUSTER, FLEET})  # the whole of a FleetHPA is in no cluster
     }
@@ -464,7 +464,7 @@ def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -
         if (cluster := found.get(namespace.cluster)) is not None:
             _take_namespace(cluster, namespace)
     for part in partitions:
-        _take_reports(found, part.row)
+        _add_reports(found, part.row)
     return found
 
 
@@ -476,12 +476,12 @@ def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:
     cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in namespace.held.refused.items()}
 
 
-def _take_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
-    """Take in the reports of observers and reconcilers on whole clusters."""
+def _add_reports(clusters: Mapping[str, ClusterView], row: PartitionRow) -> None:
+    """Add the reports of observers and reconcilers on whole clusters."""
     for report in row.reports.values():
-        if (cluster := found.get(report.cluster)) is not None:
+        if (cluster := clusters.get(report.cluster)) is not None:
             cluster.reports.append(report)
-    for name, cluster in found.items():
+    for name, cluster in clusters.items():
         cluster.refused |= row.refused.get(name, {})
         cluster.hands = row.transfers.get(name, cluster.hands)
         if (version := row.kubernetes.get(name)) is not None:

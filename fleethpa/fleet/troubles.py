@@ -191,7 +191,7 @@ class ClusterView:
         found += [*_unknown_version(self), *_over_limits(self)]
         if not self.has_agent:
             return found
-        return [replace(trouble, next_step=_look_at_agent(self.name, trouble)) for trouble in found]
+        return [replace(trouble, next_step=_check_agent(self.name, trouble)) for trouble in found]
 
     @property
     def hidden(self) -> ClusterTrouble | None:
@@ -208,7 +208,7 @@ def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> st
     return ""
 
 
-def _look_at_agent(cluster: str, trouble: ClusterTrouble) -> str:
+def _check_agent(cluster: str, trouble: ClusterTrouble) -> str:
     """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
     if trouble.kind in ("observerSilent", "reconcilerSilent"):
         return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"

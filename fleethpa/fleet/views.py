@@ -144,7 +144,7 @@ class HpaView:
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
     @property
-    def whole(self) -> HpaId | None:
+    def fleet_hpa(self) -> HpaId | None:
         """The FleetHPA whose share it wants; None: it belongs to none."""
         return self.id._replace(cluster=FLEET) if self.revision and self.fleet is None else None
 
@@ -241,7 +241,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("settings", text, text)
     if view.incomplete:
         yield Problem("incomplete", view.incomplete, view.incomplete)
-    if held := _held(view):
+    if held := _blocked_by(view):
         yield Problem("held", held, waits=False)
     if view.period_without_effect:
         text = f"its annotation {PERIOD_ANNOTATION} has no effect: {view.period_without_effect}"
@@ -269,7 +269,7 @@ def _of_needs(view: HpaView) -> Iterator[Problem]:
         yield Problem("flapping", words.flapping(view.flapping), waits=False)
 
 
-def _held(view: HpaView) -> str:
+def _blocked_by(view: HpaView) -> str:
     """Return what holds the count of an HPA that is not paused: by its newest decision where one was read, else by its
     row.
     """
@@ -344,8 +344,8 @@ def _missing_metrics(view: HpaView) -> str:
 def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
     label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
-    if label == "no metrics" and (lacking := _missing_metrics(view)):
-        label = lacking
+    if label == "no metrics" and (missing := _missing_metrics(view)):
+        label = missing
     found = cause(message)
     text = f"{label}: {found}" if found else f"{label} ({reason})"
     return Problem(label, text, text)

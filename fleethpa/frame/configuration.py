@@ -51,7 +51,7 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def publish(stack: DevStack, environ: Mapping[str, str]) -> list[Path]:
-    """Write the file where other terminals look, unless another stack runs; returns what was written.
+    """Write the file where other terminals look, unless another stack runs; return what was written.
 
     Raises OSError: none of the folders can be written.
     """

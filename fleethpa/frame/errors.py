@@ -337,12 +337,12 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         end = "." if words[-1].endswith(".") and words[-1] != "." else ""
         words[-1] = words[-1].removesuffix(".")
         if len(words) > 1 and _is_verb(words[0]) and not any(options.get(name) for name in OPTIONS):
-            lacking: list[str] = []  # nothing to add, so that the verb's module need not be imported
+            missing: list[str] = []  # nothing to add, so that the verb's module need not be imported
         elif (command := _verb(words)) is None:
             return match[0]
         else:
-            lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
-        return f"{program()} {' '.join([*words, *lacking])}{end}"
+            missing = [] if words[0] in _OWN_CONNECTION else _missing_options(command, words, options)
+        return f"{program()} {' '.join([*words, *missing])}{end}"
 
     kubeconfig = options.get(KUBECTL)
     kubectl = f"kubectl --kubeconfig {shlex.quote(kubeconfig)} " if kubeconfig else "kubectl "
@@ -374,7 +374,7 @@ def _verb(words: list[str]) -> click.Command | None:
     return None if isinstance(command, click.Group) else command
 
 
-def _lacking(command: click.Command, words: list[str], options: Mapping[str, Any]) -> list[str]:
+def _missing_options(command: click.Command, words: list[str], options: Mapping[str, Any]) -> list[str]:
     taken = {param.name for param in command.params}
     given = {flag: options[name] for name, flag in OPTIONS.items() if options.get(name) and name in taken}
     return [

@@ -194,9 +194,9 @@ class Session:
         else:
             self.out(text)
 
-    def listing(self, found: Listing[Any], output: str, *, headers: bool = True, widths: Widths | None = None) -> None:
+    def listing(self, listed: Listing[Any], output: str, *, headers: bool = True, widths: Widths | None = None) -> None:
         """Write a listing to stdout in an output format; `widths`: those of the lines that were printed before."""
-        self.out(render(found, output, headers=headers, color=self.color, widths=widths, width=self.folds_at))
+        self.out(render(listed, output, headers=headers, color=self.color, widths=widths, width=self.folds_at))
 
     def publish(
         self,
@@ -259,7 +259,7 @@ class Session:
             self.warn(text)
 
     def report(self, *problems: CommandError) -> int:
-        """Write errors to stderr, where the command continues; returns the highest of their exit codes."""
+        """Write errors to stderr, where the command continues; return the highest of their exit codes."""
         for problem in problems:
             say(self.completed(problem).text())
         return max([each.code for each in problems], default=OK)

@@ -133,10 +133,12 @@ def _member(view: HpaView, state: FleetState, old: Json) -> Json:
     return made | ({"decision": decision} if decision else {})
 
 
-def _timed(found: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int) -> list[Json]:
+def _timed(
+    conditions: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int
+) -> list[Json]:
     known = {each.get("type"): each for each in old}
     made: list[Json] = []
-    for each in found:
+    for each in conditions:
         before = known.get(each.type) or {}
         is_same = before.get("status") == each.status
         since = str(before.get("lastTransitionTime") or "") if is_same else ""
@@ -145,7 +147,7 @@ def _timed(found: Sequence[Condition], old: Sequence[Mapping[str, Any]], generat
     return made
 
 
-class News(NamedTuple):
+class StatusEvent(NamedTuple):
     """An Event about an object: its type, reason and message."""
 
     type: str
@@ -153,7 +155,7 @@ class News(NamedTuple):
     message: str
 
 
-def news(old: Json, new: Json) -> list[News]:
+def status_events(old: Json, new: Json) -> list[StatusEvent]:
     """The Events of a changed status: one for each condition whose status or reason is another one, and for each
     cluster in which an override has ended.
     """
@@ -169,9 +171,9 @@ def news(old: Json, new: Json) -> list[News]:
             continue
         text = each["message"] or ("It is as it should be again." if last.get("status") == "True" else "")
         is_warning = is_bad and each["reason"] not in ("Ended", "Paused")
-        found.append(News("Warning" if is_warning else "Normal", each["reason"], text or each["reason"]))
+        found.append(StatusEvent("Warning" if is_warning else "Normal", each["reason"], text or each["reason"]))
     found += [
-        News("Normal", "OverrideEnded", f"The override to {replicas} replicas in {name} has ended.")
+        StatusEvent("Normal", "OverrideEnded", f"The override to {replicas} replicas in {name} has ended.")
         for name, replicas in _overrides(old).items()
         if any(each["name"] == name for each in new.get("clusters") or ()) and name not in _overrides(new)
     ]

@@ -64,7 +64,7 @@ def object_of(kind: str, name: str, spec: Json, namespace: str = "", **metadata:
 def _hpas(state: FleetState) -> Iterator[Json]:
     alike: dict[bytes, list[HpaView]] = {}
     for _, view in sorted(state.hpas.items()):
-        if view.origin == "central" and object_owning(view) is None and view.whole is None:
+        if view.origin == "central" and object_owning(view) is None and view.fleet_hpa is None:
             alike.setdefault(_likeness(view), []).append(view)
     used: set[tuple[str, str]] = set()
     for views in alike.values():

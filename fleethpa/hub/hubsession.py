@@ -116,10 +116,10 @@ def hpa_of(item: HubObject) -> tuple[str, str]:
     return namespace, getattr(spec, "name", "") or item.name
 
 
-def parts(hub: HubSession, found: Iterable[HubObject], asked: Sequence[str]) -> list[HubObject]:
+def parts(hub: HubSession, objects: Iterable[HubObject], asked: Sequence[str]) -> list[HubObject]:
     """Those of which all clusters are meant; one of which only a part is meant is a problem that names it."""
     whole = []
-    for item in found:
+    for item in objects:
         if is_within(item, asked):
             whole.append(item)
         elif overlaps(item, asked):

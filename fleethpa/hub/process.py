@@ -25,7 +25,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.frame.writer import Writer, open_writer
 from fleethpa.hub.admission import PATHS, stamped_since_ms
-from fleethpa.hub.conditions import News, is_worth_writing, news, status_of
+from fleethpa.hub.conditions import StatusEvent, is_worth_writing, status_events, status_of
 from fleethpa.hub.kinds import FINALIZER, KINDS, RESTORED_ANNOTATION, HubKind, HubObject, author_of, hub_object
 from fleethpa.hub.scene import ObjectVerdict, Scene
 from fleethpa.hub.stating import ended, stated
@@ -106,7 +106,7 @@ class Hub:
         self._requests = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set. Brokers and an API server that are away are waited for."""
+        """Check until `stop` is set. Brokers and an API server that are away are waited for."""
         from runtime.groups import keep_signing
 
         watching = Watching(self._client, self._metrics)
@@ -126,24 +126,24 @@ class Hub:
 
     async def _watch(self, watching: Watching, kind: HubKind) -> None:
         listener = Listener(
-            listed=lambda _, items: self._take_all(kind, items),
-            changed=lambda event, item: self._take(kind, event, item),
-            problem=lambda _, problem: self._note(kind, problem),
+            listed=lambda _, items: self._replace_objects(kind, items),
+            changed=lambda event, item: self._apply_change(kind, event, item),
+            problem=lambda _, problem: self._record_watch(kind, problem),
         )
         while True:
             try:
                 await Reflector(watching, kind.path, listener).run()
             except ForbiddenError as error:
-                self._note(kind, error.problem)
+                self._record_watch(kind, error.problem)
                 await asyncio.sleep(RETRY_S)
 
-    async def _take_all(self, kind: HubKind, items: list[Json]) -> None:
+    async def _replace_objects(self, kind: HubKind, items: list[Json]) -> None:
         found = [hub_object(kind, item) for item in items]
         self.objects[kind.name] = {item.key: item for item in found}
         self._unlisted.discard(kind.name)
         self._changed.set()
 
-    async def _take(self, kind: HubKind, event: str, body: Json) -> None:
+    async def _apply_change(self, kind: HubKind, event: str, body: Json) -> None:
         item, known = hub_object(kind, body), self.objects[kind.name]
         before = known.get(item.key)
         if event == "DELETED":
@@ -153,8 +153,8 @@ class Hub:
         if before is None or event == "DELETED" or _stating(before) != _stating(item):
             self._changed.set()
 
-    def _note(self, kind: HubKind, problem: ReadProblem | None) -> None:
-        self.health.note(f"kind {kind.name}", None if problem is None else problem.text)
+    def _record_watch(self, kind: HubKind, problem: ReadProblem | None) -> None:
+        self.health.record(f"kind {kind.name}", None if problem is None else problem.text)
         if problem is not None:
             self._unwatched.add(kind.name)
         elif kind.name in self._unwatched:  # what it missed was listed anew, or comes now
@@ -164,17 +164,17 @@ class Hub:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
-        """Look again and again over one connection, until something fails."""
+        """Check again and again over one connection, until something fails."""
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
                     self._changed.clear()
-                    is_settled = await self.look(past, writer)
-                    self.health.note("brokers", None)
+                    is_settled = await self.process_objects(past, writer)
+                    self.health.record("brokers", None)
                     await self._rest(stop, self._config.every_s if is_settled else SOON_S)
         except UNREADABLE as error:
             self._metrics.failed.inc()
-            self.health.note("brokers", str(error))
+            self.health.record("brokers", str(error))
             log.warning("the log cannot be read or written now: %s", error)
 
     async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
@@ -184,7 +184,7 @@ class Hub:
         for each in waits:
             each.cancel()
 
-    async def look(self, past: Past, writer: Writer) -> bool:
+    async def process_objects(self, past: Past, writer: Writer) -> bool:
         """Put into the log what is missing there, and show what became of it; whether nothing is left to be done."""
         if unseen := self._unlisted | self._unwatched:
             text = f"nothing is written while {listed(sorted(unseen))} cannot be seen in the hub's API"
@@ -198,7 +198,7 @@ class Hub:
         state, present = await self._present(past)
         objects = {key: item for known in self.objects.values() for key, item in known.items()}
         scene = Scene(state, present, objects, self._config.clock(), lambda item: author_of(item, stamped))
-        self._note_missing(scene)
+        self._record_missing(scene)
         verdicts = {item.key: self._verdict(scene, item) for item in _ordered(objects.values())}
         is_settled = await self._carry_out(scene, verdicts, past, writer)
         await self._show(scene, verdicts)
@@ -256,14 +256,14 @@ class Hub:
                 patches.append(self._patch(item, {"metadata": {"annotations": {RESTORED_ANNOTATION: None}}}))
         await self._all(patches)
         # Only what cannot go unseen gets into the log.
-        records += [each for key in new if self._is_held(scene.objects[key]) for each in verdicts[key].writes]
+        records += [each for key in new if self._has_finalizer(scene.objects[key]) for each in verdicts[key].writes]
         await self._write(records[:MOST_WRITES], past, writer)
         waiting = [key for key, verdict in verdicts.items() if _waits(scene, verdict)]
         if waiting:
             self._read = None
         return not (records or patches or waiting)
 
-    def _is_held(self, item: HubObject) -> bool:
+    def _has_finalizer(self, item: HubObject) -> bool:
         """Whether an object, as it was looked at, has its finalizer by now."""
         now = self.objects[item.kind.name].get(item.key)
         same = now is not None and (now.uid, now.generation) == (item.uid, item.generation)
@@ -285,7 +285,7 @@ class Hub:
         for problem in refused:  # the next look is at what is there by now
             log.warning("%s: %s", problem.what, problem.cause)
 
-    def _note_missing(self, scene: Scene) -> None:
+    def _record_missing(self, scene: Scene) -> None:
         missing = scene.missing()
         self._metrics.missing.set(len(missing))
         text = (
@@ -294,7 +294,7 @@ class Hub:
             if missing
             else None
         )
-        self.health.note("missing objects", text)
+        self.health.record("missing objects", text)
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -322,10 +322,10 @@ class Hub:
 
     async def _show_one(self, item: HubObject, old: Json, made: Json, now_ms: int) -> None:
         await self._patch(item, {"status": made}, "/status")
-        for each in news(old, made):
+        for each in status_events(old, made):
             await self._tell(item, each, now_ms)
 
-    async def _tell(self, item: HubObject, each: News, now_ms: int) -> None:
+    async def _tell(self, item: HubObject, each: StatusEvent, now_ms: int) -> None:
         """Write an Event about an object; the same one again is another Event, as its state was another meanwhile."""
         namespace = item.namespace or "default"
         digest = hashlib.sha256(f"{item.uid}{each}{now_ms}".encode()).hexdigest()[:16]
@@ -382,13 +382,13 @@ class Hub:
         """Since when authors are proven, as the admission policies were a minute ago."""
         now_ms = self._config.clock()
         if self._stamped is None or now_ms - self._stamped[0] >= POLICIES_MS:
-            found = {name: await self._found(path) for name, path in PATHS.items()}
+            found = {name: await self._object_or_none(path) for name, path in PATHS.items()}
             self._stamped = now_ms, stamped_since_ms(found)
             text = None if self._stamped[1] is not None else "the admission policies are not there"
-            self.health.note("authors are not proven", text)
+            self.health.record("authors are not proven", text)
         return self._stamped[1]
 
-    async def _found(self, path: str) -> Json | None:
+    async def _object_or_none(self, path: str) -> Json | None:
         try:
             return await self._client.get(path)
         except ClusterError as error:

@@ -333,8 +333,8 @@ def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str,
     options: list[str] = []
     names: list[str] = []
     counts = Counter(name for name, _ in pairs)
-    if lacking := [name for name, each in known.items() if each.required and name not in counts]:
-        raise RefusedRequestError(400, f"{verb.path} needs {', '.join(lacking)}")
+    if missing := [name for name, each in known.items() if each.required and name not in counts]:
+        raise RefusedRequestError(400, f"{verb.path} needs {', '.join(missing)}")
     if output and "output" in known and "output" not in counts:
         options.append(f"--output={output}")
     for name, value in pairs:

@@ -150,8 +150,8 @@ def hpas_ended(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
 
 def fleet_stated(scene: Scene, item: HubObject) -> ObjectVerdict:
     """The verdict about a FleetHPA."""
-    whole = HpaId(FLEET, item.namespace, item.name)
-    view = scene.state.hpas.get(whole)
+    fleet_hpa = HpaId(FLEET, item.namespace, item.name)
+    view = scene.state.hpas.get(fleet_hpa)
     _check_restored(item, () if view is None else (view,))
     author = scene.author(item)
     owner = Owner(object=item.key, uid=item.uid, generation=item.generation)
@@ -159,30 +159,31 @@ def fleet_stated(scene: Scene, item: HubObject) -> ObjectVerdict:
     manifest = fleet_manifest(FileManifest(item.key, object_manifest(item, metadata)), item.namespace)
     names = [each.name for each in manifest.fleet.clusters]
     clusters_meant(scene, item, names, item.namespace)
-    for hpa in members_of(scene.state, whole):
+    for hpa in members_of(scene.state, fleet_hpa):
         if not scene.access.allows(item.namespace, hpa.cluster, hpa.namespace):
-            text = f"No FleetAccess lets namespace {item.namespace} of the hub act on all clusters of FleetHPA {whole}."
+            clusters = f"all clusters of FleetHPA {fleet_hpa}"
+            text = f"No FleetAccess lets namespace {item.namespace} of the hub act on {clusters}."
             raise ObjectRefusedError("Forbidden", text)
-    if above := next(filter(None, (_above(scene, item, whole._replace(cluster=name), None) for name in names)), ""):
+    if above := next(filter(None, (_above(scene, item, fleet_hpa._replace(cluster=name), None) for name in names)), ""):
         raise ObjectRefusedError("Forbidden", above)
-    hpas = tuple(whole._replace(cluster=name) for name in names)
+    hpas = tuple(fleet_hpa._replace(cluster=name) for name in names)
     if conflict := next(filter(None, (_conflict(scene, item, hpa) for hpa in hpas)), ""):
         raise ObjectRefusedError("Conflict", conflict)
     if view is not None and object_owning(view) == owner and not view.incomplete:
-        return ObjectVerdict(hpas=(whole, *hpas))
+        return ObjectVerdict(hpas=(fleet_hpa, *hpas))
     records = fleet_records(manifest, scene.state, scene.now_ms, None, author.name, because(item))
     plan = ApplyPlan(scene.state, author.name, because(item), scene.now_ms, writes=records)
     look_ahead(plan, scene.present)
     if plan.problems:
         raise ObjectRefusedError("Refused", sentence_of(plan.problems[0]))
-    return ObjectVerdict(writes=tuple(marked(each, item, author) for each in plan.writes), hpas=(whole, *hpas))
+    return ObjectVerdict(writes=tuple(marked(each, item, author) for each in plan.writes), hpas=(fleet_hpa, *hpas))
 
 
 def fleet_ended(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
     """The end of a FleetHPA, as a whole."""
-    whole = HpaId(FLEET, item.namespace, item.name)
+    fleet_hpa = HpaId(FLEET, item.namespace, item.name)
     made = {view.id for view in scene.made.get(item.key, ())}
-    parts = [hpa for hpa in members_of(scene.state, whole) if hpa in made]
+    parts = [hpa for hpa in members_of(scene.state, fleet_hpa) if hpa in made]
     may = all(scene.access.allows(item.namespace, hpa.cluster, hpa.namespace) for hpa in parts)
     for hpa in sorted(made):
         yield _gone(hpa, item) if may else unmarked(scene.state.hpas[hpa])

@@ -176,10 +176,10 @@ async def _apply(
     read = read_hpas(hub.session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND))
     _without_reason(hub, "an object that makes HPAs")
     changes = await _centrals(hub, read, clusters, namespace, mode)
-    return [*changes, *_wholes(hub, read, namespace, mode), *_groups(hub, read, namespace)]
+    return [*changes, *_fleet_hpas(hub, read, namespace, mode), *_groups(hub, read, namespace)]
 
 
-def _wholes(hub: HubSession, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
+def _fleet_hpas(hub: HubSession, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
     changes = []
     for each in read.of_kind(FLEET_KIND):
         made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)

@@ -36,7 +36,7 @@ LOOK_S: Final = 0.5
 
 
 async def written(session: Session, words: Sequence[str], arguments: Mapping[str, Any]) -> int:
-    """Carry out a write verb in the hub's API; gives the exit code.
+    """Carry out a write verb in the hub's API; return the exit code.
 
     Args:
         words: of the verb, such as `schedule create`.
@@ -78,7 +78,7 @@ INSTEAD: Final = {
 
 
 async def _carried_out(hub: HubSession, verb: str, changes: Sequence[HubChange]) -> int:
-    """Write objects, and report what became of each; gives the exit code."""
+    """Write objects, and report what became of each; return the exit code."""
     session, options = hub.session, hub.options
     code = session.report(*hub.problems)
     changes = list({each.key: each for each in changes}.values())

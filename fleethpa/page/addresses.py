@@ -49,8 +49,8 @@ def time_flag(name: str, at_ms: int | None) -> str:
 
 def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> str:
     """A command with the flags of a filter, and in brackets the terms of the filter for which it has no flag."""
-    flags, lacking = filtered
-    without = f" (without {' '.join(lacking)})" if lacking else ""
+    flags, missing = filtered
+    without = f" (without {' '.join(missing)})" if missing else ""
     return " ".join([words, *flags]) + at + without
 
 
@@ -113,7 +113,7 @@ def names_of(state: FleetState, text: str) -> list[HpaId]:
     return list(islice((hpa for hpa in state.hpas if all(word in str(hpa).lower() for word in words)), MOST_NAMES))
 
 
-def found_address(state: FleetState, text: str, at: str) -> str:
+def search_address(state: FleetState, text: str, at: str) -> str:
     """The address of what a text names; of the fleet, filtered by the text, where it names nothing or several."""
     if not text:
         return url("/", at=at)

@@ -75,13 +75,13 @@ class Waterfall(NamedTuple):
     bar_width: int = BAR_WIDTH
 
 
-def waterfall(found: Explanation) -> Waterfall:
+def waterfall(explanation: Explanation) -> Waterfall:
     """Draw the steps of a decision from the current count to the final one; the division of a FleetHPA comes after."""
-    divided = len(found.decision.observed.get("clusters", ()))
-    found = replace(found, steps=found.steps[: len(found.steps) - divided])
-    most = max([1, *(count for step in found.steps if (count := _count(step)) is not None)])
-    decisive = deciding_step(found)
-    tops = [_top(step, most) for step in found.steps]
+    divided = len(explanation.decision.observed.get("clusters", ()))
+    explanation = replace(explanation, steps=explanation.steps[: len(explanation.steps) - divided])
+    most = max([1, *(count for step in explanation.steps if (count := _count(step)) is not None)])
+    decisive = deciding_step(explanation)
+    tops = [_top(step, most) for step in explanation.steps]
     bars = [
         Bar(
             step.name,
@@ -89,43 +89,43 @@ def waterfall(found: Explanation) -> Waterfall:
             step.value,
             _lines("no value" if step.value == "-" and number else step.detail),
             step.detail,
-            _style(found, step, number),
+            _style(explanation, step, number),
             number == decisive,
             number * STEP_WIDTH + STEP_WIDTH // 2,
             top if top is not None else TOP + HEIGHT,
             TOP + HEIGHT - top if top is not None else 0,
             _link(tops, number),
         )
-        for number, (step, top) in enumerate(zip(found.steps, tops, strict=True))
+        for number, (step, top) in enumerate(zip(explanation.steps, tops, strict=True))
     ]
-    label = ", ".join(f"{step.name} {step.value}" for step in found.steps)
-    lit = f"; decided by {found.steps[decisive].name}" if decisive is not None else ""
+    label = ", ".join(f"{step.name} {step.value}" for step in explanation.steps)
+    lit = f"; decided by {explanation.steps[decisive].name}" if decisive is not None else ""
     return Waterfall(bars, STEP_WIDTH * len(bars), TOP + HEIGHT + FOOT, f"{label}{lit}")
 
 
-def deciding_step(found: Explanation) -> int | None:
+def deciding_step(explanation: Explanation) -> int | None:
     """The number of the step that made the answer what it is: the last one that changed the count, else the metric."""
     decisive = None
     before: int | None = None
-    for number, step in enumerate(found.steps[:-1]):
+    for number, step in enumerate(explanation.steps[:-1]):
         count = _count(step)
         is_changed = before is not None and count is not None and count != before
-        if step.is_winner or (is_changed and _is_rule(found, number)):
+        if step.is_winner or (is_changed and _is_rule(explanation, number)):
             decisive = number
-        if step.is_winner or _is_rule(found, number):
+        if step.is_winner or _is_rule(explanation, number):
             before = count
     return decisive
 
 
-def _is_rule(found: Explanation, number: int) -> bool:
+def _is_rule(explanation: Explanation, number: int) -> bool:
     """Whether it comes after the metrics, and is not the end."""
-    return len(found.decision.metrics) < number < len(found.steps) - 1
+    return len(explanation.decision.metrics) < number < len(explanation.steps) - 1
 
 
-def _style(found: Explanation, step: StepRow, number: int) -> str:
-    if number in (0, len(found.steps) - 1):
+def _style(explanation: Explanation, step: StepRow, number: int) -> str:
+    if number in (0, len(explanation.steps) - 1):
         return "current" if number == 0 else "final"
-    if not _is_rule(found, number):
+    if not _is_rule(explanation, number):
         return "metric"
     return "brake" if _is_limit(step) else "rule"
 
@@ -282,7 +282,7 @@ def decision_view(read: DecisionPast) -> dict[str, Any]:
         "hpa": read.found.hpa,
         "health": metric_health(found.decision, read.found.time_ms),
         "place": f"{read.found.partition}@{read.found.offset}",
-        "note": read.again.lacking,
+        "note": read.again.unknown,
         "json": one("Decision", explaining.document(read.again), "json"),
     }
 

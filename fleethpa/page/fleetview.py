@@ -103,7 +103,7 @@ class RowFilter:
             known: the flag of each word that takes the value as it is; of `problem`, that of `problem:any`.
         """
         given: dict[str, str] = {}
-        lacking = []
+        missing = []
         for term in self.terms:
             flag = known.get(term.word, "")
             is_any = term.value == ANY
@@ -111,10 +111,10 @@ class RowFilter:
             choices = VALUES.get(term.word)  # the flag of a word with few values takes no globs
             is_plain = term.value in choices if choices else _PLAIN.fullmatch(term.value) is not None
             if not flag or term.negated or is_twice or not is_plain or is_any != (term.word == "problem"):
-                lacking.append(str(term))
+                missing.append(str(term))
             else:
                 given[term.word] = flag if is_any else f"{flag} {shlex.quote(term.value)}"
-        return list(given.values()), lacking
+        return list(given.values()), missing
 
     def fits(self, row: Mapping[str, Sequence[str]]) -> bool:
         """Whether a row (its texts by word) is asked for."""
@@ -168,7 +168,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = state.ordered
     # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
-    found = [view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_whole(view, state))]
+    found = [
+        view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_fleet_hpa(view, state))
+    ]
     sort = sort if sort.removeprefix("-") in SORTS else ""
     found = sorted_rows(found, sort, now_ms) if sort else found
     pages = max(1, -(-len(found) // SHOWN))
@@ -186,7 +188,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
         "flags": wanted.flags(FLEET_FLAGS),
         "columns": [column for column in listing.columns if not column.wide],
         "rows": rows,
-        "sparkline": lambda view: sparkline(replace(view, moves=moves_of_whole(view, state)) if view.members else view),
+        "sparkline": lambda view: sparkline(
+            replace(view, moves=moves_of_fleet_hpa(view, state)) if view.members else view
+        ),
         "member_of": member_of,
         "in_wholes": 0 if wanted.terms else len(order) - len(found),
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
@@ -286,11 +290,11 @@ def member_of(view: HpaView, cluster: str) -> HpaId:
     return view.id._replace(cluster=cluster)
 
 
-def _is_in_whole(view: HpaView, state: FleetState) -> bool:
-    return view.whole is not None and view.whole in state.hpas and not view.problems
+def _is_in_fleet_hpa(view: HpaView, state: FleetState) -> bool:
+    return view.fleet_hpa is not None and view.fleet_hpa in state.hpas and not view.problems
 
 
-def moves_of_whole(view: HpaView, state: FleetState) -> tuple[Move, ...]:
+def moves_of_fleet_hpa(view: HpaView, state: FleetState) -> tuple[Move, ...]:
     """The moves of a FleetHPA's total: those of its clusters, counted back from what it has now."""
     members = [state.hpas[hpa] for each in view.members if (hpa := member_of(view, each.cluster.name)) in state.hpas]
     count: int = view.status.get("currentReplicas") or 0
@@ -340,14 +344,14 @@ async def read_changes(past: Past, since_ms: int, until_ms: int, *, every: bool)
 
 
 def changes_view(
-    found: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
+    decisions: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
 ) -> dict[str, Any]:
     """Return what the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was
     read.
     """
     wanted, mistake = filter_of(query, CHANGE_WORDS)
-    endings = endings_of(found)
-    fitting = [each for each in one_each(found) if wanted.fits(_change_words(each))]
+    endings = endings_of(decisions)
+    fitting = [each for each in one_each(decisions) if wanted.fits(_change_words(each))]
     # What shadow mode decides is written by nobody: it is shown where it is asked for.
     hidden = [] if every or any(term.word == "mode" for term in wanted.terms) else _in_shadow(fitting)
     fitting = [each for each in fitting if each not in hidden] if hidden else fitting
@@ -377,17 +381,17 @@ def changes_view(
     }
 
 
-def _in_shadow(found: Sequence[Recorded]) -> list[Recorded]:
-    return [each for each in found if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
+def _in_shadow(decisions: Sequence[Recorded]) -> list[Recorded]:
+    return [each for each in decisions if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
 
 
-def _verdict(found: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
+def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
     """Return what was found in one sentence: a change counts once it was applied."""
     if every:
-        return counted(len(found), "decision")
-    applied = [each for each in found if _result(each, endings) == "applied"]
-    shadow = len(_in_shadow(found))
-    others = len(found) - len(applied) - shadow
+        return counted(len(decisions), "decision")
+    applied = [each for each in decisions if _result(each, endings) == "applied"]
+    shadow = len(_in_shadow(decisions))
+    others = len(decisions) - len(applied) - shadow
     up = sum(each.decision.final_desired_replicas > each.decision.current_replicas for each in applied)
     text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
     rest = [f"{others:,} decided and not applied"] * bool(others) + [f"{shadow:,} decided in shadow"] * bool(shadow)
@@ -425,9 +429,9 @@ def _bar(time_ms: int, begin: int, end: int) -> int:
     return min(BARS - 1, max(0, (time_ms - begin) * BARS // (end - begin)))
 
 
-def _bars(found: Sequence[Recorded], begin: int, end: int) -> list[dict[str, Any]]:
+def _bars(decisions: Sequence[Recorded], begin: int, end: int) -> list[dict[str, Any]]:
     counts = [0] * BARS
-    for each in found:
+    for each in decisions:
         counts[_bar(each.time_ms, begin, end)] += 1
     most = max([1, *counts])
     width = (end - begin) // BARS

@@ -113,16 +113,16 @@ class KeptEvaluations:
     def __init__(self) -> None:
         self._kept = LastUsed[str, Again](EVALUATIONS_KEPT)
 
-    async def of(self, past: Past, found: Recorded, most: int | None = None) -> Again:
+    async def of(self, past: Past, recorded: Recorded, most: int | None = None) -> Again:
         """A decision, evaluated again; one that could not be is tried again. `most`: as of `evaluated_again`."""
-        id_ = found.decision.id
-        again = self._kept[id_] if self.has(found) else await evaluated_again(past, found, most)
-        return again if again.lacking or again.is_far else self._kept.keep(id_, again)
+        id_ = recorded.decision.id
+        again = self._kept[id_] if self.has(recorded) else await evaluated_again(past, recorded, most)
+        return again if again.unknown or again.is_far else self._kept.keep(id_, again)
 
-    def has(self, found: Recorded) -> bool:
+    def has(self, recorded: Recorded) -> bool:
         """Whether a decision was evaluated again."""
-        again = self._kept.get(found.decision.id)
-        return again is not None and again.recorded.value == found.value
+        again = self._kept.get(recorded.decision.id)
+        return again is not None and again.recorded.value == recorded.value
 
 
 @dataclass
@@ -195,7 +195,7 @@ async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
     for window in await _windows(past, hpa, since_ms):
         kept.window, kept.decisions, kept.since_ms = window, [], since_ms
         await _read_on(kept, past, window)
-        if window.is_whole:
+        if window.is_complete:
             return
 
 
@@ -262,7 +262,7 @@ async def read_hpa(
         again = await kept.evaluations.of(past, newest, depth.most_again)
     found["has_more"] |= again.is_far and depth != WHOLE
     note, next_step = (
-        f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else "",
+        f"What would have changed the answer cannot be found out: {again.unknown}" if again.unknown else "",
         "",
     )
     if again.is_far and depth == WHOLE:
@@ -302,9 +302,9 @@ async def read_timeline(
     return found or await _none_of(past, hpa), whole_ms if is_cut else 0
 
 
-def is_enough(found: Sequence[Recorded]) -> bool:
+def is_enough(decisions: Sequence[Recorded]) -> bool:
     """Whether decisions fill the timeline. One line more than is shown: the oldest of them is whole then."""
-    return sum(1 for _ in groupby(found, key=likeness)) > TIMELINE
+    return sum(1 for _ in groupby(decisions, key=likeness)) > TIMELINE
 
 
 def likeness(recorded: Recorded) -> tuple[Any, ...]:
@@ -399,6 +399,6 @@ async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) ->
         async with aclosing(past.newer(window, checked=False)) as stretches:
             async for taken in stretches:
                 found += taken
-        if window.is_whole:
+        if window.is_complete:
             break
     return found

@@ -84,57 +84,57 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every
     }
 
 
-def is_counted(found: Explanation) -> bool:
+def is_counted(explanation: Explanation) -> bool:
     """Whether there is a count to draw: not where the scale could not be read."""
-    return found.decision.kind == "evaluation" and any(step.value.isdigit() for step in found.steps)
+    return explanation.decision.kind == "evaluation" and any(step.value.isdigit() for step in explanation.steps)
 
 
 def said_once(
-    found: Explanation | None, problems: Iterable[Problem], remarks: Iterable[str] = (), unfed: str = ""
+    explanation: Explanation | None, problems: Iterable[Problem], remarks: Iterable[str] = (), unfed: str = ""
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The problems that the verdict says (label, style), and the texts that it leaves to be said, each once.
 
     `remarks`: what every view says above; `unfed`: why nothing comes in, which is among them.
     """
-    if found is None:
+    if explanation is None:
         return [], [problem.text for problem in problems]
     above = "\n".join(remarks)
-    notices = [notice for notice in _unsaid_notices(found) if notice not in above]
-    texts = " ".join((found.verdict, found.ended, *found.notices))
-    said = {problem.label: problem for problem in problems if _is_said(problem, found, texts)}
+    notices = [notice for notice in _unsaid_notices(explanation) if notice not in above]
+    texts = " ".join((explanation.verdict, explanation.ended, *explanation.notices))
+    said = {problem.label: problem for problem in problems if _is_said(problem, explanation, texts)}
     is_above = bool(unfed and above)
     boxes = [each.text for each in problems if each.label not in said and not (is_above and unfed in each.text)]
     # That it failed or is held, and a fight with its notice, are beside the verdict already.
-    chips = [problem for problem in said.values() if problem.label not in ("held", "fight") and not found.failed]
+    chips = [problem for problem in said.values() if problem.label not in ("held", "fight") and not explanation.failed]
     return [(each.label, SHAPES.get(each.label, "trouble")) for each in chips], [*notices, *boxes]
 
 
-def _is_said(problem: Problem, found: Explanation, texts: str) -> bool:
-    decision = found.decision
+def _is_said(problem: Problem, explanation: Explanation, texts: str) -> bool:
+    decision = explanation.decision
     if problem.label == "held":
-        return bool(found.held)
+        return bool(explanation.held)
     if problem.label == "paused":
         return bool(decision.paused) and decision.paused in texts
     if problem.label == "saturated":
-        return "MaxReplicas" in decision.constraints_applied and not found.failed
+        return "MaxReplicas" in decision.constraints_applied and not explanation.failed
     if problem.label == "fight":
-        return any(label == "Fight" for label, _ in found.around)
-    if found.cut_off and problem.text.startswith(words.NO_METRIC):
+        return any(label == "Fight" for label, _ in explanation.around)
+    if explanation.cut_off and problem.text.startswith(words.NO_METRIC):
         return True
     return any(part in texts for part in (problem.text, problem.text.partition(f"{problem.label}: ")[2]) if part) or (
         problem.label.endswith(" disabled") and problem.text.partition(";")[0] in texts
     )
 
 
-def _unsaid_notices(found: Explanation) -> list[str]:
+def _unsaid_notices(explanation: Explanation) -> list[str]:
     """The notices beside the verdict; of the trouble that the verdict says only the next step."""
-    around = list(found.around)
+    around = list(explanation.around)
     first = next((number for number, (label, _) in enumerate(around) if label == "Cluster"), None)
-    if first is not None and found.cut_off:
+    if first is not None and explanation.cut_off:
         around[first : first + 2] = [
             ("Next:", text.removeprefix("Next: ")) for _, text in around[first + 1 : first + 2]
         ]
-    return replace(found, around=around).notices
+    return replace(explanation, around=around).notices
 
 
 LONGEST_BUNDLE_MS: Final = 3_600_000
@@ -314,10 +314,10 @@ def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSe
     )
 
 
-def _gap_ms(found: Sequence[Recorded]) -> float:
-    if len(found) < 3:
+def _gap_ms(decisions: Sequence[Recorded]) -> float:
+    if len(decisions) < 3:
         return GAP_MS
-    distances = sorted(after.time_ms - before.time_ms for before, after in pairwise(found))
+    distances = sorted(after.time_ms - before.time_ms for before, after in pairwise(decisions))
     return max(GAP_MS, 3 * distances[(len(distances) - 1) // 2])
 
 

@@ -282,11 +282,11 @@ class LiveReader:
     @asynccontextmanager
     async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:
         """Open the past as of a moment, for one question at a time. Raises CommandError: as `SharedPast.at`."""
-        wholes = None
+        fleet_hpas = None
         if self.state is not None and at_ms is None and not self.state.is_last_known:
-            wholes = [hpa for hpa in self.state.hpas if hpa.cluster == FLEET]
+            fleet_hpas = [hpa for hpa in self.state.hpas if hpa.cluster == FLEET]
         async with self._questions.at(at_ms) as past:
-            yield self._part_of(past, wholes)
+            yield self._part_of(past, fleet_hpas)
 
     @asynccontextmanager
     async def past_of(self, hpa: HpaId, at_ms: int | None = None) -> AsyncIterator[Past]:
@@ -303,9 +303,9 @@ class LiveReader:
             known = self.state.hpas if self.state is not None else ()
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), known, hpa.namespace) from error
 
-    def _part_of(self, past: Past, wholes: Iterable[HpaId] | None = None) -> Past:
-        """Return what may be seen of a past. `wholes`: as of `SeenPast`."""
-        return past if self._seen is None else cast("Past", SeenPast(past, self._seen, wholes))
+    def _part_of(self, past: Past, fleet_hpas: Iterable[HpaId] | None = None) -> Past:
+        """Return what may be seen of a past. `fleet_hpas`: as of `SeenPast`."""
+        return past if self._seen is None else cast("Past", SeenPast(past, self._seen, fleet_hpas))
 
     async def _close(self) -> None:
         await self._questions.close()

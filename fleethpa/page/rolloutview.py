@@ -14,13 +14,13 @@ from fleethpa.page.hpapast import LastUsed
 from fleethpa.rollouts.marks import StagedRollout, rollouts_in
 from fleethpa.rollouts.wavedrive import (
     WaveReading,
-    found_rollout,
     gates_of,
     measured_waves,
     overtaken_lines,
     rollout_columns,
     rollout_head,
     rollout_next,
+    rollout_of_id,
     wave_line,
 )
 from fleethpa.show.words import counted, spec_diff
@@ -101,7 +101,7 @@ async def read_rollout(
 
     Raises CommandError: no HPA carries a rollout of this id (exit 4).
     """
-    rollout = found_rollout(state, id_)
+    rollout = rollout_of_id(state, id_)
     if readings is None:
         waves = await measured_waves(past, rollout)
     else:

@@ -27,11 +27,11 @@ from fleethpa.page.addresses import (
     SECTIONS,
     command_line,
     environment,
-    found_address,
     hpa_of,
     hpa_url,
     refusal_text,
     rendered,
+    search_address,
     time_flag,
     ways_on,
 )
@@ -182,7 +182,7 @@ class PageServer:
         """Send the browser to what the search names: a decision, an HPA, a cluster, or the HPAs that fit."""
         at_ms, text = self._at(request), request.query.get("q", "").strip()
         at = request.query.get("at", "").strip()
-        address = found_address(await self.reader.state_at(at_ms), text, at)
+        address = search_address(await self.reader.state_at(at_ms), text, at)
         return web.Response(status=303, headers={"Location": address})
 
     async def hpa(self, request: web.Request) -> web.Response:

@@ -70,7 +70,7 @@ class Scheduler:
         self._metrics = SchedulerMetrics(self.health.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set. Brokers that are away are waited for."""
+        """Check until `stop` is set. Brokers that are away are waited for."""
         from runtime.groups import keep_signing
 
         async with self.health.served(self._config), task_group() as group:
@@ -80,21 +80,21 @@ class Scheduler:
                 await set_within(stop, self._config.every_s)
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
-        """Look again and again over one connection, until something fails."""
+        """Check again and again over one connection, until something fails."""
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
-                    await self.look(past, writer)
+                    await self.publish_due(past, writer)
                     self.health.ready("looked")
-                    self.health.note("brokers", None)
+                    self.health.record("brokers", None)
                     await set_within(stop, self._config.every_s)
         except UNREADABLE as error:
             self._metrics.failed.inc()
-            self.health.note("brokers", str(error))
+            self.health.record("brokers", str(error))
             log.warning("the schedules cannot be read or applied now: %s", error)
 
-    async def look(self, past: Past, writer: Writer) -> int:
-        """Publish what is due; returns how many HPAs were changed."""
+    async def publish_due(self, past: Past, writer: Writer) -> int:
+        """Publish what is due; return how many HPAs were changed."""
         async with asyncio.timeout(READING_S):
             state = await read_state(past)
         now_ms = self._config.clock()
@@ -121,4 +121,4 @@ class Scheduler:
         for text in sorted(texts - self._reported):
             log.warning("%s", text)
         self._reported = texts
-        self.health.note("schedules", f"{len(texts)} cannot be followed" if texts else None)
+        self.health.record("schedules", f"{len(texts)} cannot be followed" if texts else None)

@@ -102,7 +102,7 @@ class LeftOut:
 
     @contextmanager
     def noting(self, hpa: HpaId) -> Iterator[None]:
-        """Note that an HPA cannot be tried, if so."""
+        """Record that an HPA cannot be tried, if so."""
         try:
             yield
         except CommandError as problem:
@@ -150,7 +150,7 @@ def _of_files(
 
 async def run_all(
     past: Past,
-    found: list[BacktestRequest],
+    wanted: list[BacktestRequest],
     window: tuple[int, int],
     model: Model,
     faults: Faults,
@@ -162,7 +162,7 @@ async def run_all(
 
     Raises CommandError: as `events_by_hpa` and `run`.
     """
-    by_hpa = {request.hpa: request for request in found}
+    by_hpa = {request.hpa: request for request in wanted}
     count = await past.partitions()
     await past.expect({partition_for(hpa.namespace_key, count) for hpa in by_hpa}, window[0])
     made, left_out = dict[HpaId, Backtest](), LeftOut()
@@ -173,16 +173,16 @@ async def run_all(
                     [result] = run([by_hpa[hpa]], events, model)
                     made[hpa] = result
     left_out.end(note, is_any_left=bool(made or faults))
-    return [(request, made[request.hpa]) for request in found if request.hpa in made]
+    return [(request, made[request.hpa]) for request in wanted if request.hpa in made]
 
 
-def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
+def run(wanted: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
     """Try every candidate.
 
     Raises CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
     """
     results = []
-    for request in found:
+    for request in wanted:
         if not events[request.hpa]:
             raise not_evaluated(f"{request.hpa} has no evaluation in this window", request.hpa)
         try:

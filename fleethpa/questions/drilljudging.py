@@ -11,7 +11,7 @@ from fleethpa.questions.drillloads import Load
 from fleethpa.show.words import counted
 from schemas.observed import FleetSpec
 from streams.across.allotments import CapacityClaim, granted
-from streams.analysis.wholes import WithoutCluster, without_at
+from streams.analysis.fleethpas import WithoutCluster, without_at
 from streams.hpa.calculator import ToleranceBand, object_per_pod
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.rules import Rules

@@ -143,7 +143,7 @@ class Drill:
     def run(self, window: tuple[int, int]) -> Drilled:
         """Judge every HPA, FleetHPA and CapacityGroup over a time, to before its end."""
         made = Drilled([], [], [], 0, [])
-        views = [view for view in self._state.hpas.values() if view.whole is None]
+        views = [view for view in self._state.hpas.values() if view.fleet_hpa is None]
         gone = [view for view in views if view.id.cluster == self._away]
         made.gone.extend([str(view.id) for view in gone])
         known = 0
@@ -265,7 +265,7 @@ class Drill:
 
     def _wants(self, view: HpaView, load: Load, controller: Controller, time_ms: int) -> int | None:
         """Return what an HPA of a group wants, within its bounds; None: not known."""
-        if (fleet_hpa := view.whole) is not None:
+        if (fleet_hpa := view.fleet_hpa) is not None:
             series = self._loads.get(fleet_hpa)
             at = -1 if series is None else series.newest(time_ms)
             shares = self._shares.get(fleet_hpa)

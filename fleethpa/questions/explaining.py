@@ -108,14 +108,14 @@ RECENT_MS: Final = 300_000
 @dataclass(frozen=True)
 class Again:
     """A decision that was evaluated again: the whole record, what would have changed the answer, and a fight over the
-    replicas that went on then. `lacking`: why that cannot be found out, where the log no longer reaches back far
+    replicas that went on then. `unknown`: why that cannot be found out, where the log no longer reaches back far
     enough.
     """
 
     recorded: Recorded
     would: Counterfactuals | None = None
     fight: Fight | None = None
-    lacking: str = ""
+    unknown: str = ""
     lowered: Sequence[LoweredRequest] = ()
     """Requests that fell before it."""
     stopped: Sequence[tuple[str, str]] = ()
@@ -143,7 +143,7 @@ class Again:
         )
 
 
-async def evaluated_again(past: Past, found: Recorded, most: int | None = None) -> Again:
+async def evaluated_again(past: Past, recorded: Recorded, most: int | None = None) -> Again:
     """Evaluate a decision again: what would have changed the answer.
 
     `most`: as of `evaluation_of`.
@@ -151,27 +151,27 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
     A FleetHPA decides over reports, and the HPA in one of its clusters wants its share, whatever its metrics ask for:
     other values of their metrics would show nothing.
     """
-    if found.decision.kind != "evaluation" or found.decision.cluster == FLEET:
-        return Again(found)
+    if recorded.decision.kind != "evaluation" or recorded.decision.cluster == FLEET:
+        return Again(recorded)
     try:
-        again = await evaluation_of(past, found, most)
+        again = await evaluation_of(past, recorded, most)
     except FarStateError:
-        return Again(found, is_far=True)
+        return Again(recorded, is_far=True)
     except LogGoneError as error:
-        return Again(found, lacking=str(error))
+        return Again(recorded, unknown=str(error))
     inputs = again.inputs
     fight = fight_now(inputs.moves, inputs.now_ms)
-    would = None if SHARE in found.decision.constraints_applied else counterfactuals(inputs)
-    evaluation, current = answer(inputs).evaluation, found.decision.current_replicas
+    would = None if SHARE in recorded.decision.constraints_applied else counterfactuals(inputs)
+    evaluation, current = answer(inputs).evaluation, recorded.decision.current_replicas
     pods = [*pod_faults(inputs, evaluation, again.owners), *filter(None, [foreign_pods(inputs, again.owners)])]
     return Again(
-        found,
+        recorded,
         would,
         fight,
-        lowered=await _lowered(past, found),
+        lowered=await _lowered(past, recorded),
         stopped=_stopped(inputs),
         pods=pods,
-        disabled=is_disabled(inputs.spec, found.decision.raw_desired_replicas, current),
+        disabled=is_disabled(inputs.spec, recorded.decision.raw_desired_replicas, current),
     )
 
 
@@ -181,25 +181,25 @@ def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
     return stopped(attachments.LIMITS, inputs.limits)
 
 
-async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:
+async def _lowered(past: Past, recorded: Recorded) -> list[LoweredRequest]:
     """Which requests fell within ten minutes before a decision to scale up by utilization; others are not looked at."""
-    decision = found.decision
+    decision = recorded.decision
     if decision.direction != "ScaleUp" or not any(metric.utilization for metric in decision.metrics):
         return []
-    since_ms = found.time_ms - BACK_MS
+    since_ms = recorded.time_ms - BACK_MS
     async with aclosing(
-        past.decisions(found.partition, since_ms, found.time_ms, lambda hpa: hpa == found.hpa)
+        past.decisions(recorded.partition, since_ms, recorded.time_ms, lambda hpa: hpa == recorded.hpa)
     ) as earlier:
         past_ones = [each.decision async for each in earlier if each.decision.kind == "evaluation"]
     return lowered_requests(past_ones, decision)
 
 
-async def troubles_of(past: Past, found: Recorded, ending: Recorded | None, now_ms: int) -> list[ClusterTrouble]:
+async def troubles_of(past: Past, recorded: Recorded, ending: Recorded | None, now_ms: int) -> list[ClusterTrouble]:
     """Return what is wrong in the cluster of a decision of now that failed, or whose write did."""
-    failed = found.decision.error or (ending is not None and ending.decision.error)
-    if not failed or now_ms - found.time_ms > RECENT_MS:
+    failed = recorded.decision.error or (ending is not None and ending.decision.error)
+    if not failed or now_ms - recorded.time_ms > RECENT_MS:
         return []
-    cluster = (await read_state(past)).clusters.get(found.decision.cluster)
+    cluster = (await read_state(past)).clusters.get(recorded.decision.cluster)
     return cluster.troubles if cluster is not None else []
 
 

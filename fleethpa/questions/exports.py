@@ -168,7 +168,7 @@ class Export:
                 made.unlink(missing_ok=True)
 
     def add(self, recorded: Recorded) -> None:
-        """Take a decision. From the first fault with one of an HPA on, its rows are left out."""
+        """Add a decision. From the first fault with one of an HPA on, its rows are left out."""
         self.hpas.add(recorded.hpa)
         with self.faults.of(recorded.hpa):
             key = tuple(f"{name}={_key(name, recorded)}" for name in self._keys)

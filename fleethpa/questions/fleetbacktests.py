@@ -45,7 +45,7 @@ _AS_RECORDED: Final = _Was("recorded", "recorded", "HPAs in clusters", "{} were 
 
 
 def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
-    """Find the recorded HPA of each cluster: the one with the target of the whole.
+    """Find the recorded HPA of each cluster: the one with the target of the FleetHPA.
 
     Raises CommandError: a cluster has none (exit 4) or several (exit 2), or a quantity cannot be read (exit 2).
     """

@@ -160,7 +160,7 @@ def _by_name(read: Input, namespace: str) -> Iterator[tuple[tuple[str, str], Jso
 async def gate(
     past: Past,
     state: FleetState,
-    found: Sequence[ManifestChange],
+    changes: Sequence[ManifestChange],
     selection: Selection,
     window: tuple[int, int],
     gates: Sequence[FailIf],
@@ -169,7 +169,7 @@ async def gate(
     """Try each changed HPA in every cluster that has it; and say why what is not tried is not."""
     by_hpa: dict[HpaId, ManifestChange] = {}
     untried: dict[str, str] = {}
-    for change in found:
+    for change in changes:
         ids = [id_ for id_ in state.hpas if id_[1:] == change.name and selection.cluster_matches(id_.cluster)]
         by_hpa |= {id_: change for id_ in ids if id_.cluster != FLEET}
         if not ids:
@@ -227,41 +227,41 @@ def _model(pair: SpecPair) -> str:
     return f"{pair.model_error:+.1%}"
 
 
-def summary(found: GateFindings) -> str:
+def summary(findings: GateFindings) -> str:
     """The verdict in a sentence."""
-    tried = found.tried
-    changed = len(tried) + len(found.untried)
-    what = f"{counted(changed, 'HPA')} of {changed + found.same + len(found.added)} changed since {found.base}"
+    tried = findings.tried
+    changed = len(tried) + len(findings.untried)
+    what = f"{counted(changed, 'HPA')} of {changed + findings.same + len(findings.added)} changed since {findings.base}"
     if not tried:
-        return f"{what}; none of them could be tried." if changed else f"No HPA changed since {found.base}."
+        return f"{what}; none of them could be tried." if changed else f"No HPA changed since {findings.base}."
     was, now = total(each.pair.base for each in tried), total(each.pair.changed for each in tried)
     hours = now.replica_hours - was.replica_hours
     error = sum(abs(each.pair.model_error) * each.pair.recorded.replica_hours for each in tried)
-    money = "" if found.price is None else f", {priced(hours, found.price):+,.2f} at {found.price}/h"
+    money = "" if findings.price is None else f", {priced(hours, findings.price):+,.2f} at {findings.price}/h"
     return (
         f"{what}: on the recorded load {hours:+,.2f} replica-hours (model error ±{error:,.2f}{money}); "
         f"time above target {minutes(was.above_target_minutes)} → {minutes(now.above_target_minutes)}."
     )
 
 
-def report(found: GateFindings) -> QuestionReport:
+def report(findings: GateFindings) -> QuestionReport:
     """The report for terminal, page and machine formats."""
-    sections = [verdict(summary(found), "red" if found.failed else "bold")]
-    for each in found.tried:
+    sections = [verdict(summary(findings), "red" if findings.failed else "bold")]
+    for each in findings.tried:
         pair = each.pair
         facts = [f"changed: {', '.join(each.changes)}", *_facts(pair)]
         parts: list[ReportPart] = [Sentences(facts), measured(pair.base, pair.changed, ("", *_HEAD))]
         about = f"{rfc3339(pair.since_ms)} … {rfc3339(pair.until_ms)}   {pair.evaluations:,} evaluations"
         failed = [Sentences([f"FAILED: {text}" for text in each.failed], "red")] if each.failed else []
         sections.append(Section(str(pair.hpa), about, [*failed, *parts]))
-    others = _others(found)
+    others = _others(findings)
     return QuestionReport(
         "Gate",
         "GateReport",
-        _document(found),
+        _document(findings),
         sections,
         [Section(parts=[Notes("Not tried:", others)])] if others else [],
-        [Notes("This model cannot know:", UNKNOWN)] if found.tried else [],
+        [Notes("This model cannot know:", UNKNOWN)] if findings.tried else [],
     )
 
 
@@ -274,15 +274,15 @@ def _facts(pair: SpecPair) -> list[str]:
     ]
 
 
-def _others(found: GateFindings) -> list[str]:
+def _others(findings: GateFindings) -> list[str]:
     return [
-        *(f"{name}: {why}" for name, why in found.untried.items()),
-        *([f"new, without a past: {listed(found.added, _LIST)}"] if found.added else []),
-        *([f"removed: {listed(found.removed, _LIST)}"] if found.removed else []),
+        *(f"{name}: {why}" for name, why in findings.untried.items()),
+        *([f"new, without a past: {listed(findings.added, _LIST)}"] if findings.added else []),
+        *([f"removed: {listed(findings.removed, _LIST)}"] if findings.removed else []),
     ]
 
 
-def _document(found: GateFindings) -> dict[str, Any]:
+def _document(findings: GateFindings) -> dict[str, Any]:
     def item(each: GatedPair) -> dict[str, Any]:
         pair = each.pair
         return {
@@ -303,13 +303,13 @@ def _document(found: GateFindings) -> dict[str, Any]:
 
     made: dict[str, Any] = msgspec.to_builtins(
         {
-            "base": found.base,
-            "items": [item(each) for each in found.tried],
-            "untried": found.untried,
-            "added": found.added,
-            "removed": found.removed,
-            "unchanged": found.same,
-            "failed": found.failed,
+            "base": findings.base,
+            "items": [item(each) for each in findings.tried],
+            "untried": findings.untried,
+            "added": findings.added,
+            "removed": findings.removed,
+            "unchanged": findings.same,
+            "failed": findings.failed,
         }
     )
     return made
@@ -318,16 +318,16 @@ def _document(found: GateFindings) -> dict[str, Any]:
 # --- a comment --------------------------------------------------------------------------------------------------------
 
 
-def markdown(found: GateFindings, most: int = COMMENT) -> str:
+def markdown(findings: GateFindings, most: int = COMMENT) -> str:
     """The report as a comment of at most `most` characters; what does not fit is left out, and named by number."""
-    head = [f"### fleethpa: {'FAILED' if found.failed else 'passed'}", "", _text(summary(found)), ""]
-    head += [*(f"- **FAILED** {_text(each)}" for each in found.failed[:_LIST]), *_more(len(found.failed) - _LIST)]
-    others = [f"- not tried: {_text(each)}" for each in _others(found)]
+    head = [f"### fleethpa: {'FAILED' if findings.failed else 'passed'}", "", _text(summary(findings)), ""]
+    head += [*(f"- **FAILED** {_text(each)}" for each in findings.failed[:_LIST]), *_more(len(findings.failed) - _LIST)]
+    others = [f"- not tried: {_text(each)}" for each in _others(findings)]
     tail = [*others[:_LIST], *_more(len(others) - _LIST)]
     tail += ["", "The load is the recorded one, divided over the pods of each spec. This model cannot know: "]
     tail += [f"- {text}" for text in UNKNOWN]
     # The largest changes of cost first: they are what must not be left out.
-    tried = sorted(found.tried, key=lambda each: (not each.failed, -abs(_hours(each)), each.pair.hpa))
+    tried = sorted(findings.tried, key=lambda each: (not each.failed, -abs(_hours(each)), each.pair.hpa))
     rows, details = [_row(each) for each in tried], [_details(each) for each in tried]
     count = len(rows)
 

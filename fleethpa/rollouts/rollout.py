@@ -110,7 +110,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
     async with session.past() as past:
         state = await read_state(past)
         if rollout_id is not None:
-            rollout = drive.found_rollout(state, rollout_id)
+            rollout = drive.rollout_of_id(state, rollout_id)
             waves = await drive.measured_waves(past, rollout)
             document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
             if output in ("table", "wide"):
@@ -142,7 +142,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
 async def resume(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Continue a rollout whose command has ended: judge the newest wave by what was recorded, then begin the next."""
     state = await drive.state_now(session)
-    rollout = drive.found_rollout(state, rollout_id)
+    rollout = drive.rollout_of_id(state, rollout_id)
     if rollout.reverted:
         raise CommandError(
             f"rollout {rollout_id} was reverted ({rollout.reverted})",
@@ -153,18 +153,18 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
         raise CommandError(
             f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
         )
-    lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
+    unmarked = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
     left = [
         view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
     ]
-    for view in (*lacking, *left):
+    for view in (*unmarked, *left):
         if (problem := owned_hpa(view)) is not None:
             raise problem
     stated = [
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
-    if lacking:
-        names = listed(str(view.id) for view in lacking)
+    if unmarked:
+        names = listed(str(view.id) for view in unmarked)
         stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
     confirm(session, stated, options, "rollout resume")
     if options.dry_run:
@@ -180,7 +180,7 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
 async def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
     state = await drive.state_now(session)
-    rollout = drive.found_rollout(state, rollout_id)
+    rollout = drive.rollout_of_id(state, rollout_id)
     why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
     writes = drive.reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:

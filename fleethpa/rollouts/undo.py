@@ -58,9 +58,9 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
             next_step=f"{shown} | kubectl --context {hpa.cluster} apply -f -",
         )
     if view.is_of_fleet:
-        whole = view.whole or view.id
+        whole = view.fleet_hpa or view.id
         raise CommandError(
-            f"{hpa} is {'a FleetHPA' if view.whole is None else f'part of FleetHPA {whole}'}",
+            f"{hpa} is {'a FleetHPA' if view.fleet_hpa is None else f'part of FleetHPA {whole}'}",
             cause="A FleetHPA and the HPAs in its clusters change together.",
             next_step=f"fleethpa history {whole} --revision N -o yaml | fleethpa apply -f -",
         )

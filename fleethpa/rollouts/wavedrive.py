@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streams.history.past import Past
 
 
-def found_rollout(state: FleetState, rollout_id: str) -> StagedRollout:
+def rollout_of_id(state: FleetState, rollout_id: str) -> StagedRollout:
     """The rollout that an id means. Raises CommandError: no HPA carries a rollout of this id (exit 4)."""
     known = rollouts_in(state)
     if rollout_id not in known:
@@ -65,7 +65,7 @@ class WaveReading:
         self.after: dict[HpaId, list[EvaluatedMoment]] = {}
 
     async def read(self, past: Past, rollout: StagedRollout, wave: int, since_ms: int) -> None:
-        """Take the decisions of a wave's HPAs from a log time to the end of the wave that were not taken yet."""
+        """Read the decisions of a wave's HPAs from a log time to the end of the wave that were not taken yet."""
         marks, ends_ms = rollout.running(wave), rollout.ends_ms(wave)
         generations = {hpa: int(rollout.views[hpa].hpa["metadata"].get("generation") or 0) for hpa in marks}
         of = (rollout.id, wave, since_ms, ends_ms, generations)
@@ -74,14 +74,14 @@ class WaveReading:
         for number in sorted({rollout.views[hpa].partition for hpa in marks}):
             begin = self._read.get(number, (0, since_ms))
             if begin[1] < ends_ms:
-                self._read[number] = await self._take(past, number, begin, ends_ms, generations)
+                self._read[number] = await self._add_decisions(past, number, begin, ends_ms, generations)
         for side in (self.before, self.after):
             side.update({hpa: condensed(found) for hpa, found in side.items()})
 
-    async def _take(
+    async def _add_decisions(
         self, past: Past, number: int, begin: tuple[int, int], ends_ms: int, generations: Mapping[HpaId, int]
     ) -> tuple[int, int]:
-        """Take the decisions of a partition after one (its number and log time); returns the last one that was read.
+        """Read the decisions of a partition after one (its number and log time); return the last one that was read.
 
         It reads past the end of the wave, so that the wave is known to be whole.
         """
@@ -255,7 +255,7 @@ class WaveDrive:
         self._reason: str = options.reason or plan.reason
 
     async def run(self, first: int) -> int:
-        """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""
+        """Begin this wave, as far as it has not begun, and those after it; return the exit code."""
         plan, session = self._plan, self._session
         session.note(f"If this is interrupted: fleethpa rollout resume {plan.id}, or fleethpa rollout abort {plan.id}")
         async with session.writer() as writer:
@@ -350,8 +350,8 @@ def _result(
     if met := [gate for gate in counting if gate.holds(before, now)]:
         return WaveResult(stated(now), failed="; ".join(condition_met(gate, before, now) for gate in met))
     if over and now.unevaluated:
-        lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
-        return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
+        without_decision = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
+        return WaveResult("", stopped=f"{without_decision} of wave {wave} have no decision under the new spec")
     return WaveResult(stated(now)) if over else None
 
 

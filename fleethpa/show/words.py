@@ -419,20 +419,20 @@ def _completion(decision: Decision) -> str:
     return f"write {outcome}" + (f": {cause(error)}" if error else "")
 
 
-def fight(found: Fight) -> str:
+def fight(conflict: Fight) -> str:
     """A fight over the replicas in words."""
     return (
-        f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
-        f"between {found.lowest} and {found.highest} replicas"
+        f"{conflict.writers[0]} and {conflict.writers[1]} undo each other: {conflict.turns} times, "
+        f"between {conflict.lowest} and {conflict.highest} replicas"
     )
 
 
-def blocked(found: Blocked, spec: Mapping[str, Any]) -> str:
+def blocked(block: Blocked, spec: Mapping[str, Any]) -> str:
     """A metric outside its tolerance that pods without metrics keep from changing the count."""
     metrics = spec.get("metrics") or []
-    name = metric_name(metrics[found.metric]) if found.metric < len(metrics) else "a metric"
-    pods = f"{counted(found.missing, 'pod')} without metrics"
-    return f"blocked: {name} at {found.percent} % of its target changes nothing, because of {pods}"
+    name = metric_name(metrics[block.metric]) if block.metric < len(metrics) else "a metric"
+    pods = f"{counted(block.missing, 'pod')} without metrics"
+    return f"blocked: {name} at {block.percent} % of its target changes nothing, because of {pods}"
 
 
 def disabled_direction(direction: str) -> tuple[str, str]:
@@ -441,11 +441,11 @@ def disabled_direction(direction: str) -> tuple[str, str]:
     return name, f"{name} is disabled by the spec (behavior.{direction}.selectPolicy: Disabled)"
 
 
-def flapping(found: Flapping) -> str:
+def flapping(flaps: Flapping) -> str:
     """An HPA that goes up and down, in words."""
-    span_text = f"{max(1, round(found.span_ms / 60_000))} min"
+    span_text = f"{max(1, round(flaps.span_ms / 60_000))} min"
     return (
-        f"flapping: {found.changes} changes in {span_text} ({found.per_hour}/h), {found.turns} of them take back the "
+        f"flapping: {flaps.changes} changes in {span_text} ({flaps.per_hour}/h), {flaps.turns} of them take back the "
         "one before"
     )
 

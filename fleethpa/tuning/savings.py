@@ -273,11 +273,13 @@ def _hours(value: float) -> str:
     return f"{value:,.2f}"
 
 
-def _cells(found: Saving | _Total, price: Decimal | None) -> tuple[str, ...]:
+def _cells(saving: Saving | _Total, price: Decimal | None) -> tuple[str, ...]:
     money = (
-        () if price is None else tuple(f"{priced(each, price):,.2f}" for each in (found.saved, found.low, found.high))
+        ()
+        if price is None
+        else tuple(f"{priced(each, price):,.2f}" for each in (saving.saved, saving.low, saving.high))
     )
-    return (*map(_hours, (found.ran, found.former, found.saved, found.low, found.high)), *money)
+    return (*map(_hours, (saving.ran, saving.former, saving.saved, saving.low, saving.high)), *money)
 
 
 class _Total(NamedTuple):
@@ -291,20 +293,20 @@ class _Total(NamedTuple):
         return self.former - self.ran
 
 
-def _total(found: Sequence[Saving]) -> _Total:
-    return _Total(*(sum(getattr(each, name) for each in found) for name in _Total._fields))
+def _total(savings: Sequence[Saving]) -> _Total:
+    return _Total(*(sum(getattr(each, name) for each in savings) for name in _Total._fields))
 
 
-def in_a_sentence(found: Sequence[SavingFinding], price: Decimal | None = None) -> str:
+def in_a_sentence(findings: Sequence[SavingFinding], price: Decimal | None = None) -> str:
     """The saving with both ends of its interval, and how many HPAs are not in it."""
-    known = [each.saving for each in found if each.saving is not None]
-    refused = len(found) - len(known)
+    known = [each.saving for each in findings if each.saving is not None]
+    refused = len(findings) - len(known)
     others = f"; {counted(refused, 'HPA')} {'is' if refused == 1 else 'are'} not in it" if refused else ""
     if not known:
         return (
-            f"Nothing can be said of {counted(len(found), 'HPA')}."
-            if len(found) > 1
-            else f"It is not known: {found[0].refused}."
+            f"Nothing can be said of {counted(len(findings), 'HPA')}."
+            if len(findings) > 1
+            else f"It is not known: {findings[0].refused}."
         )
     total = _total(known)
     money = ""
@@ -317,9 +319,9 @@ def in_a_sentence(found: Sequence[SavingFinding], price: Decimal | None = None) 
     )
 
 
-def report(found: Sequence[SavingFinding], price: Decimal | None = None) -> QuestionReport:
+def report(findings: Sequence[SavingFinding], price: Decimal | None = None) -> QuestionReport:
     """The report of some HPAs, the largest saving first."""
-    pairs = [(each, each.saving) for each in found if each.saving is not None]
+    pairs = [(each, each.saving) for each in findings if each.saving is not None]
     pairs.sort(key=lambda each: (-each[1].saved, each[0].hpa))
     head = _HEAD[:-1] + (() if price is None else (f"MONEY AT {price}/H", "FROM", "TO")) + _HEAD[-1:] + ("CHANGE",)
     rows = []
@@ -328,18 +330,18 @@ def report(found: Sequence[SavingFinding], price: Decimal | None = None) -> Ques
         rows.append((str(each.hpa), days, *_cells(saved, price), f"{saved.model_error:+.2%}", ", ".join(each.changes)))
     if len(pairs) > 1:
         rows.append(("all of them", "", *_cells(_total([saved for _, saved in pairs]), price), "", ""))
-    refused = [f"{each.hpa}: {each.refused}" for each in found if each.saving is None]
+    refused = [f"{each.hpa}: {each.refused}" for each in findings if each.saving is None]
     return QuestionReport(
         "Savings",
         "SavingsList",
         {
-            "items": [_document(each) for each in found],
+            "items": [_document(each) for each in findings],
             "total": _total_document([saved for _, saved in pairs]),
             "errors": list(ERRORS),
         }
         | ({} if price is None else {"price": str(price)}),
         [
-            verdict(in_a_sentence(found, price)),
+            verdict(in_a_sentence(findings, price)),
             *([Section("What was saved, in replica-hours", parts=[Grid([head, *rows])])] if rows else []),
             *([Section("Not in it", parts=[Sentences(refused)])] if refused else []),
         ],
@@ -349,16 +351,16 @@ def report(found: Sequence[SavingFinding], price: Decimal | None = None) -> Ques
     )
 
 
-def _total_document(found: Sequence[Saving]) -> dict[str, float]:
-    total = _total(found)
+def _total_document(savings: Sequence[Saving]) -> dict[str, float]:
+    total = _total(savings)
     return {**total._asdict(), "saved": total.saved}
 
 
-def _document(found: SavingFinding) -> dict[str, Any]:
-    if found.saving is None:
-        return found.hpa._asdict() | {"refused": found.refused}
-    made: dict[str, Any] = msgspec.to_builtins(found.saving)
+def _document(finding: SavingFinding) -> dict[str, Any]:
+    if finding.saving is None:
+        return finding.hpa._asdict() | {"refused": finding.refused}
+    made: dict[str, Any] = msgspec.to_builtins(finding.saving)
     for name in ("hpa", "sinceMs", "untilMs"):
         made.pop(name)
-    times = {"since": rfc3339(found.saving.since_ms), "until": rfc3339(found.saving.until_ms)}
-    return found.hpa._asdict() | times | made | {"saved": found.saving.saved, "differences": list(found.changes)}
+    times = {"since": rfc3339(finding.saving.since_ms), "until": rfc3339(finding.saving.until_ms)}
+    return finding.hpa._asdict() | times | made | {"saved": finding.saving.saved, "differences": list(finding.changes)}

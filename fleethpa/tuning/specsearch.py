@@ -96,7 +96,7 @@ class TriedSpec(Struct, frozen=True):
     without_reserve: tuple[float, float]
 
     @property
-    def whole(self) -> Scores:
+    def total(self) -> Scores:
         """Its scores over the recording."""
         return by_hours(self.halves)
 
@@ -129,7 +129,7 @@ class Tuning(Struct, frozen=True, kw_only=True):
     @property
     def saved(self) -> float:
         """Replica-hours that the proposal saves; below 0: it costs more, for the objective safety only."""
-        return 0.0 if self.proposed is None else self.deployed.whole.replica_hours - self.proposed.whole.replica_hours
+        return 0.0 if self.proposed is None else self.deployed.total.replica_hours - self.proposed.total.replica_hours
 
 
 # --- the recording ----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class SpecSearch:
 
     def is_better(self, tried: TriedSpec) -> bool:
         """Return whether it may be proposed: it is calm and, but for safety, saves enough and is never dearer."""
-        own, was = tried.whole.replica_hours, self.deployed.whole.replica_hours
+        own, was = tried.total.replica_hours, self.deployed.total.replica_hours
         if not self._is_within(tried.values) or not self._is_calm(tried):
             return False
         if self.objective == "safety":
@@ -323,10 +323,10 @@ class SpecSearch:
         moments of too few.
         """
         found: list[TriedSpec] = []
-        most = self.deployed.whole.replica_hours * (1 - LEAST_GAIN)
+        most = self.deployed.total.replica_hours * (1 - LEAST_GAIN)
         for each in sorted(self.tried.values(), key=self._price):
-            is_one = each.whole.replica_hours < most and self._is_within(each.values)
-            if is_one and (not found or each.whole.too_few_share < found[-1].whole.too_few_share):
+            is_one = each.total.replica_hours < most and self._is_within(each.values)
+            if is_one and (not found or each.total.too_few_share < found[-1].total.too_few_share):
                 found.append(each)
         return found[-MOST_OTHERS:]
 
@@ -346,7 +346,7 @@ class SpecSearch:
         the objective cost: hardly more), and hardly more with the reserve.
         """
         if self.objective == "safety":
-            mine, its = tried.whole, self.deployed.whole
+            mine, its = tried.total, self.deployed.total
             less = mine.too_few_share <= its.too_few_share * RELIEF
             return less and mine.too_few_replica_hours <= its.too_few_replica_hours * RELIEF
         share, missing = (_COST_SHARE, _COST_MISSING) if self.objective == "cost" else (_EVEN, 0.0)
@@ -364,7 +364,7 @@ class SpecSearch:
 
     def _price(self, tried: TriedSpec) -> tuple[float, ...]:
         """Return what a spec costs; of equal ones the steadier, then what changes less, then the more careful one."""
-        whole, changed = tried.whole, sum(map(ne, tried.values, self.past.values))
+        whole, changed = tried.total, sum(map(ne, tried.values, self.past.values))
         return (whole.replica_hours, whole.adaptations_per_hour, changed, tried.values.target, tried.values.window_s)
 
     # what is tried
@@ -419,7 +419,7 @@ def tune(
     """
     past = TunedPast(hpa, recorded if isinstance(recorded, Condensed) else condensed(hpa, recorded))
     search = SpecSearch(past, objective, within or Within())
-    is_worth = objective != "safety" or search.deployed.whole.too_few_share >= WORTH_RELIEF
+    is_worth = objective != "safety" or search.deployed.total.too_few_share >= WORTH_RELIEF
     proposed = search.run() if is_worth else None
     return Tuning(
         hpa=hpa,

@@ -233,9 +233,9 @@ def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     rows = [
         ("recorded", found.recorded),
-        ("the deployed spec, in the model", found.deployed.whole),
-        *([("proposed", found.proposed.whole)] if found.proposed is not None else []),
-        *((f"not proposed: {', '.join(_flags(found, each))}", each.whole) for each in found.others),
+        ("the deployed spec, in the model", found.deployed.total),
+        *([("proposed", found.proposed.total)] if found.proposed is not None else []),
+        *((f"not proposed: {', '.join(_flags(found, each))}", each.total) for each in found.others),
     ]
     ideal = _row("ideal autoscaler", ideal_of(found.recorded), price, wide=False)
     return Section(
@@ -273,30 +273,30 @@ def changes(deployed: Json, proposed: Json) -> list[str]:
     return differences(deployed, proposed)
 
 
-def headline(found: Tuning) -> str:
+def headline(tuning: Tuning) -> str:
     """Return whether there is a proposal; one that costs more says so, and for what."""
-    if found.proposed is None:
-        return f"no change proposed: {found.why}"
-    if found.saved >= 0:
+    if tuning.proposed is None:
+        return f"no change proposed: {tuning.why}"
+    if tuning.saved >= 0:
         return "proposed:"
-    own, was = found.proposed.whole, found.deployed.whole
+    own, was = tuning.proposed.total, tuning.deployed.total
     return (
         f"proposed, at {own.replica_hours / was.replica_hours - 1:.1%} more replica-hours: too few pods for "
         f"{_of_a_day(was.too_few_share)} as deployed, {_of_a_day(own.too_few_share)} with the proposal"
     )
 
 
-def _reasons(found: Tuning) -> list[str]:
+def _reasons(tuning: Tuning) -> list[str]:
     """Return the changes of a proposal and its scores in each half; without one, what the user can try."""
-    if found.proposed is not None:
+    if tuning.proposed is not None:
         return [
-            *changes(found.deployed.spec, found.proposed.spec),
-            *map(_half, ("first", "second"), found.deployed.halves, found.proposed.halves),
+            *changes(tuning.deployed.spec, tuning.proposed.spec),
+            *map(_half, ("first", "second"), tuning.deployed.halves, tuning.proposed.halves),
         ]
-    tries = [f"fleethpa backtest {found.hpa} {_arguments(found, each)} --emit-yaml" for each in found.others]
+    tries = [f"fleethpa backtest {tuning.hpa} {_arguments(tuning, each)} --emit-yaml" for each in tuning.others]
     return [
         *(f"what saves has too few pods more often; the choice is yours: {each}" for each in tries[:1]),
-        *relief_hint(found),
+        *relief_hint(tuning),
     ]
 
 
@@ -307,10 +307,10 @@ def _half(name: str, was: Scores, own: Scores) -> str:
     )
 
 
-def relief_hint(found: Tuning) -> list[str]:
+def relief_hint(tuning: Tuning) -> list[str]:
     """Where nothing is proposed and there were too few pods: what can be asked instead."""
-    share = found.deployed.whole.too_few_share
-    if found.objective == "safety" or share < WORTH_RELIEF:
+    share = tuning.deployed.total.too_few_share
+    if tuning.objective == "safety" or share < WORTH_RELIEF:
         return []
     return [
         f"the deployed spec had too few pods for {_of_a_day(share)}; --objective safety searches a spec that spares at "
@@ -322,14 +322,14 @@ def _of_a_day(share: float) -> str:
     return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
 
 
-def _flags(found: Tuning, tried: TriedSpec) -> list[str]:
+def _flags(tuning: Tuning, tried: TriedSpec) -> list[str]:
     """Return the changes of a spec as arguments of `backtest --set`."""
-    was, own, metrics = found.deployed.values, tried.values, found.deployed.spec["metrics"]
+    was, own, metrics = tuning.deployed.values, tried.values, tuning.deployed.spec["metrics"]
     flags = []
     if own.target != was.target and len(metrics) == 1 and metrics[0]["type"] == "Resource":
         flags.append(f"{metrics[0]['resource']['name']}={own.target:g}%")
     elif own.target != was.target:
-        flags.append(f"the target of {found.metric} times {own.target / was.target:.2f}")
+        flags.append(f"the target of {tuning.metric} times {own.target / was.target:.2f}")
     if own.min_replicas != was.min_replicas:
         flags.append(f"minReplicas={own.min_replicas}")
     if own.window_s != was.window_s:
@@ -337,20 +337,20 @@ def _flags(found: Tuning, tried: TriedSpec) -> list[str]:
     return flags
 
 
-def _arguments(found: Tuning, tried: TriedSpec) -> str:
-    return " ".join(f"--set {each}" for each in _flags(found, tried) if " " not in each)
+def _arguments(tuning: Tuning, tried: TriedSpec) -> str:
+    return " ".join(f"--set {each}" for each in _flags(tuning, tried) if " " not in each)
 
 
-def _ranking(found: Sequence[Tuned], price: Decimal | None, more: Sentences | None) -> Section:
+def _ranking(tuned: Sequence[Tuned], price: Decimal | None, more: Sentences | None) -> Section:
     """Return the cost of each HPA and the saving of its proposal, the largest saving first. `more`: what is
     left out.
     """
-    tunings = [each.found for each in found if each.found is not None]
+    tunings = [each.found for each in tuned if each.found is not None]
     tunings.sort(key=lambda each: (-each.saved, -each.recorded.too_many_replica_hours))
     proposals = sum(each.proposed is not None for each in tunings)
     title = (
-        f"{len(found)} HPAs: {proposals} proposals, {len(tunings) - proposals} without change, "
-        f"{len(found) - len(tunings)} that cannot be tuned"
+        f"{len(tuned)} HPAs: {proposals} proposals, {len(tunings) - proposals} without change, "
+        f"{len(tuned) - len(tunings)} that cannot be tuned"
     )
     rows = [(*_row(str(each.hpa), each.recorded, price, wide=False), *_gain(each)) for each in tunings]
     if tunings:
@@ -361,26 +361,26 @@ def _ranking(found: Sequence[Tuned], price: Decimal | None, more: Sentences | No
     return Section(title, parts=[table, *([more] if more else [])])
 
 
-def _gain(found: Tuning) -> tuple[str, str]:
-    if found.proposed is None:
+def _gain(tuning: Tuning) -> tuple[str, str]:
+    if tuning.proposed is None:
         return "-", "-"
-    return _hours(found.saved), ", ".join(changes(found.deployed.spec, found.proposed.spec))
+    return _hours(tuning.saved), ", ".join(changes(tuning.deployed.spec, tuning.proposed.spec))
 
 
-def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
+def in_a_sentence(tuned: Sequence[Tuned], price: Decimal | None = None) -> str:
     """Return in one sentence the cost compared with the ideal autoscaler, and what the proposals would save."""
-    tunings = [each.found for each in found if each.found is not None]
+    tunings = [each.found for each in tuned if each.found is not None]
     if not tunings:
-        return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
+        return "No HPA could be tuned." if len(tuned) > 1 else f"It cannot be tuned: {tuned[0].refused}."
     total = by_hours([each.recorded for each in tunings])
     ran, ideal = _hours(total.replica_hours), _hours(total.ideal_replica_hours)
     cost = f"{ran} replica-hours ran where an ideal autoscaler runs {ideal}"
     better = [each for each in tunings if each.proposed is not None]
     what = (
-        f"{counted(len(better), 'better spec')} for {counted(len(found), 'HPA')}" if len(found) > 1 else "a better spec"
+        f"{counted(len(better), 'better spec')} for {counted(len(tuned), 'HPA')}" if len(tuned) > 1 else "a better spec"
     )
     if not better:
-        return f"{cost}; no spec is better{' for any of them' if len(found) > 1 else ''}."
+        return f"{cost}; no spec is better{' for any of them' if len(tuned) > 1 else ''}."
     saved = sum(each.saved for each in better)
     money = "" if price is None else f" ({price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h)"
     does = "saves" if len(better) == 1 else "save"
@@ -392,20 +392,20 @@ def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
     return f"{cost}; {what} {gain}{money}."
 
 
-def report(found: Sequence[Tuned], price: Decimal | None = None, *, wide: bool = False) -> QuestionReport:
+def report(tuned: Sequence[Tuned], price: Decimal | None = None, *, wide: bool = False) -> QuestionReport:
     """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour; `wide`: with more
     scores.
     """
-    all_of_them, found = found, [each for each in found if each.is_searched]
-    left = len(all_of_them) - len(found)
-    more = Sentences([_left(left, len(all_of_them))]) if left else None
+    count, tuned = len(tuned), [each for each in tuned if each.is_searched]
+    left = count - len(tuned)
+    more = Sentences([_left(left, count)]) if left else None
     return QuestionReport(
         "Tune",
         "TuningList",
-        {"items": [_document(each) for each in found], "notSearched": left},
-        [verdict(in_a_sentence(found, price)), *(section(each, price, wide=wide) for each in found)],
-        [_ranking(found, price, more)] if len(found) > 1 else [Section("", parts=[more])] if more else [],
-        [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
+        {"items": [_document(each) for each in tuned], "notSearched": left},
+        [verdict(in_a_sentence(tuned, price)), *(section(each, price, wide=wide) for each in tuned)],
+        [_ranking(tuned, price, more)] if len(tuned) > 1 else [Section("", parts=[more])] if more else [],
+        [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in tuned) else [],
     )
 
 
@@ -450,4 +450,4 @@ def _document(tuned: Tuned) -> dict[str, Any]:
 
 def _halves(tried: TriedSpec) -> dict[str, Scores]:
     """A spec over the whole recording and each half of it."""
-    return {"whole": tried.whole, "firstHalf": tried.halves[0], "secondHalf": tried.halves[1]}
+    return {"whole": tried.total, "firstHalf": tried.halves[0], "secondHalf": tried.halves[1]}

@@ -97,7 +97,7 @@ class _Task(NamedTuple):
     within: Within
 
 
-def found_for(task: _Task) -> TuneFinding | Faults:
+def finding_for(task: _Task) -> TuneFinding | Faults:
     """Search for one HPA; runs in a process of its own."""
     hpa, faults = task.recorded.hpa, Faults()
     with faults.of(hpa):
@@ -117,15 +117,15 @@ class Kept:
     """
 
     def __init__(self, path: Path | None, asked: Asked) -> None:
-        """Take up what the file holds; `asked` is then what was asked when it was begun.
+        """Load what the file holds; `asked` is then what was asked when it was begun.
 
         Raises CommandError: the file cannot be used (exit 2).
         """
         self.path, self.known, self.asked = path, dict[HpaId, TuneFinding](), asked
         if path is not None:
-            self._take_up(path)
+            self._resume(path)
 
-    def _take_up(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
         try:
             if path.exists() and not path.is_file():  # a device may have no end
                 raise usage(f"--resume {path} is not a file", next_step="name a file; it is made")
@@ -235,7 +235,7 @@ async def _findings(
                         yield each.result()
                 alone = len(wanted) == 1 or len(wanted) * len(recorded) <= SMALL
                 task = _Task(recorded, asked.objective, asked.within)
-                running.add(loop.run_in_executor(None if alone else pool, found_for, task))
+                running.add(loop.run_in_executor(None if alone else pool, finding_for, task))
         for next_one in asyncio.as_completed(running):
             yield await next_one
     finally:

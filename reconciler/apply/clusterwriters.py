@@ -62,12 +62,12 @@ class ScalesFirst:
         self._caught_up.set()
 
     def begin(self, writes: WorkerPool[Any, Any], answers: Callable[[], bool] = lambda: True) -> None:
-        """Note that a scale is about to be put into this queue. `answers`: whether its cluster does."""
+        """Record that a scale is about to be put into this queue. `answers`: whether its cluster does."""
         self._queued[writes] = answers
         self._newest_s = self._clock_s()
 
     def read(self, *, more: bool) -> None:
-        """Note that decisions were read, and whether more of them wait."""
+        """Record that decisions were read, and whether more of them wait."""
         if more:
             self._caught_up.clear()
         else:
@@ -113,7 +113,7 @@ class Bookkeeping(Protocol):
         """Whether this process still owns the record's partition; if not, another one reads it again."""
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
-        """Write an outcome; returns once the brokers have it."""
+        """Write an outcome; return once the brokers have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +168,8 @@ class _ClusterWorker:
         if len(self.delayed) > limit:
             del self.delayed[next(iter(self.delayed))]
 
-    def take_delayed(self, partitions: set[int]) -> list[ShownDecision]:
-        """Take out what was kept of these partitions."""
+    def pop_delayed(self, partitions: set[int]) -> list[ShownDecision]:
+        """Remove and return what was kept of these partitions."""
         hpas = [hpa for hpa, (partition, _) in self.delayed.items() if partition in partitions]
         return [shown for hpa in hpas for shown in self.delayed.pop(hpa)[1]]
 
@@ -255,9 +255,9 @@ class ClusterWriters:
     async def close(self, cluster: str) -> None:
         """Serve a cluster no more: what waits ends as failed, and what runs may end; then its workers can go."""
         worker = self._workers.pop(cluster)
-        for wanted in worker.writes.take_all():
+        for wanted in worker.writes.remove_all():
             await self._end(wanted, outcome(wanted.decision, End("failed", f"cluster {cluster} has left the fleet")))
-        for status_write in worker.status_writes.take_all():
+        for status_write in worker.status_writes.remove_all():
             self._done_all(status_write.positions)
         await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
 
@@ -296,8 +296,8 @@ class ClusterWriters:
             log.error("not a decision record", extra={"position": where, "error": str(error)})
             return None
 
-    def take(self, decision: Decision, position: Position) -> None:
-        """Take a decision in. `position.partition` is what `seq` counts in."""
+    def add(self, decision: Decision, position: Position) -> None:
+        """Add a decision. `position.partition` is what `seq` counts in."""
         if decision.cluster in self._workers:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
@@ -305,7 +305,7 @@ class ClusterWriters:
             self._accept(self._workers[decision.cluster], decision, position)
 
     def read(self, *, more: bool) -> None:
-        """Note that decisions were read, and whether more of them wait: statuses and Events wait for these."""
+        """Record that decisions were read, and whether more of them wait: statuses and Events wait for these."""
         self._scales_first.read(more=more)
 
     def forget(self, partitions: set[int]) -> list[Position]:
@@ -314,11 +314,11 @@ class ClusterWriters:
             wanted.position
             for wanted in self._inbox.forget(partitions)
             if (worker := self._workers.get(wanted.decision.cluster)) is not None
-            and worker.writes.take_back(wanted.decision.id) is not None
+            and worker.writes.remove(wanted.decision.id) is not None
         ]
         self._shown.forget(partitions)
         for worker in self._workers.values():
-            for shown in worker.take_delayed(partitions):
+            for shown in worker.pop_delayed(partitions):
                 self._queue_status(worker, shown, status=False)
         return lost
 
@@ -326,7 +326,7 @@ class ClusterWriters:
         wanted, replaced = self._inbox.offer(decision, position)
         for old in replaced:
             # One that is being carried out checks `is_newest` itself before it writes.
-            if worker.writes.take_back(old.decision.id) is not None:
+            if worker.writes.remove(old.decision.id) is not None:
                 self._end_later(old, End("superseded", "a newer decision took its place"))
         if wanted is not None:
             self._metrics.decisions.labels("write").inc()

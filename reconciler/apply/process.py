@@ -146,7 +146,7 @@ class Reconciler:
 
     async def _work(self, consumer: EndingConsumer, stop: asyncio.Event) -> None:
         self._member = GroupMember(consumer, done=self._done, revoked=self.revoked, assigned=self.assigned)
-        finder = ClusterFinder(self._config.sources, self.health.note)
+        finder = ClusterFinder(self._config.sources, self.health.record)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -198,7 +198,7 @@ class Reconciler:
             self.health.ready("settings")
             self._settings_known.set()
 
-        await follow_topic(self._config.kafka, SETTINGS, self._in_force.take, caught_up)
+        await follow_topic(self._config.kafka, SETTINGS, self._in_force.apply, caught_up)
 
     def _forbids(self, cluster: str) -> str:
         """An agent alone writes to its cluster: it knows who is in charge there."""
@@ -236,7 +236,7 @@ class Reconciler:
             if consumer.assignment():
                 self.health.ready("decisions")
                 self._reading.set()
-            await self._take_all(consumer, batches)
+            await self._process_batches(consumer, batches)
             is_behind = self._unread(consumer) > FEW
             self._writers.read(more=is_behind)
             if not is_behind:
@@ -245,10 +245,10 @@ class Reconciler:
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
 
-    async def _take_all(
+    async def _process_batches(
         self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
-        """Take what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
+        """Process what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
         assignments = self._assignments.copy()
         for partition, records in batches.items():
             number = partition.partition
@@ -260,7 +260,7 @@ class Reconciler:
                     assignments[number] = self._assignments[number]
             if self._assignments[number] == assignments[number]:
                 for record in records:
-                    self._take(number, record)
+                    self._process(number, record)
 
     def _unread(self, consumer: EndingConsumer) -> int:
         """How many records wait on the brokers, as far as their last answers show."""
@@ -278,7 +278,7 @@ class Reconciler:
             self.revoked([partition])
             self._new_from[partition.partition] = end
 
-    def _take(self, partition: int, record: ConsumerRecord) -> None:
+    def _process(self, partition: int, record: ConsumerRecord) -> None:
         progress = self._progress.get(partition)
         if progress is None:
             progress = self._progress[partition] = OffsetProgress()
@@ -288,7 +288,7 @@ class Reconciler:
         if decision is not None:
             new_from = self._new_from.get(partition)
             is_new = new_from is not None and offset >= new_from
-            self._writers.take(decision, Position(partition, offset, self._assignments[partition], is_new))
+            self._writers.add(decision, Position(partition, offset, self._assignments[partition], is_new))
         progress.done(offset)
 
     # --- bookkeeping of writers ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class StatusWrite:
     """Whether more than metric values may have changed."""
 
     def add(self, shown: ShownDecision, position: Position | None = None, *, status: bool = True) -> None:
-        """Take a newer decision of the same HPA in.
+        """Add a newer decision of the same HPA.
 
         Args:
             position: of a decision that shows more than other values of metrics, which counts as read once this is

@@ -167,7 +167,7 @@ class ClusterClient:
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
 
     def put_bytes(self, path: str, body: bytes) -> Coroutine[Any, Any, bytes]:
-        """PUT of JSON; gives the JSON of the answer."""
+        """PUT of JSON; return the JSON of the answer."""
         return self._answered("PUT", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     async def create_named(self, path: str, body: Mapping[str, Any]) -> None:
@@ -221,7 +221,7 @@ class ClusterClient:
         else:
             timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
             response = await self._send(session, method, path, sent, content_type, timeout)
-            data = await self._whole(response, method, path, timeout_s)
+            data = await self._read_all(response, method, path, timeout_s)
             status, named = response.status, response.headers.get("Retry-After", "")
         if status < 500:
             self.on_answer()
@@ -251,7 +251,7 @@ class ClusterClient:
         response = await self._send(await self._connected(), "GET", path, None, JSON, timeout)
         try:
             if response.status != 200:
-                data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)
+                data = await self._read_all(response, "GET", path, REQUEST_TIMEOUT_S)
                 named = response.headers.get("Retry-After", "")
                 raise await self._refused(response.status, data, named, "GET", path)
             _keep_alive(response)
@@ -304,7 +304,7 @@ class ClusterClient:
                 f"{method} {path}: {_described(error, timeout.total)}", was_connected=was_connected
             ) from error
 
-    async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
+    async def _read_all(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
         try:
             return await _bounded(response, f"{method} {path}")
         except _NO_ANSWER as error:
@@ -418,18 +418,18 @@ class _Silence:
             response.connection.protocol.read_timeout = None
 
     def __enter__(self) -> None:
-        self._look()
+        self._check()
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now_s = self._loop.time()
         if self._seen != self._content.total_bytes:
             self._seen, self._since_s = self._content.total_bytes, now_s
         if now_s - self._since_s >= self._silence_s:
             self._content.set_exception(aiohttp.SocketTimeoutError())
-        self._timer = self._loop.call_later(self._silence_s / _LOOKS, self._look)
+        self._timer = self._loop.call_later(self._silence_s / _LOOKS, self._check)
 
 
 def _lines(chunk: bytes, rest: list[bytes]) -> list[bytes]:

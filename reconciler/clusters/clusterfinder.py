@@ -97,7 +97,7 @@ class JoinedCluster:
     tasks: list[asyncio.Task[None]]
 
     def follow(self, member: Member) -> None:
-        """Note how the cluster is named now, and reach it in that way from now on."""
+        """Record how the cluster is named now, and reach it in that way from now on."""
         if member.config != self.member.config:
             about = {"cluster": self.client.name, "origin": member.origin}
             log.info("a cluster is reached in another way", extra=about)
@@ -134,13 +134,13 @@ class ClusterFinder:
         self._noted: set[str] = set()
         self._news = asyncio.Event()
 
-    async def look(self) -> None:
+    async def read_sources(self) -> None:
         """Read all sources once; what cannot be read is noted.
 
         Raises FindingError: the provider file cannot be used.
         """
         if self._sources.folder:
-            await self._look_into_folder(Path(self._sources.folder), {})
+            await self._read_folder(Path(self._sources.folder), {})
         watches = list(self._watches(self._providers()))
         if not watches:
             return
@@ -222,10 +222,10 @@ class ClusterFinder:
         self._holders = {name: each.origin for name, each in found.items()}
         for name in [name for name in found if name in fixed]:
             problems.append(f"{found.pop(name).origin}: cluster {name} is one of the options already: rename one")
-        self._note_problems(problems)
+        self._record_problems(problems)
         return fixed | dict(sorted(found.items()))
 
-    def _note_problems(self, problems: Iterable[str]) -> None:
+    def _record_problems(self, problems: Iterable[str]) -> None:
         now = {f"clusters: {text.partition(': ')[0]}": text for text in problems}
         for gone in self._noted - now.keys():
             self._note(gone, None)
@@ -240,11 +240,11 @@ class ClusterFinder:
     async def _follow_folder(self, folder: Path) -> None:
         seen: _Stamps = {}
         while True:
-            seen = await self._look_into_folder(folder, seen)
+            seen = await self._read_folder(folder, seen)
             await asyncio.sleep(LOOK_S)
 
-    async def _look_into_folder(self, folder: Path, seen: _Stamps) -> _Stamps:
-        """Read the files that are not as they were seen; gives how they are now."""
+    async def _read_folder(self, folder: Path, seen: _Stamps) -> _Stamps:
+        """Read the files that are not as they were seen; return how they are now."""
         try:
             stamps = await asyncio.to_thread(_stamps, folder)
             self._note(f"folder {folder}", None)
@@ -253,10 +253,10 @@ class ClusterFinder:
             return seen
         for name in stamps.keys() | seen.keys():
             if stamps.get(name) != seen.get(name):
-                self._take_file(folder / name, is_there=name in stamps)
+                self._update_file(folder / name, is_there=name in stamps)
         return stamps
 
-    def _take_file(self, path: Path, *, is_there: bool) -> None:
+    def _update_file(self, path: Path, *, is_there: bool) -> None:
         def read() -> Iterable[Member]:
             try:
                 found = foundclusters.from_kubeconfig_file(decode_text(path.read_bytes()), path.name)
@@ -264,7 +264,7 @@ class ClusterFinder:
             except (OSError, UnicodeDecodeError) as error:
                 raise FindingError(f"file {path.name}: {error}") from error
 
-        self._take("folder", path.name, read if is_there else None)
+        self._update("folder", path.name, read if is_there else None)
 
     # --- objects of an API server -------------------------------------------------------------------------------------
 
@@ -279,14 +279,14 @@ class ClusterFinder:
                 request = f"{path}?{urlencode(_selecting(selector) | begin)}"
                 async for event in client.watch(request, silence_s=WATCH_S + _SILENCE_MARGIN_S):
                     with reading(f"an event of {path} cannot be read"):
-                        self._take_object(source, event["object"], read, is_there=event["type"] != "DELETED")
+                        self._update_object(source, event["object"], read, is_there=event["type"] != "DELETED")
             except ClusterError as error:
                 self._note(source, str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_AGAIN_S)
 
     async def _list(self, client: ClusterClient, path: str, selector: str, read: _Read) -> str:
-        """Take a collection as it is now; gives its version."""
+        """Apply a collection as it is now; return its version."""
         listed = await client.get_object(f"{path}?{urlencode(_selecting(selector))}")
         source = _source(path, selector)
         with reading(f"the list of {path} cannot be read"):
@@ -298,14 +298,14 @@ class ClusterFinder:
         there = {item["metadata"]["name"] for item in items}
         for known_source, name in list(self._known):
             if known_source == source and name not in there:
-                self._take(source, name, None)
+                self._update(source, name, None)
         for item in items:
-            self._take_object(source, item, read, is_there=True)
+            self._update_object(source, item, read, is_there=True)
 
-    def _take_object(self, source: str, item: Json, read: _Read, *, is_there: bool) -> None:
-        self._take(source, item["metadata"]["name"], (lambda: read(item)) if is_there else None)
+    def _update_object(self, source: str, item: Json, read: _Read, *, is_there: bool) -> None:
+        self._update(source, item["metadata"]["name"], (lambda: read(item)) if is_there else None)
 
-    def _take(self, source: str, name: str, read: Callable[[], Iterable[Member]] | None) -> None:
+    def _update(self, source: str, name: str, read: Callable[[], Iterable[Member]] | None) -> None:
         """A file or object is new or changed; `read` None: it has gone. One that cannot be read stays as it was."""
         key, where = (source, name), f"{name} in {source}"
         if read is None:
@@ -325,7 +325,7 @@ class ClusterFinder:
         self._news.set()
 
 
-async def look_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
+async def find_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
     """The clusters that there are at this moment, and what cannot be read: source or object → why.
 
     Raises FindingError: the provider file cannot be used.
@@ -338,7 +338,7 @@ async def look_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
             unreadable[what] = why
 
     finder = ClusterFinder(sources, note)
-    await finder.look()
+    await finder.read_sources()
     return finder.members(), unreadable
 
 

@@ -306,8 +306,8 @@ class Access:
     def custom(self) -> list[str]:
         """Custom resources for which something is lacking, as `widgets.example.com`."""
         known = {(each.group, each.resource) for each in wanted(enforce=True)}
-        lacking = [each for each in self.denied if (each.group, each.resource) not in known]
-        return list(dict.fromkeys(f"{each.resource.partition('/')[0]}.{each.group}" for each in lacking))
+        missing = [each for each in self.denied if (each.group, each.resource) not in known]
+        return list(dict.fromkeys(f"{each.resource.partition('/')[0]}.{each.group}" for each in missing))
 
     @property
     def usable(self) -> bool:

@@ -124,8 +124,8 @@ class Discovery:
         return kinds
 
 
-def _better(found: Resource, known: Resource | None) -> bool:
-    return known is None or (found.scale and not known.scale)
+def _better(resource: Resource, known: Resource | None) -> bool:
+    return known is None or (resource.scale and not known.scale)
 
 
 # --- native HPAs ------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class NativeHpas:
             raise _no_hpa(error) from error
 
     async def show(self, namespace: str, name: str, hpa: LiveHpa) -> LiveHpa:
-        """Write the status of an HPA that is kept; gives it with its new resource version."""
+        """Write the status of an HPA that is kept; return it with its new resource version."""
         try:
             path = f"{hpa_path(namespace, name)}/status"
             return written(hpa, version_of(await self._client.put_bytes(path, body_of(hpa)), path))

@@ -118,7 +118,7 @@ class EventBudget:
         self._burst, self._refill_ms = burst, refill_ms
         self._buckets: dict[str, tuple[float, int]] = {}
 
-    def take(self, uid: str, now_ms: int) -> bool:
+    def admits(self, uid: str, now_ms: int) -> bool:
         """Whether one more event of this object may be written now."""
         level, since = self._buckets.get(uid, (float(self._burst), now_ms))
         level = min(float(self._burst), level + max(0, now_ms - since) / self._refill_ms)
@@ -191,7 +191,7 @@ class EventCorrelator:
         first = known.first if known is not None else event.time
         count = known.count + 1 if known is not None else 1
         self._counted.put(event.name, Counted(count, first))
-        if not self._budget.take("\x00".join(_object(event)), now_ms):
+        if not self._budget.admits("\x00".join(_object(event)), now_ms):
             return None
         return structs.replace(event, body=event.body | {"count": count, "firstTimestamp": first})
 

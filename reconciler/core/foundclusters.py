@@ -221,19 +221,19 @@ def _get(mapping: Any, key: str, origin: str) -> Any:
 # --- what a found kubeconfig may not say ------------------------------------------------------------------------------
 
 
-def vetted(found: Member, allowed: Allowed) -> Member:
+def vetted(member: Member, allowed: Allowed) -> Member:
     """The cluster, refused if its kubeconfig has a field that is not known, not supported or not harmless.
 
     The refusal names the object, the field and the next step.
     """
-    config = found.config
+    config = member.config
     if config.document is None:
-        return found
+        return member
     cluster, user = config.document["clusters"][0]["cluster"], config.document["users"][0]["user"]
     refusal = _refusal(cluster, user, allowed)
-    refused = f"{found.origin}: {refusal}" if refusal else ""
+    refused = f"{member.origin}: {refusal}" if refusal else ""
     document = _kubeconfig(config.name, _given(cluster), _given(user))
-    return replace(found, config=replace(config, document=document, refused=refused))
+    return replace(member, config=replace(config, document=document, refused=refused))
 
 
 def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:

@@ -199,7 +199,7 @@ class Inbox:
         self._newest: dict[TargetKey, tuple[int, WantedWrite | None]] = {}
 
     def offer(self, decision: Decision, position: Position) -> tuple[WantedWrite | None, list[WantedWrite]]:
-        """Take a decision in; return the wanted write to carry out and those that it replaces.
+        """Add a decision; return the wanted write to carry out and those that it replaces.
 
         A newer evaluation that wants nothing replaces an older wanted write, too; a completion ends its own.
         """

@@ -41,8 +41,8 @@ class KnowledgeFold:
         self._since: list[AgentKnowledge] = []
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
 
-    def take(self, record: AgentKnowledge) -> Learnt:
-        """Take a change, or a part of a snapshot, which counts once all of its parts have come; gives what is new."""
+    def add(self, record: AgentKnowledge) -> Learnt:
+        """Add a change, or a part of a snapshot, which counts once all of its parts have come; return what is new."""
         if not record.snapshot:
             self._since.append(record)
             self._apply(record)
@@ -89,7 +89,7 @@ class FleetKnowledge:
         self._hpas: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
-        """Note a central HPA (None: it was deleted); gives the record for its agent.
+        """Record a central HPA (None: it was deleted); return the record for its agent.
 
         Agents get no HPA that deciders ignore for its size: a stand-in must not scale by it, either.
         """

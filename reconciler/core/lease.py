@@ -51,7 +51,7 @@ LeaseStep = Literal["take", "renew", "wait"]
 
 
 PROTOCOL = 1
-"""The version of the rules by which the hub's Lease changes hands (`reconciler.agents.standin.protocol`)."""
+"""The version of the rules by which the hub's Lease gets another holder (`reconciler.agents.standin.protocol`)."""
 
 
 class SeenLease(Struct, frozen=True, gc=False):
@@ -95,7 +95,7 @@ def seen_lease(lease: JsonView) -> SeenLease:
 
 
 def watched(before: LeaseWatch | None, lease: SeenLease, now_s: float) -> LeaseWatch:
-    """Note a Lease that was just read: a holder that renewed it is alive from now on."""
+    """Record a Lease that was just read: a holder that renewed it is alive from now on."""
     same = before is not None and (before.lease.holder, before.lease.renewed) == (lease.holder, lease.renewed)
     return LeaseWatch(lease, before.since_s if before is not None and same else now_s)
 

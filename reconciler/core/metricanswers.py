@@ -164,18 +164,18 @@ class PodMetricsList(Struct, frozen=True, gc=False):
     items: list[PodMetrics] | None = None
 
 
-def has_labels(found: PodMetricsList) -> bool:
+def has_labels(answer: PodMetricsList) -> bool:
     """Whether PodMetrics carry their pods' labels, so that one list can be split by selectors."""
-    return all([len(item.metadata.labels) for item in found.items or ()])
+    return all([len(item.metadata.labels) for item in answer.items or ()])
 
 
-def split_usages(asked: Sequence[Query], found: PodMetricsList, *, saturating: bool = False) -> list[MetricAnswer]:
+def split_usages(asked: Sequence[Query], answer: PodMetricsList, *, saturating: bool = False) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items.
 
     `saturating`: the quantities of this API server are those of Kubernetes 1.38 and later, as in `fill`.
     Raises ValueError: a quantity, time or window cannot be read.
     """
-    items = found.items or []
+    items = answer.items or []
     usages = _usages(items, saturating)
     # The pods of a workload have the same labels, which need be read only once.
     groups: dict[bytes, list[int]] = {}
@@ -270,9 +270,9 @@ def _object_answer(query: Query, body: JsonView, saturating: bool) -> MetricAnsw
     return structs.replace(query, milli=milli, time=_time_ms(value.get("timestamp")))
 
 
-def fill_usages(query: Query, found: PodMetricsList, *, saturating: bool = False) -> MetricAnswer:
+def fill_usages(query: Query, answer: PodMetricsList, *, saturating: bool = False) -> MetricAnswer:
     """The answer to one `resource` question. Raises ValueError: a quantity, time or window cannot be read."""
-    return _of_pods(query, _usages(found.items or [], saturating))
+    return _of_pods(query, _usages(answer.items or [], saturating))
 
 
 def _pod_value(item: JsonView, saturating: bool) -> PodUsage:

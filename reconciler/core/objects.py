@@ -75,7 +75,7 @@ def target_of(hpa: JsonView) -> Target:
 SCALED_OBJECT = "ScaledObject"
 
 
-def rival(scaled_object: JsonView) -> Rival:
+def conflicting_autoscaler(scaled_object: JsonView) -> Rival:
     """A ScaledObject of KEDA as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
     reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
     target = Target(

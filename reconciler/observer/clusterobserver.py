@@ -150,7 +150,7 @@ class ClusterObserver:
                 stack.push_async_callback(source.close)
             group = self._group = await stack.enter_async_context(asyncio.TaskGroup())
             work = [self._scales.run(group), self._timetable.run(), self._api.watch(), self._report()]
-            work += [self._version.follow(), self._follow_rivals(), self._follow_central()]
+            work += [self._version.follow(), self._follow_scaled_objects(), self._follow_central()]
             work += [self._mirror(hpa_path, hpas), self._mirror(PODS_RESOURCE.path, pods)]
             for each in (*work, after_own_start(self.resend_all, self._may_be_preceded)):
                 group.create_task(each)
@@ -194,7 +194,7 @@ class ClusterObserver:
             self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
             native = self._state.namespace(namespace).hpas.get(name)
             if hpa is None and native is not None:
-                # Behind a central one of its name it was known as a rival only: report it whole.
+                # Behind a central one of its name it was known as another autoscaler only: report all of it.
                 body = self._set(reported_hpa(native), native)
                 await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
             await self._hpas_changed(namespace)
@@ -258,20 +258,20 @@ class ClusterObserver:
         lists = autoscaler_lists(hpas, rivals, self._list_id(), self.session, managers)
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
-    # --- rivals: KEDA's ScaledObjects drive targets, too --------------------------------------------------------------
+    # --- other autoscalers: KEDA's ScaledObjects drive targets, too ---------------------------------------------------
 
-    async def _follow_rivals(self) -> None:
+    async def _follow_scaled_objects(self) -> None:
         """Report the ScaledObjects of every namespace; nothing else is asked where KEDA is not installed."""
         resource = await self._discovery.served(SCALED_OBJECT, "keda.sh", look_every_s=LOOK_FOR_KEDA_S)
         noted = partial(self._problem, RIVALS_PART)
-        await self._mirror(resource.path, Listener(self._rivals_listed, self._rival_changed, noted))
+        await self._mirror(resource.path, Listener(self._scaled_objects_listed, self._scaled_object_changed, noted))
 
-    async def _rivals_listed(self, scope: str, items: list[Json]) -> None:
-        for namespace in self._state.replace_rivals(scope, items):
+    async def _scaled_objects_listed(self, scope: str, items: list[Json]) -> None:
+        for namespace in self._state.replace_scaled_objects(scope, items):
             await self._send_hpas(namespace)
 
-    async def _rival_changed(self, kind: str, item: Json) -> None:
-        if self._state.set_rival(item, is_there=kind != "DELETED"):
+    async def _scaled_object_changed(self, kind: str, item: Json) -> None:
+        if self._state.set_scaled_object(item, is_there=kind != "DELETED"):
             await self._send_hpas(item["metadata"]["namespace"])
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -343,8 +343,8 @@ class ClusterObserver:
         for namespace in self._state.active():
             await self._resend(namespace)
 
-    def note_membership(self, trouble: str) -> None:
-        """Note what is wrong with the cluster according to the object that names it; empty: nothing."""
+    def record_membership(self, trouble: str) -> None:
+        """Record what is wrong with the cluster according to the object that names it; empty: nothing."""
         self._problem(MEMBERSHIP_PART, "", ReadProblem("failing", trouble) if trouble else None)
 
     async def shutdown_report(self) -> None:
@@ -392,7 +392,7 @@ class ClusterObserver:
                 resource_of=self._discovery.of_metric,
                 period_ms=self._sync_period_ms,
                 clock=self._config.clock,
-                note=partial(self._troubles.note, name),
+                note=partial(self._troubles.record, name),
             )
         )
 
@@ -432,7 +432,7 @@ class ClusterObserver:
 
     def _problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
-        self._troubles.note(watch, namespace, problem)
+        self._troubles.record(watch, namespace, problem)
         self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
 
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
 from reconciler.clusters.clusterfinder import FleetConfig
-from reconciler.core.objects import Asking, KeptHpa, reports_the_same, rival
+from reconciler.core.objects import Asking, KeptHpa, conflicting_autoscaler, reports_the_same
 from reconciler.observer.polledsource import OpenSource
 from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from runtime.log import wall_clock_ms
@@ -107,7 +107,7 @@ class ApiServer:
         self._up.set(1)
         self._last_sync.set_to_current_time()
         if self._failures >= FAILURES:
-            self._troubles.note(API_SERVER_PART, "", None)
+            self._troubles.record(API_SERVER_PART, "", None)
         self._failures = 0
 
     async def watch(self) -> None:
@@ -140,7 +140,7 @@ class ApiServer:
         self._failures += 1
         if self._failures >= FAILURES:
             self._up.set(0)
-            self._troubles.note(API_SERVER_PART, "", problem)
+            self._troubles.record(API_SERVER_PART, "", problem)
 
 
 WATCHES = ("pods", "autoscalers", "scales")
@@ -206,7 +206,7 @@ class ClusterState:
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def replace_pods(self, scope: str, pods: Iterable[tuple[str, Pod]]) -> set[str]:
-        """Take a full list in; returns the namespaces it covers."""
+        """Apply a full list; return the namespaces it covers."""
         self._pods_listed.add(scope)
         found: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
         for namespace, pod in pods:
@@ -232,7 +232,7 @@ class ClusterState:
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
     def replace_hpas(self, scope: str, hpas: Iterable[tuple[str, str, KeptHpa]]) -> set[str]:
-        """Take a full list in, with namespaces and names; returns the namespaces that have or had HPAs."""
+        """Apply a full list, with namespaces and names; return the namespaces that have or had HPAs."""
         found: dict[str, dict[str, KeptHpa]] = {}
         for name in self.scope(scope):
             if self.namespaces.get(name, NamespaceState()).hpas or name == scope:
@@ -251,20 +251,20 @@ class ClusterState:
         else:
             central[name] = hpa
 
-    def replace_rivals(self, scope: str, items: Iterable[Json]) -> list[str]:
-        """Take a full list of ScaledObjects in; returns the namespaces in which something changed."""
+    def replace_scaled_objects(self, scope: str, items: Iterable[Json]) -> list[str]:
+        """Apply a full list of ScaledObjects; return the namespaces in which something changed."""
         found: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
         for item in items:
-            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
+            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = conflicting_autoscaler(item)
         changed = [name for name, rivals in found.items() if self.namespace(name).rivals != rivals]
         for name in changed:
             self.namespace(name).rivals = found[name]
         return changed
 
-    def set_rival(self, item: Json, *, is_there: bool) -> bool:
+    def set_scaled_object(self, item: Json, *, is_there: bool) -> bool:
         """A ScaledObject came or was changed, or is gone; False if nothing that is reported changed."""
         rivals, name = self.namespace(item["metadata"]["namespace"]).rivals, item["metadata"]["name"]
-        before, now = rivals.get(name), rival(item) if is_there else None
+        before, now = rivals.get(name), conflicting_autoscaler(item) if is_there else None
         if now is None:
             rivals.pop(name, None)
         else:

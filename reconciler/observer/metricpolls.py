@@ -40,14 +40,14 @@ class Phases:
         self._total = 0
 
     def count(self, cluster: str, namespace: str, hpas: int) -> None:
-        """Note how many HPAs a namespace has."""
+        """Record how many HPAs a namespace has."""
         counts = self._hpas.setdefault(cluster, {})
         self._total += hpas - counts.pop(namespace, 0)
         if hpas:
             counts[namespace] = hpas
 
     def forget(self, cluster: str) -> None:
-        """Note that a cluster is no longer observed."""
+        """Record that a cluster is no longer observed."""
         self._total -= sum(self._hpas.pop(cluster, {}).values())
 
     def next_ms(self, key: str, period_ms: int, now_ms: int) -> int:
@@ -187,17 +187,17 @@ class MetricsPoller:
         groups = await asyncio.gather(*asking) if others else [await asking[0]]
         found = [metricanswers.within_limits(answer) for group in groups for answer in group]
         self._metrics.answered(self._client.name, found)
-        self._note(namespace, received)
+        self._record_received(namespace, received)
         return found
 
     def forget(self, namespace: str) -> None:
         """The namespace has no HPAs any more."""
         self._hung.keep(namespace, ())
 
-    def _note(self, namespace: str, received: "_Received") -> None:
+    def _record_received(self, namespace: str, received: "_Received") -> None:
         for group in METRICS_APIS:
             if group in received.problems:
-                self._troubles.note(group, namespace, received.problems[group])
+                self._troubles.record(group, namespace, received.problems[group])
             elif group not in received.unasked:
                 self._troubles.forget(group, namespace)
 

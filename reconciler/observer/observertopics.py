@@ -160,7 +160,7 @@ async def _receive_the_past(
     """Read who observed which cluster shortly before."""
     try:
         async with aclosing(
-            kafkaclients.look_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
+            kafkaclients.read_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
         ) as records:
             async for _, record in records:
                 for cluster, beat in _beats(record.value):
@@ -208,7 +208,7 @@ WAITING_BYTES = 32 * 2**20
 """What may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 
 _BESIDE_HPAS_BYTES = 32 * 1024
-"""Rivals that share a chunk with HPAs; more of them have chunks of their own."""
+"""Other autoscalers that share a chunk with HPAs; more of them have chunks of their own."""
 ANSWER_BYTES = 32 * 1024
 """Of answers that share a record; a larger one has a record of its own."""
 
@@ -230,10 +230,10 @@ class ReportPublisher(Protocol):
     """Publishes what the observer of a cluster saw."""
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        """Accept bodies to publish; waits while WAITING_BYTES are waiting already."""
 
     async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
-        """Take a heartbeat that is about these namespaces, in as few records as there may be."""
+        """Accept a heartbeat that is about these namespaces, in as few records as there may be."""
 
 
 class RecordPublisher:
@@ -254,7 +254,7 @@ class RecordPublisher:
         self._drained.set()
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        """Accept bodies to publish; waits while WAITING_BYTES are waiting already."""
         bodies = within_limits(bodies, namespace)
         encoded = [encode(body) for body in bodies]  # once, and a list of HPAs takes a quarter of the objects' memory
         await self._drained.wait()
@@ -265,7 +265,7 @@ class RecordPublisher:
             self._drained.clear()
 
     async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
-        """Take a heartbeat: a record for the namespaces of one partition, behind what was reported on them."""
+        """Accept a heartbeat: a record for the namespaces of one partition, behind what was reported on them."""
         for group in await self._publisher.together(SCALES, cluster, namespaces):
             for namespace, beat in heartbeats(group, body):
                 await self.put(SCALES, cluster, namespace, [beat])
@@ -333,7 +333,9 @@ def autoscaler_lists(
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[AutoscalerList]:
-    """A full list of a namespace's HPAs; the first chunks name the rivals, each the managers of its own HPAs."""
+    """Return a full list of a namespace's HPAs; the first chunks have the other autoscalers, each the managers
+    of its HPAs.
+    """
     others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
     parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
     known = managers or {}

@@ -56,7 +56,7 @@ class Observer:
             await self._observe(stop)
 
     async def _observe(self, stop: asyncio.Event) -> None:
-        finder = ClusterFinder(self._config.sources, self.health.note)
+        finder = ClusterFinder(self._config.sources, self.health.record)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -96,7 +96,7 @@ class Observer:
                 self._join(member)
             else:
                 observed.follow(member)
-            self._clusters[name].note_membership(member.trouble)
+            self._clusters[name].record_membership(member.trouble)
         if before != set(self._observed):
             self._follow_central()
 
@@ -116,7 +116,7 @@ class Observer:
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         await observed.end()
-        observer.note_membership(f"{observed.member.origin} no longer names it")
+        observer.record_membership(f"{observed.member.origin} no longer names it")
         await observer.shutdown_report()
         await self._reports.flush()
         await observed.client.close()
@@ -137,7 +137,7 @@ class Observer:
             phases=self._phases,
             sync_period_ms=sync_period_ms,
             pushed=lambda: self._in_force.pushed(client.name),
-            note=self.health.note,
+            note=self.health.record,
             native_absent_since_ms=lambda: self._in_force.native_absent_since_ms(client.name),
             may_be_preceded=lambda: self._others.may_precede(client.name),
         )
@@ -145,7 +145,7 @@ class Observer:
     async def _follow_settings(self) -> None:
         def take(entry: Body, time_ms: int, of_cluster: str, namespace: str) -> None:
             pushed = {name: self._in_force.pushed(name) for name in self._clusters}
-            change = self._in_force.take(entry, time_ms, of_cluster, namespace)
+            change = self._in_force.apply(entry, time_ms, of_cluster, namespace)
             if change is None or change.of != "settings":
                 return
             for name, observer in self._clusters.items():
@@ -169,10 +169,10 @@ class Observer:
         """Read the central HPAs of the present clusters, from the beginning: that of a new one may be old."""
         for task in self._central:
             task.cancel()
-        following = follow_topic(self._config.kafka, SPECS, self._take_spec, lambda: None)
+        following = follow_topic(self._config.kafka, SPECS, self._apply_spec, lambda: None)
         self._central = [self._group.create_task(following)]
 
-    def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+    def _apply_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         if (observer := self._clusters.get(cluster)) is not None and (
             found := central_hpa(body, namespace)
         ) is not None:

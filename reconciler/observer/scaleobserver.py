@@ -75,7 +75,7 @@ class ScaleWatcher:
         for target in before - targets:
             self._state.namespace(namespace).forget(target)
             self._refused.pop((namespace, target), None)
-            self._note_unread(namespace, target, None)
+            self._record_unread(namespace, target, None)
         for target in sorted(targets - before, key=repr):
             if not self._watched(target).is_coming:
                 self.read(namespace, target)
@@ -169,42 +169,42 @@ class ScaleWatcher:
             with reading(f"the answer to {path} cannot be read"):
                 found = scale_of_answer(target, raw, self._parent(namespace, target), self._session)
         except ApiError as error:
-            self._note_unread(namespace, target, None)
+            self._record_unread(namespace, target, None)
             if error.status == 403:
-                self._note_refusal(namespace, target, part, problem_of(error, right))
+                self._record_refusal(namespace, target, part, problem_of(error, right))
             await self.observed(namespace, scale_failure(target, str(error), self._session))
         except ClusterError as error:
             # Without an answer the reported scale ages, and the heartbeat names the problem.
-            self._note_unread(namespace, target, problem_of(error))
+            self._record_unread(namespace, target, problem_of(error))
             about = {"cluster": self._client.name, "target": repr(target), "error": str(error)}
             log.info("scale not read", extra=about)
         else:
-            self._note_unread(namespace, target, None)
-            self._state.troubles.note(part, namespace, None)
+            self._record_unread(namespace, target, None)
+            self._state.troubles.record(part, namespace, None)
             self._refused.pop((namespace, target), None)
             await self.observed(namespace, found)
 
     def parent_seen(self, namespace: str, target: Target) -> None:
         """The parent itself shows the scale: that a read of `/scale` failed before no longer matters."""
-        self._note_unread(namespace, target, None)
+        self._record_unread(namespace, target, None)
 
-    def _note_unread(self, namespace: str, target: Target, problem: ReadProblem | None) -> None:
+    def _record_unread(self, namespace: str, target: Target, problem: ReadProblem | None) -> None:
         """Remember whether the last read of a scale got an answer; the namespace is in trouble while one did not."""
         if problem is None:
             self._unread.pop((namespace, target), None)
         else:
             self._unread[namespace, target] = problem
         left = (each for (where, _), each in self._unread.items() if where == namespace)
-        self._state.troubles.note("scales", namespace, next(left, None))
+        self._state.troubles.record("scales", namespace, next(left, None))
 
-    def _note_refusal(self, namespace: str, target: Target, part: str, problem: ReadProblem) -> None:
+    def _record_refusal(self, namespace: str, target: Target, part: str, problem: ReadProblem) -> None:
         times, _ = self._refused.get((namespace, target), (0, 0.0))
         if not times:
             about = {"cluster": self._client.name, "target": repr(target), "error": problem.text}
             log.warning("scale may not be read", extra=about | {"missing_rules": "\n".join(rule_lines(problem.rights))})
         pause_s = self._limits.looks_s[min(times, len(self._limits.looks_s) - 1)]
         self._refused[namespace, target] = times + 1, time.monotonic() + pause_s
-        self._state.troubles.note(part, namespace, problem)
+        self._state.troubles.record(part, namespace, problem)
 
     def _parent(self, namespace: str, target: Target) -> Json | None:
         parents = self._parents.get((target.group, target.kind))
@@ -254,7 +254,7 @@ class _Parents:
         listed = {(item.namespace, item.target.name) for item in items}
         for item in items:
             if self._watcher.references(item.namespace, item.target):
-                await self._take(item)
+                await self._add(item)
         for where, target in self._watcher.referenced(self.kind, self.group):
             if namespace in ("", where) and (where, target.name) not in listed:
                 self._watcher.read(where, target)
@@ -269,9 +269,9 @@ class _Parents:
         if kind == "DELETED":
             self._watcher.read(namespace, target)  # for the API server's own words
         else:
-            await self._take(self.kept(item))
+            await self._add(self.kept(item))
 
-    async def _take(self, parent: _Parent) -> None:
+    async def _add(self, parent: _Parent) -> None:
         namespace, target = parent.namespace, parent.target
         if parent.scale is not None:
             self._watcher.parent_seen(namespace, target)
@@ -285,4 +285,4 @@ class _Parents:
             self._listed_by_s = 0.0
             for where, target in self._watcher.referenced(self.kind, self.group):
                 self._watcher.read(where, target)
-        self._state.troubles.note(scales_watch(self.kind, self.group), namespace, problem)
+        self._state.troubles.record(scales_watch(self.kind, self.group), namespace, problem)

@@ -44,7 +44,7 @@ class Troubles:
         self._known: dict[tuple[str, str], tuple[ReadProblem, int]] = {}
         self._fine: dict[str, set[str]] = {}
 
-    def note(self, part: str, namespace: str, problem: ReadProblem | None) -> None:
+    def record(self, part: str, namespace: str, problem: ReadProblem | None) -> None:
         """A part has this problem in a namespace now; None: it has none (any more)."""
         key, fine = (part, namespace), self._fine.setdefault(part, set())
         before = self._known.pop(key, None)

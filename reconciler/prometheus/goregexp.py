@@ -57,12 +57,12 @@ class GoRegexp:
             made.append("$" if name is None else self._group(found, name))
         return "".join([*made, template[at:]])
 
-    def _group(self, found: Match, name: str) -> str:
+    def _group(self, match: Match, name: str) -> str:
         number = _number(name)
         if number is None:
-            matched = (found[i] for i, each in enumerate(self._names) if each == name and found[i] is not None)
+            matched = (match[i] for i, each in enumerate(self._names) if each == name and match[i] is not None)
             return next(matched, "")
-        return (found[number] or "") if number <= self.groups else ""
+        return (match[number] or "") if number <= self.groups else ""
 
 
 def _reference(template: str, dollar: int) -> tuple[str | None, int]:

@@ -50,7 +50,7 @@ class Decoding:
     unknown: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     def expected(self, path: str, what: str, value: Any) -> None:
-        """Note that a value has the wrong type."""
+        """Record that a value has the wrong type."""
         self.problems.append(f"{path or 'object'}: expected {what}, got {_describe(value)}")
 
 

@@ -32,7 +32,7 @@ from streams.state.inputs import EvaluationInputs
 class FleetTried(Struct, frozen=True):
     """What is tried.
 
-    `name`: `namespace/name`. `candidates`: the spec of the whole for the recorded HPA of each member.
+    `name`: `namespace/name`. `candidates`: the spec of the FleetHPA for the recorded HPA of each member.
     """
 
     name: str
@@ -41,13 +41,13 @@ class FleetTried(Struct, frozen=True):
 
     @property
     def hpa(self) -> HpaId:
-        """The identity of the whole."""
+        """The identity of the FleetHPA."""
         namespace, _, name = self.name.partition("/")
         return HpaId(FLEET, namespace, name)
 
     @property
     def autoscaler(self) -> Autoscaler:
-        """The compiled spec of the whole."""
+        """The compiled spec of the FleetHPA."""
         return self.candidates[self.fleet.clusters[0].name].autoscaler
 
 
@@ -71,7 +71,7 @@ class MemberRecording:
         self._generations: dict[int, EvaluationInputs] = {}
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation; one with an unknown scale is as if the cluster had been silent."""
+        """Add an evaluation; one with an unknown scale is as if the cluster had been silent."""
         scale = inputs.observation.scale
         if not isinstance(scale, Scale):
             return
@@ -83,7 +83,7 @@ class MemberRecording:
         self.seen.append(_Seen(inputs.now_ms, part, scale.spec_replicas, at_max))
 
     def check(self) -> None:
-        """See that there is a recording, and that it holds what the spec of the whole asks for.
+        """See that there is a recording, and that it holds what the spec of the FleetHPA asks for.
 
         Raises CandidateError: there is none, or it does not.
         """
@@ -207,10 +207,10 @@ class _Run:
             if name in here or not 0 < after_ms <= now_ms - newest[name].time_ms
         }
         evaluation = self._decide(now_ms, present, newest, counted) if present else None
-        self._look_for_room(now_ms, {each.name: newest[each.name] for each in present})
+        self._record_room(now_ms, {each.name: newest[each.name] for each in present})
         if evaluation is not None:
             self._allot(now_ms, present, shares, counted)
-        self._note(now_ms, newest, here, shares, evaluation)
+        self._record(now_ms, newest, here, shares, evaluation)
 
     def _newest(self, name: str, now_ms: int) -> _Seen:
         seen, at = self._recordings[name].seen, self._at[name]
@@ -230,7 +230,7 @@ class _Run:
         self, now_ms: int, present: Sequence[FleetCluster], newest: Mapping[str, _Seen], counted: Mapping[str, int]
     ) -> Evaluation | None:
         """Decide the total of the clusters that are present; None: there is nothing to act on. `counted`: the shares
-        that count towards the bounds of the whole.
+        that count towards the bounds of the FleetHPA.
         """
         names = [each.name for each in present]
         whole = joined([newest[name].part for name in names])
@@ -251,8 +251,8 @@ class _Run:
         self._replicas |= replicas
         self._history = with_rescale(self._history, autoscaler, change, now_ms)
 
-    def _look_for_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
-        """Note where pods waited for a node, as they were recorded, since the last period."""
+    def _record_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
+        """Record where pods waited for a node, as they were recorded, since the last period."""
         after_ms = self.tried.fleet.spill_after_ms
         for name, each in newest.items() if after_ms else ():
             if each.time_ms > now_ms - self.period_ms:
@@ -273,7 +273,7 @@ class _Run:
             accounts[each.name] = booked(accounts[each.name], MemberReport(accounts[each.name].newest.number, had, had))
         self._accounts |= allot(self._divided.shares, accounts, self.tried.autoscaler.max_replicas)
 
-    def _note(
+    def _record(
         self,
         now_ms: int,
         newest: Mapping[str, _Seen],
@@ -294,7 +294,7 @@ class _Run:
 
 
 def needed(evaluation: Evaluation, newest: Mapping[str, _Seen], present: set[str]) -> float | None:
-    """How many pods the load of the whole takes at target, by the metric that needs most; None: none is known."""
+    """How many pods the load of the FleetHPA takes at target, by the metric that needs most; None: none is known."""
     status = sum([scale.status_replicas for name in present if isinstance(scale := newest[name].part.scale, Scale)])
     found = []
     for metric in evaluation.metrics:

@@ -142,7 +142,7 @@ def run_ceiling(
     """
     ceiling = _Ceiling(limit, members)
     for now_ms, moment in groupby(sorted(events), attrgetter("time_ms")):
-        ceiling.take(now_ms, moment)
+        ceiling.apply(now_ms, moment)
     return ceiling.result(until_ms) if ceiling.hpas else None
 
 
@@ -156,8 +156,8 @@ class _Ceiling:
         self._peak, self._peak_ms, self._above = 0, 0, 0
         self._since_ms, self._last_ms = 0, 0
 
-    def take(self, now_ms: int, events: Iterable[WantedReplicas]) -> None:
-        """Take what HPAs want from now on."""
+    def apply(self, now_ms: int, events: Iterable[WantedReplicas]) -> None:
+        """Apply what HPAs want from now on."""
         self._pass(now_ms)
         self._since_ms = self._since_ms or now_ms
         for event in events:

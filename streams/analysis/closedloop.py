@@ -61,7 +61,7 @@ class StartUpClock:
         self._known: set[str] | None = None
 
     def see(self, inputs: EvaluationInputs) -> None:
-        """Take in the pods of an evaluation."""
+        """Add the pods of an evaluation."""
         pods = inputs.observation.pods
         if self._known is None:
             self._known = {pod.name for pod in pods.rows}
@@ -140,7 +140,7 @@ class ClosedLoop:
         """Evaluate at one recorded evaluation, whose scale is known."""
         changed = recorded if self.tried is None else self.tried.on(recorded)
         if self.newest is None:
-            self._take_over(recorded)
+            self._begin_with(recorded)
         self.newest = recorded
         if recorded.observation.pods.active:
             self.template = recorded.observation.pods.active[-1].template
@@ -161,7 +161,7 @@ class ClosedLoop:
         self._scale(made.final, recorded.now_ms)
         return moment
 
-    def _take_over(self, recorded: EvaluationInputs) -> None:
+    def _begin_with(self, recorded: EvaluationInputs) -> None:
         """Begin with what was there: pods, count, memory."""
         scale, pods = recorded.observation.scale, recorded.observation.pods
         assert isinstance(scale, Scale)

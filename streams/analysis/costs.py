@@ -88,7 +88,7 @@ class CostSeries:
         return len(self._times_ms)
 
     def add(self, decision: Decision, time_ms: int) -> None:
-        """Take in an evaluation."""
+        """Add an evaluation."""
         self._times_ms.append(time_ms)
         self._replicas.append(decision.current_replicas)
         self._at_max.append(decision.current_replicas >= decision.max_replicas)

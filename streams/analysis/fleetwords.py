@@ -3,12 +3,12 @@
 from streams.state.clustersettings import FleetSettings
 
 
-def differences_in_words(found: FleetSettings) -> list[str]:
+def differences_in_words(settings: FleetSettings) -> list[str]:
     """Say in which settings the clusters of a FleetHPA differ, and what is used."""
     return [
         f"its clusters differ in {name} ({', '.join(f'{cluster} {_shown(name, each)}' for cluster, each in values)}): "
         f"{_shown(name, used)} is used"
-        for name, values, used in found.differing
+        for name, values, used in settings.differing
     ]
 
 

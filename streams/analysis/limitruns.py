@@ -86,7 +86,7 @@ class _Effects:
         self.modes: dict[str, bool] = {}
         self.until_ms = 0
 
-    def take(self, inputs: EvaluationInputs) -> None:
+    def add(self, inputs: EvaluationInputs) -> None:
         hpa, now_ms = str(inputs.hpa), inputs.now_ms
         self.until_ms = max(self.until_ms, now_ms)
         if self._clusters and inputs.hpa.cluster not in self._clusters:
@@ -163,7 +163,7 @@ async def limit_effects(task: TriedLimits) -> LimitEffects:
             value = tried.in_record(task.number, offset, value)
             for each in events(partition, [(offset, time_ms, value)], lambda _: True):
                 if isinstance(each, Evaluated) and each.inputs.now_ms >= begin_ms:
-                    effects.take(each.inputs)
+                    effects.add(each.inputs)
     return effects.result()
 
 

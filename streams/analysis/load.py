@@ -194,9 +194,9 @@ def needs(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods:
     return found
 
 
-def most_pods(found: Sequence[MetricNeed]) -> float | None:
+def most_pods(needs: Sequence[MetricNeed]) -> float | None:
     """The pods that the most demanding metric needs; None where no metric says."""
-    return max((each.pods for each in found), default=None)
+    return max((each.pods for each in needs), default=None)
 
 
 def need(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods: TargetPods) -> float | None:

@@ -313,27 +313,27 @@ def wave_measures(moments: Mapping[HpaId, Sequence[EvaluatedMoment]], replicas: 
     )
 
 
-def condensed(found: Sequence[EvaluatedMoment]) -> list[EvaluatedMoment]:
+def condensed(moments: Sequence[EvaluatedMoment]) -> list[EvaluatedMoment]:
     """Leave out the moments that no measure needs: what is left gives the same measures, also with later ones added.
 
     The first and the last, every change of the count, and where replicas and proposal were lowest.
     """
-    if not found:
+    if not moments:
         return []
-    proposed = [moment for moment in found if moment.proposal is not None]
-    kept = [found[0], found[-1], min(found, key=lambda each: each.replicas)]
+    proposed = [moment for moment in moments if moment.proposal is not None]
+    kept = [moments[0], moments[-1], min(moments, key=lambda each: each.replicas)]
     kept += [min(proposed, key=lambda each: each.proposal or 0)] if proposed else []
     needed = set(map(id, kept))
-    return [each for each in found if id(each) in needed or each.replicas != each.before]
+    return [each for each in moments if id(each) in needed or each.replicas != each.before]
 
 
-def _lowest(count: int, found: Iterable[int | None]) -> int:
-    return min([count, *(each for each in found if each is not None)])
+def _lowest(count: int, numbers: Iterable[int | None]) -> int:
+    return min([count, *(each for each in numbers if each is not None)])
 
 
-def _directions(found: Sequence[EvaluatedMoment]) -> list[bool]:
+def _directions(moments: Sequence[EvaluatedMoment]) -> list[bool]:
     """The changes of the count that were wanted, in their order: up (True) or down."""
-    return [moment.replicas > moment.before for moment in found if moment.replicas != moment.before]
+    return [moment.replicas > moment.before for moment in moments if moment.replicas != moment.before]
 
 
 def _percent(part: int, whole: int) -> float:

@@ -196,14 +196,14 @@ def _base(name: str, samples: Sequence[_Sample], high: float) -> PodBase | None:
     )
 
 
-def _comes_with_the_pods(found: Sequence[_Change], samples: Sequence[_Sample], high: float) -> bool:
+def _comes_with_the_pods(changes: Sequence[_Change], samples: Sequence[_Sample], high: float) -> bool:
     """Whether the totals followed the counts in both directions.
 
     Pods are added because a load grows, which a slow metric shows while they are added. So additions alone count only
     where each pod brought about the same, and they did not help: at the end the pods are above the target.
     """
-    ups = [each for each in found if each.is_up]
-    downs = [each for each in found if not each.is_up]
+    ups = [each for each in changes if each.is_up]
+    downs = [each for each in changes if not each.is_up]
     if any(side and not _stays(side) for side in (ups, downs)):
         return False
     if downs:
@@ -218,9 +218,9 @@ def _stays(side: Sequence[_Change]) -> bool:
     return share >= _STAYS or base >= _FILLS
 
 
-def _typical(found: Sequence[_Change], values: Sequence[float]) -> float:
+def _typical(changes: Sequence[_Change], values: Sequence[float]) -> float:
     """The median of values, where each pod that came or went counts once."""
-    return median([value for each, value in zip(found, values, strict=True) for _ in range(each.by)])
+    return median([value for each, value in zip(changes, values, strict=True) for _ in range(each.by)])
 
 
 def _changes(samples: Sequence[_Sample]) -> list[_Change]:

@@ -65,9 +65,9 @@ def _of_metric(
         and is_unready(pod, samples[pod.name], init_ms, delay_ms, now_ms)
     ]
     if spec.container and without:
-        lacking = [pod for pod in without if spec.container not in _containers(pod)]
-        if len(lacking) == len(pods.rows):
-            have = ", ".join(sorted({name for pod in lacking for name in _containers(pod)}))
+        missing = [pod for pod in without if spec.container not in _containers(pod)]
+        if len(missing) == len(pods.rows):
+            have = ", ".join(sorted({name for pod in missing for name in _containers(pod)}))
             yield f"no pod has a container {spec.container}: they have {have or 'none'}"
             return
     if without:

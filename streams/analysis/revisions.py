@@ -130,7 +130,7 @@ class RevisionReader:
         self._partition, self._hpa = partition, hpa
         self._version = self._version_now()
 
-    def take(self, record: PlainRecord) -> list[Revision]:
+    def read(self, record: PlainRecord) -> list[Revision]:
         """The changes that the next record brings. Raises LogError, UnknownEngineError: it cannot be folded."""
         partition, hpa = self._partition, self._hpa
         folded = read_record(partition.number, record[0], record[2]).entries

@@ -92,9 +92,9 @@ def saving(hpa: HpaId, inputs: Sequence[EvaluationInputs], former: Tried, start_
     )
 
 
-def _bases(found: BaseRange) -> list[float]:
+def _bases(bases: BaseRange) -> list[float]:
     """The usage without load that is tried: nothing, the middle and the most that is possible."""
-    most = min(found.least, max(found.high, LEAST_BASE))
+    most = min(bases.least, max(bases.high, LEAST_BASE))
     return [0.0, most / 2, most] if most > 0 else [0.0]
 
 

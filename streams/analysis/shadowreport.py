@@ -380,10 +380,10 @@ class _Comparison:
     ) -> list[str]:
         found, decisions = [], self.agreed + len(self.differences)
         of = "" if evidence.decisions == decisions else f" under the present spec ({decisions:,} in all)"
-        if (lacking := MIN_DECISIONS - evidence.decisions) > 0:
+        if (missing := MIN_DECISIONS - evidence.decisions) > 0:
             found.append(
                 f"only {evidence.decisions} decisions were compared{of}, {MIN_DECISIONS} are needed: about "
-                f"{_minutes(lacking * self.steps[-1].inputs.period_ms)} more"
+                f"{_minutes(missing * self.steps[-1].inputs.period_ms)} more"
             )
         if not rescales_agreed and reproduced < MIN_REPRODUCED:
             none = f"none of {rescales} native rescales is fleethpa's answer too"

@@ -79,7 +79,7 @@ class UpgradeReader:
         """What the recorded one is for the target: compiled once per spec, not per evaluation."""
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation; one at which the scale was unknown is left out."""
+        """Add an evaluation; one at which the scale was unknown is left out."""
         if not isinstance(inputs.observation.scale, Scale):
             return
         self._count += 1

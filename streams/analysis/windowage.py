@@ -14,7 +14,7 @@ class WindowAge:
         self.uid, self.was_full = "", False
 
     def is_young(self, inputs: EvaluationInputs) -> bool:
-        """Take in an evaluation, in order."""
+        """Add an evaluation, in order."""
         uid, remembered_ms = uid_of(inputs.decision), inputs.history.recommended_ms
         if uid != self.uid or not remembered_ms:
             self.uid, self.was_full = uid, False

@@ -103,7 +103,7 @@ class PartitionWriter:
         return last.timestamp_ms - first.timestamp_ms if first and last else 0
 
     def append(self, record: ArchivedRecord) -> bool:
-        """Take a record; one at or below the archived end is a duplicate and is dropped (False).
+        """Add a record; one at or below the archived end is a duplicate and is dropped (False).
 
         Raises ArchiveError: the record leaves a gap.
         """
@@ -270,7 +270,7 @@ class Fold:
         self.fault = ""
 
     def start(self, writer: PartitionWriter) -> None:
-        """Take up what the archive holds: the newest snapshot, and the records after it."""
+        """Load what the archive holds: the newest snapshot, and the records after it."""
         for _, path in reversed(snapshots(self.root, self.number)):
             self.rows = read_snapshot(path)
             self.partition = Partition.restore(self.number, self.rows)
@@ -357,7 +357,7 @@ class Archiver:
         self._pairs[partition].fold = fold
 
     def append(self, topic: str, partition: int, record: ArchivedRecord) -> None:
-        """Take a record; a duplicate is dropped. Raises ArchiveError: the record leaves a gap."""
+        """Add a record; a duplicate is dropped. Raises ArchiveError: the record leaves a gap."""
         taken = self._writer(topic, partition).append(record)
         if taken and topic == DECISIONS:
             self._pairs[partition].seq = max(self._pairs[partition].seq, _seq_of(record))

@@ -96,7 +96,7 @@ _LOCK = "lock"
 class Lock:
     """Only one process writes an archive; readers ask with `is_written` whether one does.
 
-    The time of its file is the sign of life of that process.
+    The time of its file is the heartbeat of that process.
     """
 
     def __init__(self, root: Path) -> None:
@@ -397,7 +397,7 @@ def read_frames(
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
-    for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok, position=begin):
+    for position, end, packed, length in _complete_frames(path, torn_end_ok=torn_end_ok, position=begin):
         yield end, _unpack(path, position, packed, length, holding)
 
 
@@ -434,7 +434,7 @@ def read_frame(path: Path, position: int, holding: bytes = b"") -> list[Archived
     return _unpack(path, position, packed, lengths[1], holding)
 
 
-def _whole_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterator[tuple[int, int, bytes, int]]:
+def _complete_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterator[tuple[int, int, bytes, int]]:
     with reading(path), path.open("rb") as file:
         file.seek(position)
         while (found := _next_frame(path, file)) is not None:
@@ -450,7 +450,7 @@ def _whole_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterat
 
 def torn_bytes(path: Path) -> int:
     """How many bytes at the end of a segment file are no whole frame."""
-    end = max((end for _, end, _, _ in _whole_frames(path, torn_end_ok=True)), default=0)
+    end = max((end for _, end, _, _ in _complete_frames(path, torn_end_ok=True)), default=0)
     return path.stat().st_size - end
 
 

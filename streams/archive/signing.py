@@ -47,7 +47,7 @@ Wanted = Mapping[int, str]
 
 
 def check_layout(root: Path) -> int:
-    """Check that the archive has exactly the folders and files that belong to it; gives the partition count.
+    """Check that the archive has exactly the folders and files that belong to it; return the partition count.
 
     Raises ArchiveError: something is missing or does not belong there.
     """
@@ -72,7 +72,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since_ms: int | None = None) -> int:
-    """Check the files of one topic partition; gives the number of segments checked.
+    """Check the files of one topic partition; return the number of segments checked.
 
     Args:
         root: the archive.
@@ -139,7 +139,7 @@ def _begun(records: Iterator[ArchivedRecord]) -> Iterator[ArchivedRecord]:
 def _check_open(
     reader: PartitionReader, records: Iterable[ArchivedRecord], head: bytes, wanted: Wanted, last: int
 ) -> int:
-    """Check what is not closed yet: offsets without gaps, and the heads that are signed; gives the last offset."""
+    """Check what is not closed yet: offsets without gaps, and the heads that are signed; return the last offset."""
     for record in records:
         if last >= 0 and record.offset != last + 1:
             raise ArchiveError(f"{reader.folder / open_file(reader.topic)}: offset {record.offset} follows {last}")
@@ -319,7 +319,7 @@ def write_report(path: Path, key: Ed25519PrivateKey, text: bytes) -> None:
 
 
 def read_report(path: Path, public: Ed25519PublicKey) -> str:
-    """Read a report that `write_report` wrote, signed with this key; gives its text (JSON).
+    """Read a report that `write_report` wrote, signed with this key; return its text (JSON).
 
     Raises ArchiveError: it is no such file, is larger than a report, was signed with another key, or was changed since.
     """

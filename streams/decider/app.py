@@ -77,7 +77,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
     def merge(self, key: bytes, value: bytes | None) -> None:
         """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
         try:
-            self.checkpoints.take(key, value)
+            self.checkpoints.add(key, value)
         except StateError as error:
             die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}")
         except (TypeError, ValueError) as error:
@@ -138,7 +138,7 @@ class Ticker:
                     continue
                 ticked_ms = before.result().timestamp
                 if its is not None:
-                    _look_at_lag(its, ticked_ms)
+                    _check_lag(its, ticked_ms)
             every = waiting[number].row.every if its is None else its.pace.every
             self._under_way[number] = await self._producer().send(
                 LOG, TICKS[every - 1], key=None, partition=number, headers=self._headers
@@ -148,7 +148,7 @@ class Ticker:
 log = logging.getLogger("fleethpa.decider")
 
 
-def _look_at_lag(owned: OwnedPartition, ticked_ms: int) -> None:
+def _check_lag(owned: OwnedPartition, ticked_ms: int) -> None:
     """Change the pace of a partition by its lag. `ticked_ms`: timestamp of the newest tick, by the broker's clock."""
     before, partition = owned.pace, owned.partition
     # The embedded broker does not say when; its clock is that of this machine.
@@ -286,9 +286,9 @@ class Decider:
             app,
             merge=self.table.data.merge,
             load=self.assignment.load,
-            loaded=self.assignment.take_over,
+            loaded=self.assignment.own_loaded,
             waiting=lambda: self.assignment.waiting,
-            take_newest=self.take_newest,
+            load_newest=self.load_newest,
         )
         app.agent(log_topic, name="decide")(self.decide)
         app.on_partitions_revoked.connect(self.leave, weak=False)
@@ -300,8 +300,8 @@ class Decider:
         if self.config.ticks:
             app.task(self.tick)
 
-    async def take_newest(self, number: int) -> int:
-        """Take the rows of the newest checkpoint of a log partition; give the offset of the changelog from which on
+    async def load_newest(self, number: int) -> int:
+        """Load the rows of the newest checkpoint of a log partition; return the offset of the changelog from which on
         there is more to read, 0 where all of it has to be read.
 
         The changelog keeps all rows of an hour at least, a hundred times as many as a checkpoint has.

@@ -108,7 +108,7 @@ class Assignment:
         self._caught_up = True
 
     async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
-        """Restore the state of the first of these partitions; give the log offset from which each continues.
+        """Restore the state of the first of these partitions; return the log offset from which each continues.
 
         Ends the process if state and topics are inconsistent. None: another assignment has arrived meanwhile.
         """
@@ -145,12 +145,12 @@ class Assignment:
             owned[number] = OwnedPartition(partition, its.published, its.log_end)
             del waiting[number]
 
-    def take_over(self) -> None:
+    def own_loaded(self) -> None:
         """Own the loaded partitions from now on, unless another assignment has arrived meanwhile."""
         epoch, owned, waiting = self._loaded
         if epoch == self.epoch:
             self.owned, self.waiting = owned, waiting
-            self._take_rows_out()
+            self._remove_rows()
             self._caught_up = False
             log.info("owning log partitions %s", sorted({*owned, *waiting}))
 
@@ -168,7 +168,7 @@ class Assignment:
                 await self._put_rows_back()
             self._disown()
 
-    def _take_rows_out(self) -> None:
+    def _remove_rows(self) -> None:
         checkpoints = self._checkpoints()
         for key in [key for key in checkpoints.rows if row_partition(key) in self.owned]:
             del checkpoints.rows[key]
@@ -201,7 +201,7 @@ class Assignment:
         """
         if self.waiting:
             await self._read_states(self.owned, self.waiting)
-            self._take_rows_out()
+            self._remove_rows()
         reader = self._reader
         if self.owned and reader is not None and await reader.stop_when_exhausted() and self._reader is reader:
             self._reader = None
@@ -256,19 +256,19 @@ def check_log(row: PartitionRow, log: OffsetBounds, *, empty: bool) -> None:
     )
 
 
-def check_same_log(row: PartitionRow, found: LastRecord | None) -> None:
+def check_same_log(row: PartitionRow, last: LastRecord | None) -> None:
     """End the process if the log has another record than the one up to which the state goes.
 
-    `found`: what the log has at that offset; None: it expired, or the state has applied nothing.
+    `last`: what the log has at that offset; None: it expired, or the state has applied nothing.
     """
     known = LastRecord(row.last_ms, row.last_hash)
-    if found is None or found == known:
+    if last is None or last == known:
         return
     die(
         Exit.NEEDS_OPERATOR,
         f"log partition {row.number}: the record at offset {row.offset} is not the one that the state was made from. "
         f"State: SHA-256 {known.digest.hex()}, {rfc3339_seconds(known.timestamp_ms)}; log: SHA-256 "
-        f"{found.digest.hex() or '(no record)'}, {rfc3339_seconds(found.timestamp_ms)}. The log was cut below offset "
+        f"{last.digest.hex() or '(no record)'}, {rfc3339_seconds(last.timestamp_ms)}. The log was cut below offset "
         f"{row.offset} and has grown again, for example by an unclean election of a leader or from a backup. Next: put "
         f"back the log as it was. If it cannot be had: {RECOVER_HINT}",
     )

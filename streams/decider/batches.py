@@ -100,7 +100,7 @@ class Batches:
     async def _folded(
         self, records: Sequence[ConsumerRecord]
     ) -> AsyncGenerator[list[tuple[OwnedPartition, DecisionRecord]], None]:
-        """Fold records; give the decisions, in parts."""
+        """Fold records; return the decisions, in parts."""
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()
         for record in records:
@@ -135,7 +135,7 @@ class Batches:
 
     async def _send_messages(self, folded: Iterable[OwnedPartition]) -> None:
         """Send what the folded records say to other partitions: before a checkpoint, so that no crash loses it."""
-        messages = [each for owned in folded for each in owned.take_messages()]
+        messages = [each for owned in folded for each in owned.pop_messages()]
         if not messages:
             return
         self._fence.check()

@@ -93,7 +93,7 @@ class Results:
         )
 
     def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
-        """Count the decisions that were published now (Unix seconds); gives how many there were of each kind."""
+        """Count the decisions that were published now (Unix seconds); return how many there were of each kind."""
         results: Counted[tuple[str, EvaluationResult]] = Counted()
         newest: Counted[int] = Counted()
         for decision in decisions:
@@ -365,9 +365,9 @@ def _newest(hpa: Hpa, spec: Mapping[str, Any], namespace: Namespace) -> Iterator
             yield "metric_last_sample_timestamp_seconds", (metric_name(metric),), newest_ms / 1000
 
 
-def _once(found: Iterator[GaugeSample]) -> Iterator[GaugeSample]:
+def _once(samples: Iterator[GaugeSample]) -> Iterator[GaugeSample]:
     known: set[tuple[str, ...]] = set()
-    for sample in found:
+    for sample in samples:
         if sample[1] not in known:
             known.add(sample[1])
             yield sample

@@ -145,7 +145,7 @@ class OwnedPartition:
         return self.partition.clock_ms - self.log_time_ms if self.log_time_ms else 0
 
     async def fold(self, record: ConsumerRecord) -> list[DecisionRecord]:
-        """Apply one record of the log; give the decisions that are not published yet.
+        """Apply one record of the log; return the decisions that are not published yet.
 
         A record already applied is skipped. A record that is not the next one means that input was lost or reordered on
         the way here, which nothing downstream could notice: the process ends.
@@ -158,12 +158,12 @@ class OwnedPartition:
         self.reread += not self.published.finished
         published = await self.published.at(record.offset)
         decisions = self.partition.apply(record.offset, self._time(record), record.value, published)
-        self._messages += self.partition.take_messages()
+        self._messages += self.partition.pop_messages()
         self.suppressed += len(published)
         self.applied_at = time.monotonic()
         return decisions
 
-    def take_messages(self) -> list[Message]:
+    def pop_messages(self) -> list[Message]:
         """Return what the records since the last call say to other partitions, in order, and forget it."""
         made, self._messages = self._messages, []
         return made

@@ -73,7 +73,7 @@ class StartError(Exception):
 
 
 async def check(config: DeciderConfig) -> int:
-    """Check what the decider needs; give the partition count of the log.
+    """Check what the decider needs; return the partition count of the log.
 
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
@@ -162,7 +162,7 @@ class Watchdog:
         """End offsets of the log, by partition."""
 
     async def watch(self) -> None:
-        """Look once a second, for ever."""
+        """Check once a second, for ever."""
         asked_at, shown = 0.0, None
         async with reader(self._config.kafka) as consumer:
             while True:
@@ -367,7 +367,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         are taken here.
         """
         begins = dict(await super().earliest_offsets(*tps))
-        newest = await asyncio.gather(*(self.transport.take_newest(tp.partition) for tp in tps))
+        newest = await asyncio.gather(*(self.transport.load_newest(tp.partition) for tp in tps))
         for tp, offset in zip(tps, newest, strict=True):
             # What has been written since Faust asked for the end would be an offset beyond it.
             begins[tp] = max(begins[tp], min(offset, self.app.tables.recovery.active_highwaters[tp] + 1))
@@ -456,11 +456,11 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
         load: MakeCurrent,
         loaded: Callable[[], None],
         waiting: Callable[[], Collection[int]],
-        take_newest: Callable[[int], Awaitable[int]],
+        load_newest: Callable[[int], Awaitable[int]],
     ) -> None:
         super().__init__(*args)
         self.merge = merge
         self.load = load
         self.loaded = loaded
         self.waiting = waiting
-        self.take_newest = take_newest
+        self.load_newest = load_newest

@@ -241,7 +241,7 @@ async def write_bundle(past: Past, number: int, since_ms: int, until_ms: int, ro
                 if record.offset % _FLUSHED_EVERY == 0:
                     _flush(archiver, number)
         _flush(archiver, number)
-        await _take_decisions(archiver, past, number, begin.seq)
+        await _add_decisions(archiver, past, number, begin.seq)
         archiver.finish()
     finally:
         archiver.release()
@@ -258,8 +258,8 @@ async def _rows_before(past: Past, number: int, time_ms: int) -> Mapping[bytes, 
     return folded.rows()
 
 
-async def _take_decisions(archiver: Archiver, past: Past, number: int, seq: int) -> None:
-    """Take the decisions after number `seq`, up to the last that follows from the log records that were taken."""
+async def _add_decisions(archiver: Archiver, past: Past, number: int, seq: int) -> None:
+    """Add the decisions after number `seq`, up to the last that follows from the log records that were taken."""
     decisions = RecordedDecisions(past, number, await past.first_decision(number, seq + 1))
     begun, due = False, archiver.due(number)
     try:

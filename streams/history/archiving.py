@@ -39,7 +39,7 @@ class ArchiveConfig(PartConfig):
     """The configuration of the archiver.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
-    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `clock`: of signs of life
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `clock`: of heartbeats
     (Unix milliseconds).
     """
 
@@ -170,7 +170,7 @@ class _Follower:
             archiver.sign_of_life()
             for part, records in batches.items():
                 wanted = ends[part] if self._config.once and part.topic == topics.LOG else None
-                self._take(archiver, part, records, wanted)
+                self._archive(archiver, part, records, wanted)
             now = time.monotonic()
             done = self._config.once and await has_reached(self._consumer, ends)
             if done or now - flushed >= self._config.flush_ms / 1000:
@@ -185,20 +185,20 @@ class _Follower:
         await self._drain(archiver)
 
     async def _drain(self, archiver: Archiver) -> None:
-        """Take no more of the log, but the decisions that follow from what was taken."""
+        """Read no more of the log, but the decisions that follow from what was taken."""
         await asyncio.to_thread(archiver.flush)
         parts = {number: TopicPartition(topics.DECISIONS, number) for number in archiver.behind()}
         deadline = time.monotonic() + ending.left_s(DRAIN_S)
         while parts and time.monotonic() < deadline:
             batches = await self._consumer.getmany(*parts.values(), timeout_ms=FETCH_MS)
             for part, records in batches.items():
-                self._take(archiver, part, records)
+                self._archive(archiver, part, records)
             await asyncio.to_thread(archiver.flush)
             parts = {number: parts[number] for number in archiver.behind() if number in parts}
         if parts:
             log.warning("the decider is behind: decisions of partitions %s are not archived yet", sorted(parts))
 
-    def _take(
+    def _archive(
         self, archiver: Archiver, part: TopicPartition, records: list[ConsumerRecord], end: int | None = None
     ) -> None:
         name = NAMES[part.topic]

@@ -30,7 +30,7 @@ class NewestCheckpoint:
         """The partition's own row, once it was found."""
         self.named: dict[bytes, int] = {}
         """Key → applied offset of the rows that the pieces of the index name that were found, and of the pieces."""
-        self.lacking: dict[bytes, int] = {}
+        self.missing: dict[bytes, int] = {}
         """Those of which that copy was not found yet."""
         self._copies: dict[bytes, dict[int, bytes]] = {}
         """Key → applied offset → row; of a named one, the copy that counts only."""
@@ -51,10 +51,10 @@ class NewestCheckpoint:
     @property
     def gone(self) -> set[bytes]:
         """Rows that it names and of which neither that copy nor a newer one was found."""
-        return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
+        return {key for key, written in self.missing.items() if max(self._copies.get(key, ()), default=-1) < written}
 
-    def take(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
-        """Take a record; after the partition's own row was found, the order of further ones does not matter.
+    def add(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
+        """Add a record; after the partition's own row was found, the order of further ones does not matter.
 
         `offset`: of the record on the changelog.
         """
@@ -66,24 +66,24 @@ class NewestCheckpoint:
         if key == self._key:
             self.end_record = max(self.end_record, offset)
             if newest is None or applied > newest:
-                self._take_own(applied, value)
-        elif (newest is None or applied <= newest) and (key not in self.named or key in self.lacking):
+                self._add_own(applied, value)
+        elif (newest is None or applied <= newest) and (key not in self.named or key in self.missing):
             self._copies.setdefault(key, {})[applied] = value
             self._settle(key)
 
     def end(self) -> None:
         """Make do with newer copies of the index, where compaction has left no other: everything has been read."""
-        for key in sorted(self._pieces & self.lacking.keys()):
+        for key in sorted(self._pieces & self.missing.keys()):
             for value in self._copies.get(key, {}).values():
-                self._take_piece(key, value)
+                self._add_piece(key, value)
 
-    def _take_own(self, applied: int, value: bytes) -> None:
+    def _add_own(self, applied: int, value: bytes) -> None:
         row = decode_row(self._key, value)
         if not isinstance(row, PartitionRow):
             raise StateError(f"state row {self._key.decode()} is not a partition's")
         if self._before_ms is not None and row.clock_ms >= self._before_ms:
             return
-        self.own, self.named, self.lacking = row, {}, {}
+        self.own, self.named, self.missing = row, {}, {}
         self._copies = {
             key: {at: copy for at, copy in copies.items() if at <= applied} for key, copies in self._copies.items()
         } | {self._key: {applied: value}}
@@ -93,24 +93,24 @@ class NewestCheckpoint:
 
     def _name(self, named: Mapping[bytes, int]) -> None:
         self.named |= named
-        self.lacking |= named
+        self.missing |= named
         for key in named:
             self._settle(key)
 
     def _settle(self, key: bytes) -> None:
         """Of a row that is named keep the copy that counts, as far as it is known."""
         copies = self._copies.get(key)
-        if key not in self.lacking or not copies:
+        if key not in self.missing or not copies:
             return
-        written = self.lacking[key]
+        written = self.missing[key]
         counts = written if written in copies else max(copies)
         self._copies[key] = {counts: copies[counts]}
         if counts == written:
-            del self.lacking[key]
+            del self.missing[key]
             if key in self._pieces:
-                self._take_piece(key, copies[counts])
+                self._add_piece(key, copies[counts])
 
-    def _take_piece(self, key: bytes, value: bytes) -> None:
+    def _add_piece(self, key: bytes, value: bytes) -> None:
         piece = decode_row(key, value)
         if isinstance(piece, IndexRow):
             self._name({name.encode(): written for name, written in piece.written.items()})
@@ -141,9 +141,9 @@ class OldestCheckpoint:
         self.rows: dict[bytes, bytes] = {}
         self._checkpoints = WholeCheckpoints(self.rows)
 
-    def take(self, key: bytes, value: bytes | None) -> bool:
-        """Take a record; False: no later one can matter."""
-        self._checkpoints.take(key, value)
+    def add(self, key: bytes, value: bytes | None) -> bool:
+        """Add a record; False: no later one can matter."""
+        self._checkpoints.add(key, value)
         if not value or key != partition_key(self.number):
             return True
         return applied_offset(value) < self._least or not restorable(self.number, self.rows)

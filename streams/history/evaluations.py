@@ -232,19 +232,19 @@ def _owners(partition: Partition, inputs: EvaluationInputs) -> dict[str, str]:
     return {name: tracked[name].kind.owner for name in names if name in tracked and tracked[name].kind.owner}
 
 
-def _is_same(found: Evaluated, value: bytes) -> bool:
+def _is_same(evaluated: Evaluated, value: bytes) -> bool:
     """Whether an evaluation gives a record, but for its place among the decisions of other HPAs."""
-    one, other = links_of(found.value), links_of(value)
+    one, other = links_of(evaluated.value), links_of(value)
     placed = b'"seq":%d,"prev":"%s"'
     here, there = placed % (one.seq, one.prev.encode()), placed % (other.seq, other.prev.encode())
-    return found.value.replace(here, there, 1) == value
+    return evaluated.value.replace(here, there, 1) == value
 
 
-def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
-    if found.value != recorded.value:
+def _checked(evaluated: Evaluated, recorded: Recorded) -> Evaluated:
+    if evaluated.value != recorded.value:
         id_ = recorded.decision.id
         raise LogGoneError(f"the log gives another decision {id_} than the recorded one: fleethpa replay {id_}")
-    return found
+    return evaluated
 
 
 class DependsOnOthersError(Exception):
@@ -303,7 +303,7 @@ class Reader(Protocol):
     """Takes in the evaluations of one HPA, in the order of the log, and keeps what its question needs of them."""
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation."""
+        """Add an evaluation."""
         ...
 
 

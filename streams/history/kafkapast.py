@@ -233,7 +233,7 @@ class KafkaPast(Past):
         async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
             found = NewestCheckpoint(partition)
             rows = await self._newest(consumer, part, span, found, MOST_LOOKUPS)
-        return None if found.own is None or found.lacking else (rows, found.end_record)
+        return None if found.own is None or found.missing else (rows, found.end_record)
 
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
@@ -256,7 +256,7 @@ class KafkaPast(Past):
         consumer: AIOKafkaConsumer,
         part: TopicPartition,
         span: OffsetBounds,
-        found: NewestCheckpoint,
+        checkpoint: NewestCheckpoint,
         most: int | None = None,
     ) -> Mapping[bytes, bytes]:
         """Read the changelog from its end backwards; rows that were written long ago are looked up where they are,
@@ -266,34 +266,34 @@ class KafkaPast(Past):
         async with aclosing(lists):
             async for top, records in lists:
                 for record in reversed(records):
-                    found.take(record.key, record.value, record.offset)
-                if found.own is None:
+                    checkpoint.add(record.key, record.value, record.offset)
+                if checkpoint.own is None:
                     continue
-                if found.lacking and top > span.first and span.end - top > 2 * len(found.named) + ROWS:
-                    if most is None or len({*found.lacking.values()}) <= most:
-                        await self._look_up(consumer, part, OffsetBounds(span.first, top), found)
+                if checkpoint.missing and top > span.first and span.end - top > 2 * len(checkpoint.named) + ROWS:
+                    if most is None or len({*checkpoint.missing.values()}) <= most:
+                        await self._look_up(consumer, part, OffsetBounds(span.first, top), checkpoint)
                     break
-                if not found.lacking:
+                if not checkpoint.missing:
                     break
-        found.end()
-        return found.rows
+        checkpoint.end()
+        return checkpoint.rows
 
     async def _look_up(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, found: NewestCheckpoint
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, checkpoint: NewestCheckpoint
     ) -> None:
-        while found.lacking:
-            written = max(found.lacking.values())
+        while checkpoint.missing:
+            written = max(checkpoint.missing.values())
             first = await self._first_row(consumer, part, span, written)
             async with aclosing(kafkaclients.read_range(consumer, part, first, span.end)) as records:
                 async for record in records:
-                    found.take(record.key, record.value)
-                    if written not in found.lacking.values():
+                    checkpoint.add(record.key, record.value)
+                    if written not in checkpoint.missing.values():
                         break
-            if written in found.lacking.values():
+            if written in checkpoint.missing.values():
                 # An older copy was written late, so that the rows are not in order: all of them are looked at.
                 async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:
-                        found.take(record.key, record.value)
+                        checkpoint.add(record.key, record.value)
                 return
 
     async def _first_row(
@@ -317,7 +317,7 @@ class KafkaPast(Past):
         wanted = OldestCheckpoint(part.partition, kept - 1)
         async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
             async for record in records:
-                if not wanted.take(record.key, record.value):
+                if not wanted.add(record.key, record.value):
                     break
         return restorable(part.partition, wanted.rows)
 

@@ -33,7 +33,7 @@ def cores() -> int:
 
 
 def reported(log_records: int, decisions: int) -> None:
-    """Note progress in the shared counters."""
+    """Record progress in the shared counters."""
     if _counts is not None:
         with _counts.get_lock():
             _counts[0] += log_records

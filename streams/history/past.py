@@ -172,7 +172,7 @@ class Past(ABC):
         return total
 
     async def expect(self, partitions: Iterable[int], since_ms: int) -> None:
-        """Note for the progress that some partitions will be read, from a time on."""
+        """Record for the progress that some partitions will be read, from a time on."""
         due = 0
         for number in sorted(partitions):
             first = await self.offset_at(LOG, number, since_ms)
@@ -200,7 +200,7 @@ class Past(ABC):
         return 0
 
     async def signs_of_life(self) -> Mapping[QuietProcess, int]:
-        """Return when processes that write nothing while nothing happens gave their last sign of life (Unix ms)."""
+        """Return when processes that write nothing while nothing happens gave their last heartbeat (Unix ms)."""
         return {}
 
     def marks(self, partition: int) -> frozenset[int]:
@@ -334,7 +334,7 @@ class Past(ABC):
             search = NewestEvaluations(number, uids, since_ms, self.at_ms)
             async with aclosing(self.backwards(DECISIONS, number, beyond)) as stretches:
                 async for part in stretches:
-                    if not all(search.take(record.offset, record.value) for record in reversed(part)):
+                    if not all(search.add(record.offset, record.value) for record in reversed(part)):
                         break
             if search.passed_over:
                 break
@@ -372,7 +372,7 @@ class Past(ABC):
                 async for taken in stretches:
                     for recorded in taken:
                         yield recorded
-            if window.is_whole:
+            if window.is_complete:
                 return
 
     async def windows(
@@ -397,7 +397,7 @@ class Past(ABC):
         place = DECISIONS, window.number, window.position
         async with aclosing(self.stretches(*place) if checked else self.unchecked(*place, window.hpa)) as stretches:
             async for stretch in stretches:
-                yield window.take(stretch)
+                yield window.add(stretch)
                 if window.is_over or window.begins_late:
                     return
 
@@ -408,11 +408,11 @@ class Past(ABC):
             sequences[number] = DecisionSequence()
             async with aclosing(self.backwards(DECISIONS, number)) as stretches:
                 for record in await anext(stretches, []):
-                    sequences[number].take(number, record.offset, record.value)
+                    sequences[number].next_decision(number, record.offset, record.value)
         positions = {number: sequence.position for number, sequence in sequences.items()}
         async with aclosing(self.arriving(positions)) as records:
             async for number, record in records:
-                taken = sequences[number].take(number, record.offset, record.value)
+                taken = sequences[number].next_decision(number, record.offset, record.value)
                 if taken is not None:
                     yield taken
 

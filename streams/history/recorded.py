@@ -74,7 +74,7 @@ class DecisionSequence:
         self.position = 0
         """Offset after the last record that was taken; 0: none was."""
 
-    def take(self, partition: int, offset: int, value: bytes) -> Recorded | None:
+    def next_decision(self, partition: int, offset: int, value: bytes) -> Recorded | None:
         """Return the decision of a record, or None for a repeated one and for one of an HPA that is not wanted.
 
         Raises WireError: the record is no decision; the text names partition and offset.
@@ -94,7 +94,7 @@ class DecisionSequence:
 def in_sequence(partition: int, records: Iterable[tuple[int, bytes]]) -> list[Recorded]:
     """Decode a stretch of one partition, given as offsets and values. Raises WireError: a record is no decision."""
     sequence = DecisionSequence()
-    taken = [sequence.take(partition, offset, value) for offset, value in records]
+    taken = [sequence.next_decision(partition, offset, value) for offset, value in records]
     return [recorded for recorded in taken if recorded is not None]
 
 
@@ -121,11 +121,11 @@ class DecisionWindow:
         self._since_ms, self._until_ms = since_ms, until_ms
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing that is asked for can be before offset `first`."""
         return not self.first or (not self.begins_late and self._sequence.position > 0)
 
-    def take(self, stretch: Sequence[ArchivedRecord]) -> list[Recorded]:
+    def add(self, stretch: Sequence[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
         names = b"" if self.hpa is None else names_of(self.hpa)
@@ -168,8 +168,8 @@ class NewestEvaluations:
         self._partition, self._since_ms, self._upto_ms = partition, since_ms, upto_ms
         self._wanted = set(uids)
 
-    def take(self, offset: int, value: bytes) -> bool:
-        """Take a record; False: no earlier one can matter. Raises WireError: it is no decision."""
+    def add(self, offset: int, value: bytes) -> bool:
+        """Add a record; False: no earlier one can matter. Raises WireError: it is no decision."""
         recorded = recorded_at(self._partition, offset, value)
         uid, decision = uid_of(recorded.decision.id), recorded.decision
         if self._upto_ms is not None and recorded.time_ms > self._upto_ms:

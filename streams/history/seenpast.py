@@ -67,10 +67,10 @@ class SeenPast:
     nothing before somebody has thought about it.
     """
 
-    def __init__(self, past: Past, seen: SeenParts, wholes: Iterable[HpaId] | None = None) -> None:
-        """`wholes`: HPAs over several clusters all of which may be seen; None: they are read when they are needed."""
+    def __init__(self, past: Past, seen: SeenParts, fleet_hpas: Iterable[HpaId] | None = None) -> None:
+        """`fleet_hpas`: those of whose clusters all may be seen; None: they are read when they are needed."""
         self._past, self._seen = past, seen
-        self._wholes, self._knows_wholes = set(wholes or ()), wholes is not None
+        self._fleet_hpas, self._knows_fleet_hpas = set(fleet_hpas or ()), fleet_hpas is not None
         self._shown = _OF_THE_SOURCE | _OF_WHAT_WAS_FOUND
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class SeenPast:
         return getattr(self._past, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("_past", "_seen", "_wholes", "_knows_wholes", "_shown"):
+        if name in ("_past", "_seen", "_fleet_hpas", "_knows_fleet_hpas", "_shown"):
             object.__setattr__(self, name, value)
         elif name == "remark":
             self._past.remark = value
@@ -90,7 +90,7 @@ class SeenPast:
         """The same for a question about one HPA. Raises NotSeenError: it may not be seen."""
         if not self._sees(hpa):
             raise NotSeenError(f"{hpa} may not be seen", name="about", obj=self)
-        found = SeenPast(self._past, self._seen, self._wholes)
+        found = SeenPast(self._past, self._seen, self._fleet_hpas)
         found._shown |= _OF_ONE_HPA
         return found
 
@@ -110,10 +110,10 @@ class SeenPast:
         """As of `Past`, without what may not be seen."""
         found = await self._past.fleet(partitions)
         for each in found:
-            self._wholes |= {hpa for hpa in each.partition.state.hpas if self._is_whole_seen(each.partition, hpa)}
+            self._fleet_hpas |= {hpa for hpa in each.partition.state.hpas if self._is_whole_seen(each.partition, hpa)}
         for each in found:
             self._prune(each.partition)
-        self._knows_wholes = True
+        self._knows_fleet_hpas = True
         return [replace(each, stored={}) for each in found]
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
@@ -127,13 +127,13 @@ class SeenPast:
         return all(self._seen.namespace(each.name, hpa.namespace) for each in row.fleet.spec.clusters)
 
     def _sees(self, hpa: HpaId) -> bool:
-        return hpa in self._wholes if hpa.cluster == FLEET else self._seen.namespace(hpa.cluster, hpa.namespace)
+        return hpa in self._fleet_hpas if hpa.cluster == FLEET else self._seen.namespace(hpa.cluster, hpa.namespace)
 
     def _prune(self, partition: Partition) -> None:
         state, row = partition.state, partition.state.row
         for hpa in [each for each in state.hpas if not self._sees(each)]:
             del state.hpas[hpa]
-        whole = {hpa.namespace_key for hpa in self._wholes}
+        whole = {hpa.namespace_key for hpa in self._fleet_hpas}
         for key, held in list(state.namespaces.items()):
             if key not in whole and not self._seen.namespace(held.cluster, held.name):
                 del state.namespaces[key]
@@ -153,16 +153,16 @@ class SeenPast:
         self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
     ) -> dict[int, list[Recorded]]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         found = await self._past.tail(lambda number, all_: enough(number, self._of(all_)), partitions, upto_ms)
         return {number: self._of(decisions) for number, decisions in found.items()}
 
     def _of(self, decisions: Iterable[Recorded]) -> list[Recorded]:
         return [each for each in decisions if self._sees(each.hpa)]
 
-    async def _know_wholes(self) -> None:
+    async def _read_fleet_hpas(self) -> None:
         """Read a state, if none was read: an HPA over several clusters is seen by who sees all of these."""
-        if not self._knows_wholes:
+        if not self._knows_fleet_hpas:
             await self.fleet()
 
     def _both(self, wanted: Callable[[HpaId], bool] | None) -> Callable[[HpaId], bool]:
@@ -182,7 +182,7 @@ class SeenPast:
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> list[DecisionWindow]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         return await self._past.windows(number, since_ms, until_ms, self._both(wanted))
 
     async def decisions(
@@ -193,14 +193,14 @@ class SeenPast:
         wanted: Callable[[HpaId], bool] | None = None,
     ) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         async with aclosing(self._past.decisions(number, since_ms, until_ms, self._both(wanted))) as found:
             async for recorded in found:
                 yield recorded
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
-        await self._know_wholes()
+        await self._read_fleet_hpas()
         async with aclosing(self._past.follow()) as found:
             async for recorded in found:
                 if self._sees(recorded.hpa):

@@ -282,8 +282,8 @@ class _Checker:
         # The hash of the one before: once a decision differs, those of all later ones do.
         return [] if found else [Difference("value", "other bytes", "the same meaning")]
 
-    def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, found: list[Difference]) -> None:
-        report, first = self.report, found[0]
+    def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, differences: list[Difference]) -> None:
+        report, first = self.report, differences[0]
         report.diverged += 1
         report.paths[first.path] = report.paths.get(first.path, 0) + 1
         if len(report.divergences) >= KEPT:
@@ -300,7 +300,7 @@ class _Checker:
                 path=first.path,
                 recorded=None if first.recorded is NOTHING else first.recorded,
                 recomputed=None if first.recomputed is NOTHING else first.recomputed,
-                fields=len(found),
+                fields=len(differences),
                 recorded_replicas=replicas[0],
                 recomputed_replicas=replicas[1],
             )

@@ -156,14 +156,14 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
         raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
     if body.changes and body.origin != "central":
         raise Refusal("invalid", "changes goes only with origin central: a cluster's HPA has its own resourceVersion")
-    made = structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
+    made = structs.replace(body, hpa=_checked_hpa(body.hpa, place, refuse))
     limits.check(limits.UID, len(body.changes), made.hpa["metadata"]["name"])
     if made.fleet is not None:
         check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made
 
 
-def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
+def _checked_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
     """An HPA as it goes into the log: checked and defaulted, or a stub of one that exceeds a limit."""
     why = hpa.get(IGNORED)
     if not isinstance(why, str):
@@ -180,8 +180,8 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
 
 def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
-    rivals = list(_good_rivals(body.rivals, refuse))
-    hpas = list(_good(body.hpas, lambda hpa: _taken_hpa(hpa, place, refuse), refuse))
+    rivals = list(_checked_autoscalers(body.rivals, refuse))
+    hpas = list(_good(body.hpas, lambda hpa: _checked_hpa(hpa, place, refuse), refuse))
     made = structs.replace(body, hpas=hpas, rivals=rivals)
     limits.check(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
     return made
@@ -205,7 +205,7 @@ def _good(items: Iterable[T], take: Callable[[T], T], refuse: Refuse) -> Iterato
             refuse(refusal)
 
 
-def _good_rivals(rivals: list[Rival], refuse: Refuse) -> Iterator[Rival]:
+def _checked_autoscalers(rivals: list[Rival], refuse: Refuse) -> Iterator[Rival]:
     """A rival of an impossible name has no target, so the list is as good without it."""
     for index, rival in enumerate(rivals):
         size = max(map(len, (rival.kind, rival.name, *target_key(rival.target))))
@@ -284,7 +284,7 @@ def _serving(body: Serving) -> None:
         check_cluster(cluster)
 
 
-def _hands(body: ControlTransferred) -> None:
+def _control_transferred(body: ControlTransferred) -> None:
     check_cluster(body.cluster)
     check_text(body.holder, "holder")
     limits.check(limits.NAME, len(body.before), "controlTransferred.before")
@@ -367,7 +367,7 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     CapacityReport: lambda _: None,  # checked with its place
     CapacityAllotment: check_capacity_allotment,
     Serving: _serving,
-    ControlTransferred: _hands,
+    ControlTransferred: _control_transferred,
     SettingsSet: _settings,
     AgentSet: lambda body: check_cluster(body.cluster),
     EngineSet: _engine,

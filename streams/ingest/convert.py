@@ -172,52 +172,52 @@ def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
     return found
 
 
-def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+def _convert(raw: RawRecord, resolver: Resolver, conversion: Conversion) -> None:
     value = check_size(raw.value)
     for each in SAMPLE_FORMATS:
         if each.matches(value, raw.headers):
-            _foreign(each, value, raw, resolver, found)
+            _foreign(each, value, raw, resolver, conversion)
             return
     if raw.topic in _TYPED and (known := own.read_as_written(value)) is not None:
-        found.format = RECORD
-        _record(known, range(len(known.entries)), raw, found)
+        conversion.format = RECORD
+        _record(known, range(len(known.entries)), raw, conversion)
         return
     document = parse_document(value)
     for each in SAMPLE_FORMATS:
         if each.key and each.key in document:
-            _foreign(each, document, raw, resolver, found)
+            _foreign(each, document, raw, resolver, conversion)
             return
-    found.format = _own_format(document)
-    if found.format == RECORD:
-        _record(*own.read_record(document, found.refuse), raw, found)
+    conversion.format = _own_format(document)
+    if conversion.format == RECORD:
+        _record(*own.read_record(document, conversion.refuse), raw, conversion)
     else:
-        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
+        _add_points(conversion, [own.read_sample(document, conversion.time_ms)], raw.topic)
 
 
-def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:
-    found.time_ms = record.time or found.time_ms
+def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, conversion: Conversion) -> None:
+    conversion.time_ms = record.time or conversion.time_ms
     place = SourcePlace(raw.topic, record.cluster, record.namespace)
     check_one_hpa(record.entries, raw.topic)
     for index, body in zip(places, record.entries, strict=True):
         try:
-            piece = normalize(body, place, found.refuse)
+            piece = normalize(body, place, conversion.refuse)
         except Refusal as refusal:
-            found.refuse(Refusal(refusal.code, f"entries[{index}]: {refusal.text}"))
+            conversion.refuse(Refusal(refusal.code, f"entries[{index}]: {refusal.text}"))
             continue
-        found.pieces.append(piece)
-        found.points += len(body.points) if isinstance(body, Samples) else 0
+        conversion.pieces.append(piece)
+        conversion.points += len(body.points) if isinstance(body, Samples) else 0
 
 
 def _foreign(
-    format_: SampleFormat, message: bytes | dict[str, Any], raw: RawRecord, resolver: Resolver, found: Conversion
+    format_: SampleFormat, message: bytes | dict[str, Any], raw: RawRecord, resolver: Resolver, conversion: Conversion
 ) -> None:
-    found.format = format_.name
+    conversion.format = format_.name
     cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
-    _take(found, _resolved(format_.series(message), raw.topic, cluster, resolver, found), raw.topic)
+    _add_points(conversion, _resolved(format_.series(message), raw.topic, cluster, resolver, conversion), raw.topic)
 
 
 def _resolved(
-    series: Iterable[SourceSeries | Refusal], topic: str, cluster: str, resolver: Resolver, found: Conversion
+    series: Iterable[SourceSeries | Refusal], topic: str, cluster: str, resolver: Resolver, conversion: Conversion
 ) -> Iterator[tuple[str, str, Point]]:
     for each in series:
         try:
@@ -225,23 +225,23 @@ def _resolved(
                 raise each
             yield resolver.resolve(each, topic, cluster)
         except Refusal as refusal:
-            found.refuse(refusal)
+            conversion.refuse(refusal)
 
 
-def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
+def _add_points(conversion: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
     """Group points by namespace, in order of first appearance."""
-    if not own.takes_foreign(topic):
-        raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
+    if not own.accepts_foreign(topic):
+        raise Refusal("wrongTopic", f"{conversion.format} is not read from {topic}; send it to {topics.SAMPLES}")
     groups: dict[tuple[str, str], list[Point]] = {}
     for cluster, namespace, point in points:
         try:
             check_point(point)
         except Refusal as refusal:
-            found.refuse(Refusal(refusal.code, f"{cluster}/{namespace}: {refusal.text}"))
+            conversion.refuse(Refusal(refusal.code, f"{cluster}/{namespace}: {refusal.text}"))
             continue
         groups.setdefault((cluster, namespace), []).append(point)
-        found.points += 1
+        conversion.points += 1
     for (cluster, namespace), group in groups.items():
         for start in range(0, len(group), limits.POINTS.most):
             chunk = group[start : start + limits.POINTS.most]
-            found.pieces.append(Piece(cluster, namespace, Samples(points=chunk)))
+            conversion.pieces.append(Piece(cluster, namespace, Samples(points=chunk)))

@@ -69,7 +69,7 @@ def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
         Refusal: `invalidManifest`.
     """
     name = _name(hpa)
-    return _by_parts(hpa, namespace) or _as_whole(name, hpa, namespace)
+    return _by_parts(hpa, namespace) or _checked_manifest(name, hpa, namespace)
 
 
 def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
@@ -121,7 +121,7 @@ def _checked_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
     key = sha256(encode(other)).digest()
     if (known := _known.get(key)) is None:
         try:
-            known = encode(_as_whole(_ANY, manifest_of({"name": _ANY}, other), _ANY)["spec"])
+            known = encode(_checked_manifest(_ANY, manifest_of({"name": _ANY}, other), _ANY)["spec"])
         except Refusal:
             return None
         _known.put(key, known)
@@ -130,7 +130,7 @@ def _checked_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
     return checked
 
 
-def _as_whole(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
+def _checked_manifest(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
     if _is_deeper(hpa, HPA_DEPTH.most):
         raise Refusal("invalidManifest", f"{name}: nested more than {HPA_DEPTH.most} deep")
     manifest = hpa | {"metadata": {"namespace": namespace} | hpa["metadata"]}

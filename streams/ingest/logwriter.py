@@ -172,7 +172,7 @@ class Batcher:
             newest_ms = max(entry.time_ms for entry in held)
             self._done.append(Batch(partition, _record_key(held), newest_ms, value, len(held)))
 
-    def take(self) -> list[Batch]:
+    def batches(self) -> list[Batch]:
         """Everything collected, as log records; those of one partition in order."""
         for partition in sorted(self._open):
             self._close(partition)
@@ -222,13 +222,13 @@ class IngestMetrics:
             registry=registry,
         )
 
-    def count(self, topic: str, found: Conversion) -> None:
+    def count(self, topic: str, conversion: Conversion) -> None:
         """Count one converted record."""
-        self._records_of(topic, found.format, found.result, found.code).inc()
-        if found.points:
-            self._points.labels(topic, found.format).inc(found.points)
-        if found.left_out:
-            self._left_out.labels(topic, found.format).inc(sum(found.left_out.values()))
+        self._records_of(topic, conversion.format, conversion.result, conversion.code).inc()
+        if conversion.points:
+            self._points.labels(topic, conversion.format).inc(conversion.points)
+        if conversion.left_out:
+            self._left_out.labels(topic, conversion.format).inc(sum(conversion.left_out.values()))
 
 
 APPEND_TIME = 1
@@ -312,7 +312,7 @@ class Recorder:
             for entry in item.entries:
                 batcher.add(entry)
         rejects = [item.reject for item in items if item.reject]
-        batches = batcher.take()
+        batches = batcher.batches()
         if (every := [*batches, *beats(batches)]) or rejects:
             await self._writer.write(every, rejects)
         for item in items:
@@ -321,22 +321,22 @@ class Recorder:
         self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
         self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
 
-    def encoded(self, raw: RawRecord, found: Conversion) -> Item:
+    def encoded(self, raw: RawRecord, conversion: Conversion) -> Item:
         """Encode and count what a record gave."""
         kept = []
-        for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):
+        for entry in log_entries(conversion.pieces, raw, conversion.time_ms, self._partitions):
             if isinstance(entry, Refusal):
-                found.refuse(entry)
+                conversion.refuse(entry)
             else:
                 kept.append(entry)
         if not kept:
-            found.pieces.clear()
-        self._metrics.count(raw.topic, found)
-        is_only_counted = found.result == "unmatched" and self._mapping.unmatched == "count"
+            conversion.pieces.clear()
+        self._metrics.count(raw.topic, conversion)
+        is_only_counted = conversion.result == "unmatched" and self._mapping.unmatched == "count"
         reject = None
-        if found.is_rejected and not is_only_counted:
-            reject = rejected(raw, found.code, found.reason(), found.format)
-        return Item(raw.offset, raw.timestamp_ms, len(raw.value or b""), found.time_ms, kept, reject)
+        if conversion.is_rejected and not is_only_counted:
+            reject = rejected(raw, conversion.code, conversion.reason(), conversion.format)
+        return Item(raw.offset, raw.timestamp_ms, len(raw.value or b""), conversion.time_ms, kept, reject)
 
 
 class LogWriter:

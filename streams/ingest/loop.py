@@ -63,7 +63,7 @@ class Merge(Generic[K, T]):
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
-    def held(self, key: K) -> int:
+    def waiting(self, key: K) -> int:
         """Records of one partition that wait here."""
         return len(self._queues.get(key, ()))
 
@@ -79,7 +79,7 @@ class Merge(Generic[K, T]):
         """The partitions that hold the others up: behind, and nothing of them is here."""
         return [key for key, is_behind in behind.items() if is_behind and not self._queues.get(key)]
 
-    def take(self, behind: Mapping[K, bool], *, force: bool = False) -> Iterator[tuple[K, T]]:
+    def ready(self, behind: Mapping[K, bool], *, force: bool = False) -> Iterator[tuple[K, T]]:
         """Records in their order, until a partition that is behind runs empty or nothing is left.
 
         Args:
@@ -227,7 +227,7 @@ class SourceWorker(ABC):
         """Handle that a topic was deleted and created again: the consumer silently continues at its first offset."""
 
     @abstractmethod
-    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+    async def ready(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         """The records to write now, in their order."""
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -340,7 +340,7 @@ class SourceWorker(ABC):
         return len(self._merge) + len(self._turns)
 
     async def _write(self, places: dict[TopicPartition, PartitionProgress]) -> None:
-        taken = await self.take(places)
+        taken = await self.ready(places)
         await self._recorder.write([item for _, item in taken], partial(self.beats, places))
         for tp, item in taken:
             places[tp].written = item.offset + 1
@@ -418,16 +418,16 @@ class Worker(SourceWorker):
                 self._appended_at[number] = now
                 yield Batch(number, WHOLE_PARTITION_KEY, int(time.time() * 1000), BEAT, 0)
 
-    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+    async def ready(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         """Records of observers and operators by source time, as far as no partition of theirs that is behind could
         still bring an older one; those of others in turn.
         """
-        await self._look(places)
-        taken = [*self._take(places), *self.in_turn()]
+        await self._update_positions(places)
+        taken = [*self._ready(places), *self.in_turn()]
         self._metrics.held.set(self._waiting_records())
         return taken
 
-    async def _look(self, places: dict[TopicPartition, PartitionProgress]) -> None:
+    async def _update_positions(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         """Bring up to date how far each partition is read and where it ends."""
         ends = self._consumer.ends_seen()
         for tp, place in places.items():
@@ -442,18 +442,18 @@ class Worker(SourceWorker):
                 place.lag = lag
                 self._metrics.lag.labels(tp.topic, tp.partition).set(max(lag, 0))
 
-    def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+    def _ready(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         behind = {tp: True for tp, place in places.items() if place.is_behind and self.is_ordered_by_time(tp.topic)}
         missing = self._merge.missing(behind) if len(self._merge) else []
         if not missing:
             self._waiting_since = None
-            return list(islice(self._merge.take(behind), MAX_TAKEN))
+            return list(islice(self._merge.ready(behind), MAX_TAKEN))
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         if self._config.is_playback or now - self._waiting_since < self._config.hold_ms / 1000:
             return []
         self._give_up(missing, places)
-        return list(islice(self._merge.take(behind, force=True), MAX_TAKEN))
+        return list(islice(self._merge.ready(behind, force=True), MAX_TAKEN))
 
     def _give_up(self, missing: list[TopicPartition], places: dict[TopicPartition, PartitionProgress]) -> None:
         for tp in missing:

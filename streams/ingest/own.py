@@ -196,7 +196,7 @@ def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
     return topics.AUTOSCALERS if central_name(bodies[0]) is None else topics.SPECS
 
 
-def takes_foreign(topic: str) -> bool:
+def accepts_foreign(topic: str) -> bool:
     """Whether a topic takes samples in formats other than ours."""
     return topic == topics.SAMPLES or topic not in OF_TOPIC
 
@@ -217,7 +217,7 @@ def agent_instance(cluster: str) -> str:
 
 
 def admit(
-    found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: AgentRates, moment: ReceivedAt
+    conversion: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: AgentRates, moment: ReceivedAt
 ) -> None:
     """Keep of an agent's record what it may report; the rest is refused.
 
@@ -225,26 +225,28 @@ def admit(
         agent: the registration of the topic; None: there is none, or no longer.
         limits: those of this agent.
     """
-    pieces, found.pieces = found.pieces, []
+    pieces, conversion.pieces = conversion.pieces, []
     if agent is None:
-        found.refuse(Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}"))
+        conversion.refuse(
+            Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}")
+        )
         return
     for piece in pieces:
         try:
-            found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())
+            conversion.pieces.append(_Admission(piece, agent, limits, conversion, moment).admitted())
         except Refusal as refusal:
-            found.refuse(refusal)
-    if found.refusals:
-        limits.refused.note(found.refusals, found.time_ms, moment.now_s)
+            conversion.refuse(refusal)
+    if conversion.refusals:
+        limits.refused.record(conversion.refusals, conversion.time_ms, moment.now_s)
 
 
 class _Admission:
     """One piece of an agent's record, on its way in."""
 
     def __init__(
-        self, piece: Piece, agent: AgentSet, limits: AgentRates, found: Conversion, moment: ReceivedAt
+        self, piece: Piece, agent: AgentSet, limits: AgentRates, conversion: Conversion, moment: ReceivedAt
     ) -> None:
-        self._piece, self._agent, self._found = piece, agent, found
+        self._piece, self._agent, self._found = piece, agent, conversion
         self._namespace, self._moment = piece.namespace, moment
         self._rates, self._refused = limits.rates, limits.refused
 
@@ -272,9 +274,9 @@ class _Admission:
             check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
             copied = structs.replace(body, natives=[])  # those go into one partition each
         kind, at_s = str(body.__struct_config__.tag), self._moment.at_s
-        self._rates.take(rates.CLUSTER, (kind,), at_s, f"{kind} of {_whose(self._agent)}")
+        self._rates.count(rates.CLUSTER, (kind,), at_s, f"{kind} of {_whose(self._agent)}")
         what = f"bytes of {_whose(self._agent)} for every log partition"
-        self._rates.take(rates.COPIED_BYTES, ("bytes",), at_s, what, len(encode(copied)))
+        self._rates.count(rates.COPIED_BYTES, ("bytes",), at_s, what, len(encode(copied)))
         return body
 
     def _report(self, body: ClusterReport) -> Body:
@@ -301,12 +303,12 @@ class _Admission:
             case AutoscalerSet() | AutoscalerDeleted() | AutoscalerList():
                 return self._autoscalers(body)
             case Samples():
-                return structs.replace(body, points=self._each(body.points, self._take_point))
+                return structs.replace(body, points=self._each(body.points, self._admit_point))
             case Outcome():
-                self._note_hpa(body.name)
+                self._record_hpa(body.name)
             case Heartbeat():
                 for name in (self._namespace, *body.namespaces):
-                    self._rates.take(rates.BEATS, ("beat", name), self._moment.at_s, f"heartbeats of namespace {name}")
+                    self._rates.count(rates.BEATS, ("beat", name), self._moment.at_s, f"heartbeats of namespace {name}")
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
@@ -327,19 +329,19 @@ class _Admission:
         if not isinstance(body, AutoscalerList) and body.origin != "cluster":
             raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
         if not isinstance(body, AutoscalerList):
-            self._note_hpa(body.name if isinstance(body, AutoscalerDeleted) else body.hpa["metadata"]["name"])
+            self._record_hpa(body.name if isinstance(body, AutoscalerDeleted) else body.hpa["metadata"]["name"])
             return body
-        return structs.replace(body, hpas=self._each(body.hpas, lambda hpa: self._note_hpa(hpa["metadata"]["name"])))
+        return structs.replace(body, hpas=self._each(body.hpas, lambda hpa: self._record_hpa(hpa["metadata"]["name"])))
 
-    def _note_hpa(self, name: str) -> None:
+    def _record_hpa(self, name: str) -> None:
         place = f"{self._namespace}/{name}"
-        self._rates.take(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
+        self._rates.count(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
 
     # --- samples ------------------------------------------------------------------------------------------------------
 
-    def _take_point(self, point: Point) -> None:
+    def _admit_point(self, point: Point) -> None:
         what = f"samples of namespace {self._namespace}"
-        self._rates.take(rates.SAMPLES, (self._namespace,), self._moment.at_s, what)
+        self._rates.count(rates.SAMPLES, (self._namespace,), self._moment.at_s, what)
 
 
 def _clusters(piece: Piece) -> list[str]:
@@ -358,40 +360,42 @@ def _whose(agent: AgentSet) -> str:
 # --- every source -----------------------------------------------------------------------------------------------------
 
 
-def refuse_future(found: Conversion, now_ms: int) -> None:
+def refuse_future(conversion: Conversion, now_ms: int) -> None:
     """Refuse samples whose time is too far ahead: each would be used until then, and true ones be dropped as older."""
     newest_ms = now_ms + AHEAD.most
-    for at, piece in enumerate(found.pieces):
+    for at, piece in enumerate(conversion.pieces):
         body = piece.body
         if not isinstance(body, Samples) or all(point.time <= newest_ms for point in body.points):
             continue
         for point in body.points:
             if point.time > newest_ms:
-                found.points -= 1
+                conversion.points -= 1
                 text = f"time of {point.metric[:200]} is {point.time}, more than {AHEAD.most // 1000} s after now"
-                found.refuse(Refusal("badTime", text))
+                conversion.refuse(Refusal("badTime", text))
         points = [point for point in body.points if point.time <= newest_ms]
-        found.pieces[at] = piece._replace(body=structs.replace(body, points=points))
-    found.pieces = [piece for piece in found.pieces if not isinstance(piece.body, Samples) or piece.body.points]
+        conversion.pieces[at] = piece._replace(body=structs.replace(body, points=points))
+    conversion.pieces = [
+        piece for piece in conversion.pieces if not isinstance(piece.body, Samples) or piece.body.points
+    ]
 
 
 # --- shared topics ----------------------------------------------------------------------------------------------------
 
 
-def refuse_agents(found: Conversion, registry: AgentRegistry) -> None:
+def refuse_agents(conversion: Conversion, registry: AgentRegistry) -> None:
     """Refuse what a record of a shared topic reports on clusters that have an agent."""
-    if not any(registry.present(cluster) for piece in found.pieces for cluster in _clusters(piece)):
+    if not any(registry.present(cluster) for piece in conversion.pieces for cluster in _clusters(piece)):
         return
-    pieces, found.pieces = found.pieces, []
+    pieces, conversion.pieces = conversion.pieces, []
     for piece in pieces:
         cluster = next((name for name in _clusters(piece) if registry.present(name)), None)
         if cluster is None or not _is_observed(piece.body):
-            found.pieces.append(piece)
+            conversion.pieces.append(piece)
             continue
         text = f"cluster {cluster!r} has an agent: only its own topic has reports on it"
-        found.refuse(Refusal("agentCluster", text))
+        conversion.refuse(Refusal("agentCluster", text))
         if isinstance(piece.body, Serving) and (rest := _without_agents(piece.body, registry)).clusters:
-            found.pieces.append(piece._replace(body=rest))
+            conversion.pieces.append(piece._replace(body=rest))
 
 
 def _is_observed(body: Body) -> bool:

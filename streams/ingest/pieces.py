@@ -68,7 +68,7 @@ class Conversion:
     """Samples taken."""
 
     def refuse(self, refusal: Refusal) -> None:
-        """Note a refusal, harmless or not."""
+        """Record a refusal, harmless or not."""
         if refusal.code in HARMLESS:
             text = f"{refusal.code}: {refusal.text}"
             self.left_out[text] = self.left_out.get(text, 0) + 1
@@ -157,7 +157,7 @@ class Rates:
         """Hash of the key → how full it was, when, and how much flows off per second."""
         self._pruned_at = _PRUNED_FROM
 
-    def take(self, rate: Rate, key: tuple[str | int, ...], at_s: float, what: str, count: int = 1) -> None:
+    def count(self, rate: Rate, key: tuple[str | int, ...], at_s: float, what: str, count: int = 1) -> None:
         """Count `count` more. Raises Refusal: `overRate`; nothing is counted then."""
         hashed = hash(key)
         level = self._level(hashed, at_s)
@@ -188,8 +188,8 @@ class RefusedLately:
         self.first_ms = 0
         self.last_s = float("-inf")
 
-    def note(self, refusals: list[Refusal], time_ms: int, now_s: float) -> None:
-        """Note what is refused of a record."""
+    def record(self, refusals: list[Refusal], time_ms: int, now_s: float) -> None:
+        """Record what is refused of a record."""
         if now_s - self.last_s > SHOWN_S:
             self.count, self.first_ms = 0, time_ms
         self.count += len(refusals)

@@ -104,7 +104,7 @@ _OVERHEAD_BYTES = 4_096
 
 
 async def check_topics(config: IngestConfig) -> int:
-    """Check that all topics exist and fit together; gives the partition count of the log.
+    """Check that all topics exist and fit together; return the partition count of the log.
 
     Raises IngestError: naming the topic and the next step. Raises KafkaError: Kafka does not answer.
     """
@@ -324,11 +324,11 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
     return next(iter(topickinds.topics_of(kind)), topics.SAMPLES)
 
 
-def _answered(found: Conversion) -> int:
-    answers = [item for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
+def _answered(conversion: Conversion) -> int:
+    answers = [item for piece in conversion.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
     return sum(len(each.items) + (0 if each.pods is None else each.pods.count) for each in answers)
 
 
-def _metrics(found: Conversion) -> dict[str, int]:
-    points = [point for piece in found.pieces if isinstance(piece.body, Samples) for point in piece.body.points]
+def _metrics(conversion: Conversion) -> dict[str, int]:
+    points = [point for piece in conversion.pieces if isinstance(piece.body, Samples) for point in piece.body.points]
     return dict(Counter(f"{point.type} {point.metric}" for point in points))

@@ -50,7 +50,7 @@ class SourceGate:
         rate, what = _rate_of(partition.topic)
         at_s = self._at_s(partition.topic, batch.newest_ms / 1000)
         try:
-            self._rates.take(rate, (partition.topic,), at_s, what, cost_of(batch.packed_bytes, batch.records))
+            self._rates.count(rate, (partition.topic,), at_s, what, cost_of(batch.packed_bytes, batch.records))
         except Refusal as refusal:
             return refusal
         self._counted_to[partition] = batch.last_offset + 1

@@ -84,7 +84,7 @@ class AgentWorker(SourceWorker):
         with suppress(ValueError):
             self._consumer.pause(tp)
 
-    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+    async def ready(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         """Return what was read, each topic in its turn: none waits for another."""
         return self.in_turn()
 
@@ -125,7 +125,7 @@ class Agents:
         """Return what is wrong with single topics, for `/readyz`."""
         return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
 
-    def admit(self, found: Conversion, record: ConsumerRecord, now_s: float) -> None:
+    def admit(self, conversion: Conversion, record: ConsumerRecord, now_s: float) -> None:
         """Refuse what the agent of the record's topic may not report, and what comes too often."""
         if (whose := agent_of_reports(record.topic)) is None:
             return
@@ -134,7 +134,7 @@ class Agents:
             limits.rates = Rates()  # another worker has read what came before
         self._counted_to[record.topic] = record.offset + 1
         appended = record.timestamp / 1000 if record.timestamp_type == APPEND_TIME else now_s
-        admit(found, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
+        admit(conversion, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; without agents no group is joined.

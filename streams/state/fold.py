@@ -16,7 +16,15 @@ from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
-from schemas.settings import ClusterSettings, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset, take_settings
+from schemas.settings import (
+    ClusterSettings,
+    EngineSet,
+    LogTimeSet,
+    Restart,
+    SettingsSet,
+    WatermarkReset,
+    apply_settings,
+)
 from streams.state import foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
 from streams.state.clustersettings import PERIOD_ANNOTATION
@@ -121,7 +129,7 @@ class EntryFold(Folding):
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
             elif namespace.put_sample(key, name, row):
                 self.state.notify(namespace, key, settings)
-                self.state.note_sample(namespace, key, name)
+                self.state.record_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -241,7 +249,7 @@ class EntryFold(Folding):
     def settings(self, body: SettingsSet) -> None:
         row, cluster = self.state.row, body.cluster
         after = dict(row.settings)
-        take_settings(after, body)
+        apply_settings(after, body)
         if cluster not in after:
             self.state.drop_bounded(limits.ALL_SETTINGS, row.settings, cluster)
         elif not self.state.put_or_refuse(limits.ALL_SETTINGS, row.settings, cluster, after[cluster]):

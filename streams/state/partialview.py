@@ -79,7 +79,7 @@ def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
     return kept
 
 
-def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
+def check_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
     """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
     namespace.dirty.add(VIEW_SIDE)
     view = namespace.view

@@ -192,7 +192,7 @@ class PartitionKernel:
             for index, entry in enumerate(record.entries):
                 fold.apply(index, entry)
             if state.views:
-                state.look_at_views()
+                state.check_views()
             if state.sampled:
                 plan_sampled(state)
         decisions = self._evaluate(published, only)
@@ -200,7 +200,7 @@ class PartitionKernel:
         self._since_checkpoint += 1
         return decisions
 
-    def take_messages(self) -> list[Message]:
+    def pop_messages(self) -> list[Message]:
         """Return what the newest record says to other partitions, in order, and forget it; the next record does, too.
 
         They may be lost or sent again: what is made of them does not depend on either.
@@ -275,7 +275,7 @@ class PartitionKernel:
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
         again, self._again = self._again, ()
-        return [*again, *written, *((key.encode(), DELETED) for key in index.take_leftovers())]
+        return [*again, *written, *((key.encode(), DELETED) for key in index.pop_leftovers())]
 
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
         row = self.state.row

@@ -244,7 +244,7 @@ class RowIndex:
         """Note that what a row holds was removed."""
         if self.written.pop(key, None) is not None:
             self._leftovers.add(key)
-            self._note(key)
+            self._record(key)
 
     def remove_from(self, keys: Iterable[str]) -> None:
         """Note that what rows held was removed, up to the first that was not written."""
@@ -253,11 +253,11 @@ class RowIndex:
                 return
             self.remove(key)
 
-    def _note(self, key: str) -> None:
+    def _record(self, key: str) -> None:
         if self._pieces:
             self._changed.add(_piece_of(key, self._pieces))
 
-    def take_leftovers(self) -> list[str]:
+    def pop_leftovers(self) -> list[str]:
         """Return the rows to delete, once: what they hold was removed, or nothing named them when they were read."""
         found, self._leftovers = sorted(self._leftovers), set()
         return found

@@ -19,7 +19,7 @@ from streams.state.inputs import Probe
 from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
-from streams.state.partialview import look_at_view
+from streams.state.partialview import check_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, MetricKey, Pause, SeriesKey, is_series
 from streams.state.timing import note_arrival
@@ -59,7 +59,7 @@ class State:
         """
         self.index = RowIndex()
         self.messages: list[Message] = []
-        """What the newest record says to other partitions (`PartitionKernel.take_messages`)."""
+        """What the newest record says to other partitions (`PartitionKernel.pop_messages`)."""
         self.reporting: tuple[tuple[str, str], list[FleetReportItem]] | None = None
         """Cluster and namespace of the newest report to FleetHPAs that this record makes, and its items."""
         self.groups: dict[str, CapacityMatch] | None = None
@@ -259,12 +259,12 @@ class State:
         if self.settings(namespace.cluster).stated.partial_view:
             self.views.add(namespace.key)
 
-    def look_at_views(self) -> None:
+    def check_views(self) -> None:
         """Look at the view of the namespaces that were noted, before any of their HPAs is evaluated."""
         for key in sorted(self.views):
             namespace = self.namespaces[key]
             settings = self.settings(namespace.cluster)
-            look_at_view(namespace, self.now_ms, settings.sync_period_ms, settings.sample_age_limit_ms)
+            check_view(namespace, self.now_ms, settings.sync_period_ms, settings.sample_age_limit_ms)
         self.views.clear()
 
     def hpa(self, name: HpaId) -> Hpa:
@@ -320,7 +320,7 @@ class State:
             namespace.put_arrival(key, arrival)
             self.ready_or_due.update(namespace.watchers.get(key, _NOBODY))
 
-    def note_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
+    def record_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
         """Note that a pushed sample arrived, where settings let one bring an evaluation."""
         names = self.sampled.get((namespace.key, key))
         if names is not None:

@@ -217,7 +217,7 @@ class WholeCheckpoints:
         self._waiting: dict[int, list[tuple[bytes, bytes]]] = {}
         """Log partition -> rows of which the checkpoint has not ended."""
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def add(self, key: bytes, value: bytes | None) -> None:
         """Take the next row, or (no value) its deletion, which follows a checkpoint that does not name it."""
         if not value:
             self.rows.pop(key, None)

@@ -87,7 +87,7 @@ class Grouped(ClosedLoop):
     def decided(self) -> Iterator[tuple[Record, list[DecisionRecord]]]:
         """Make the log; messages to other partitions wait for the next tick."""
         for each in super().decided():
-            self.waiting += self.partition.take_messages()
+            self.waiting += self.partition.pop_messages()
             yield each
 
     def _ticks(self) -> Iterator[GeneratedRecord]:
@@ -132,7 +132,7 @@ def measured(log: list[Record]) -> tuple[list[int], Counter[str]]:
     for record in log:
         began = time.thread_time_ns()
         decisions = partition.apply(*record)
-        messages = [encode(each.body) for each in partition.take_messages()]
+        messages = [encode(each.body) for each in partition.pop_messages()]
         if partition.due_checkpoint:
             partition.checkpoint()
         if record[1] < begin_ms:

@@ -281,7 +281,7 @@ def _take(writers: ClusterWriters, cluster: str, number: int, value: bytes) -> N
     record = ConsumerRecord("", 0, number, 0, 0, None, value, None, 0, len(value), headers)
     decision = writers.decode(record)
     assert decision is not None
-    writers.take(decision, Position(0, number))
+    writers.add(decision, Position(0, number))
 
 
 async def _all_written(writers: ClusterWriters, look_s: float) -> None:

@@ -52,7 +52,7 @@ async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
 async def differing(settings: KafkaSettings, want: list[WantedTopic]) -> list[topicneeds.TopicDifference]:
     """How the topics of these brokers differ from those wanted."""
     async with admin.TopicAdmin(settings) as client:
-        found = await client.found([one.name for one in want])
+        found = await client.existing([one.name for one in want])
     return [difference for one in want for difference in topicneeds.differences(one, found.get(one.name))]
 
 

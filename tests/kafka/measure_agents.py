@@ -196,11 +196,11 @@ async def measure_router(kafka: KafkaSettings, folder: Path, all_agents: list[Ag
     own, others = all_agents[0], all_agents[1:]
     async with part(kafka, folder, "router") as pid, running_producer(kafka) as producer:
         await asyncio.sleep(8)
-        before = len((await times(kafka, own.topics.orders, 1))[0])
+        before = len((await times(kafka, own.topics.commands, 1))[0])
         alone = await decide(producer, own.cluster, 200, 0.05)
         await producer.flush()
         await asyncio.sleep(2)
-        quiet = (await times(kafka, own.topics.orders, 1))[0][before:]
+        quiet = (await times(kafka, own.topics.commands, 1))[0][before:]
         before_s, begin = cpu_s(pid), time.monotonic()
         busy = await asyncio.gather(
             decide(producer, own.cluster, 200, 0.05, first=1_001),
@@ -210,7 +210,7 @@ async def measure_router(kafka: KafkaSettings, folder: Path, all_agents: list[Ag
         await asyncio.sleep(2)
         used = (cpu_s(pid) - before_s) / (time.monotonic() - begin)
         memory_mb = rss_mb(pid)
-        loud = (await times(kafka, own.topics.orders, 1))[0][before + len(quiet) :]
+        loud = (await times(kafka, own.topics.commands, 1))[0][before + len(quiet) :]
     for name, copied, written in (
         ("others quiet", quiet, alone),
         (f"others at {sum(busy[1:]) / 1e4:.0f} kB/s", loud, busy[0]),

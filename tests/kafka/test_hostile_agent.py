@@ -246,8 +246,8 @@ async def test_records_of_10_mb_are_refused_by_the_broker_and_compressed_ones_by
 async def test_it_cannot_write_any_other_topic(site: Site, topic: str) -> None:
     named = {
         "other reports": site.other.topics.reports,
-        "other orders": site.other.topics.orders,
-        "own orders": site.own.topics.orders,
+        "other orders": site.other.topics.commands,
+        "own orders": site.own.topics.commands,
     }
     with pytest.raises(TopicAuthorizationFailedError):
         await site.write(b"{}", named.get(topic, topic))
@@ -257,7 +257,7 @@ async def test_it_cannot_write_any_other_topic(site: Site, topic: str) -> None:
 async def test_it_cannot_read_any_other_topic(site: Site, topic: str) -> None:
     named = {
         "other reports": site.other.topics.reports,
-        "other orders": site.other.topics.orders,
+        "other orders": site.other.topics.commands,
         "own reports": site.own.topics.reports,
     }
     name = named.get(topic, topic)
@@ -278,13 +278,13 @@ async def test_it_cannot_read_any_other_topic(site: Site, topic: str) -> None:
 
 async def test_it_can_read_its_own_orders(site: Site) -> None:
     async with running_producer(site.admin) as producer:
-        await producer.send_and_wait(site.own.topics.orders, b"{}", partition=ONLY_PARTITION)
-    assert await _read_one(site.hostile, site.own.topics.orders) == b"{}"
+        await producer.send_and_wait(site.own.topics.commands, b"{}", partition=ONLY_PARTITION)
+    assert await _read_one(site.hostile, site.own.topics.commands) == b"{}"
 
 
 @pytest.mark.parametrize("group", [topics.INGEST_GROUP, topics.AGENT_INGEST_GROUP, topics.ROUTER_GROUP])
 async def test_it_cannot_move_the_offsets_of_the_hub(site: Site, group: str) -> None:
-    tp = TopicPartition(site.own.topics.orders, ONLY_PARTITION)
+    tp = TopicPartition(site.own.topics.commands, ONLY_PARTITION)
     consumer = AIOKafkaConsumer(**aiokafka_kwargs(site.hostile), group_id=group, enable_auto_commit=False)
     try:
         await consumer.start()
@@ -323,7 +323,7 @@ async def test_a_topic_that_is_created_again_stops_that_topic_only(
     """By hand, under the same name: the numbers of its records begin anew."""
     await site.logged(site.own.topics.reports, await site.report(Heartbeat(session="agent-prod@1")))
     async with administering(site.admin, site.own.topics) as admin:
-        await admin.delete([site.own.topics.reports, site.own.topics.orders])
+        await admin.delete([site.own.topics.reports, site.own.topics.commands])
     async with asyncio.timeout(PATIENCE_S):
         while not await _created(site):
             await asyncio.sleep(0.5)  # the broker deletes in the background

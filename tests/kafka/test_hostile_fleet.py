@@ -323,7 +323,7 @@ def _now_ms() -> int:
 
 async def _attack(site: Site) -> None:
     """Everything at once, while an agent may not read what it is to do."""
-    orders, user = [Acl("topic", site.pulled.topics.orders, ("READ",))], f"User:fleethpa-agent-{PULLED}"
+    orders, user = [Acl("topic", site.pulled.topics.commands, ("READ",))], f"User:fleethpa-agent-{PULLED}"
     async with TopicAdmin(site.secured.admin) as admin:
         assert await admin.disallow(orders, user)
         async with asyncio.TaskGroup() as group:

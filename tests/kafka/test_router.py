@@ -41,7 +41,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def hub(settings: KafkaSettings) -> AsyncIterator[tuple[Hub, Copied, Copied]]:
-    orders = [agent.topics.orders for agent in (EAST, WEST)]
+    orders = [agent.topics.commands for agent in (EAST, WEST)]
     await make_topics(settings, [WantedTopic(name, 1, 1, {}) for name in orders])
     async with running_producer(settings) as producer, _copied(settings, EAST) as east, _copied(settings, WEST) as west:
         made = Hub(settings, producer)
@@ -52,7 +52,7 @@ async def hub(settings: KafkaSettings) -> AsyncIterator[tuple[Hub, Copied, Copie
 
 @asynccontextmanager
 async def _copied(settings: KafkaSettings, agent: AgentSet) -> AsyncIterator[Copied]:
-    async with reader(settings, [TopicPartition(agent.topics.orders, ONLY_PARTITION)]) as consumer:
+    async with reader(settings, [TopicPartition(agent.topics.commands, ONLY_PARTITION)]) as consumer:
         yield Copied(consumer, agent.cluster)
 
 
@@ -62,7 +62,7 @@ async def refuse(settings: KafkaSettings, *, refused: bool) -> None:
     await admin.start()
     try:
         config = {"max.message.bytes": "10" if refused else "1048576"}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, EAST.topics.orders, config)])
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, EAST.topics.commands, config)])
     finally:
         await admin.close()
 
@@ -98,7 +98,7 @@ async def test_an_agents_topic_that_takes_no_record_delays_no_other_and_gets_eve
                     mine = await made.decide(1_000 + seq, cluster="west")
                     await west.until(lambda mine=mine: mine in west.ids, "a decision of the other cluster")
             await until(lambda: bool(part.health.notes()), "a note")
-            assert [EAST.topics.orders in each for each in part.health.notes()] == [True]
+            assert [EAST.topics.commands in each for each in part.health.notes()] == [True]
             assert part.health.problems() == []
             assert await committed(settings) in (None, 0, 1), "what was not copied is not committed"
             await refuse(settings, refused=False)
@@ -116,7 +116,7 @@ async def test_an_agents_topic_that_the_router_may_not_write_waits_for_the_permi
         user = "User:router"
         rights = [each for each in ACLS["router"] if each.operations != ("WRITE",)]
         async with TopicAdmin(broker.admin) as admin:
-            assert await admin.allow([*rights, Acl("topic", WEST.topics.orders, ("WRITE",))], user)
+            assert await admin.allow([*rights, Acl("topic", WEST.topics.commands, ("WRITE",))], user)
         login = replace(broker.admin, username="router", password="router-secret")
         own = Hub(login, made._producer)
         ids: list[str] = []
@@ -143,7 +143,7 @@ async def _others_go_on(made: Hub, west: Copied, ids: list[str], part: Router) -
 async def test_a_producer_whose_records_nobody_takes_ends_and_says_so(
     kafka: KafkaBroker, settings: KafkaSettings
 ) -> None:
-    topic = EAST.topics.orders
+    topic = EAST.topics.commands
     await make_topics(settings, [WantedTopic(topic, 1, 1, {})])
     try:
         async with running_producer(settings, request_timeout_ms=2_000) as producer:

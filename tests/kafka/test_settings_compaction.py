@@ -39,7 +39,7 @@ async def _left(consumer: AIOKafkaConsumer) -> tuple[InForce, list[bytes]]:
     await consumer.seek_to_beginning()
     async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
         async for record in records:
-            hand_over(record.value, 1, found.take)
+            hand_over(record.value, 1, found.apply)
             keys.append(record.key)
     return found, keys
 
@@ -62,7 +62,7 @@ async def test_what_a_broker_has_left_says_what_all_of_it_said(tmp_path: Path) -
             publisher = Publisher(out)
             for _ in range(CHANGES):
                 cluster, namespace, body = random_change(numbers)
-                whole.take(body, 1, cluster, namespace)
+                whole.apply(body, 1, cluster, namespace)
                 await publisher.send(topics.SETTINGS, cluster, namespace, [body], NOW_MS)
                 assert _stated((await _left(reading))[0]) == _stated(whole)
             # A record closes the segment before it, which is then compacted; this one says nothing about the others.

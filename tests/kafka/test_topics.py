@@ -19,13 +19,13 @@ async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_setti
     await make_topics(settings, want)
     by_hand = {"message.timestamp.type": "CreateTime", "segment.bytes": "2000000"}
     async with TopicAdmin(settings) as admin:
-        found = await admin.found([names.LOG])
+        found = await admin.existing([names.LOG])
         await admin.configure(WantedTopic(names.LOG, 4, 1, by_hand), found[names.LOG])
     await _until(settings, [f"{names.LOG}: message.timestamp.type is CreateTime, wanted LogAppendTime"])
     assert await topicadmin.fix(settings, want) == []
     await _until(settings, [])
     async with TopicAdmin(settings) as admin:
-        assert (await admin.found([names.LOG]))[names.LOG].own["segment.bytes"] == "2000000"
+        assert (await admin.existing([names.LOG]))[names.LOG].own["segment.bytes"] == "2000000"
 
 
 async def test_a_partition_count_cannot_be_put_right(settings: KafkaSettings) -> None:

@@ -66,7 +66,7 @@ class Crashing:
     def _take(self, partition: Partition) -> Partition:
         first = partition.applied_offset + 1
         for record in self.records[first : first + self.random.randrange(1, 12)]:
-            made, messages = partition.apply(*record, self.topic.get(record.offset, {})), partition.take_messages()
+            made, messages = partition.apply(*record, self.topic.get(record.offset, {})), partition.pop_messages()
             assert self.messages.setdefault(record.offset, messages) == messages, record.offset
             if record.offset in self.sums:
                 assert usage(partition) == self.sums[record.offset], record.offset
@@ -128,7 +128,7 @@ def taken(changelog: Iterable[Row]) -> WholeCheckpoints:
     """What a worker has read that has read all of these rows."""
     checkpoints = WholeCheckpoints({})
     for key, value in changelog:
-        checkpoints.take(key, value)
+        checkpoints.add(key, value)
     checkpoints.end()
     return checkpoints
 
@@ -143,9 +143,9 @@ def as_a_reader_restores(changelog: Iterable[Row], number: int) -> Partition:
     """The same as the verbs restore it, which read backwards and no more than they need."""
     wanted = NewestCheckpoint(number)
     for key, value in reversed(list(changelog)):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
-        wanted.take(key, value)
+        wanted.add(key, value)
     wanted.end()
     return Partition.restore(number, wanted.rows)
 
@@ -166,7 +166,7 @@ def assert_the_same_after_crashes(logs: Mapping[str, LogBuilder], chosen: random
         whole, messages = Partition.empty(log.partition.number), {}
         for record in log.records:
             whole.apply(*record)
-            messages[record.offset] = whole.take_messages()
+            messages[record.offset] = whole.pop_messages()
         crashing = Crashing(log.records, chosen.randrange(1_000_000), number=whole.number)
         assert crashing.run() == [decision.value for decision in log.decisions], name
         assert crashing.messages == messages, name

@@ -103,7 +103,7 @@ class Fleet:
         """Append one record to the log of a cluster, carry out what it wants, and deliver what it says to others."""
         log = self.logs[name]
         made = log.add(*[log.entry(body, f"{name}/{NAMESPACE}") for body in bodies])
-        self.waiting += [copy for each in log.partition.take_messages() for copy in self.deliver(each)]
+        self.waiting += [copy for each in log.partition.pop_messages() for copy in self.deliver(each)]
         for decision in made:
             self.decided[name].append(decision)
             if decision.get("wants") is not None:
@@ -118,7 +118,7 @@ class Fleet:
         log.partition.apply(len(log.records) - len(rest) - 1, *log.records[first][1:])
         for record in rest:
             log.partition.apply(*record)
-        log.partition.take_messages()  # they were sent long ago, or never
+        log.partition.pop_messages()  # they were sent long ago, or never
         continue_chain(log.partition, tail)
         log.add(Restart(reason="state was lost"))
 

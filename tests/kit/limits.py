@@ -119,7 +119,7 @@ class Pipeline:
             reject = rejected(raw, found.code, found.reason(), found.format)
             assert len(reject.value) + sum(len(key) + len(value) for key, value in reject.headers) < BROKER_BYTES
         made: list[dict[str, Any]] = []
-        for batch in batcher.take():
+        for batch in batcher.batches():
             assert len(batch.value) <= topics.MAX_LOG_RECORD_BYTES
             if batch.partition == self.log.partition.number:
                 made += self.log.add(*decode(batch.value, LogRecord).entries)

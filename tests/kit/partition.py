@@ -341,4 +341,4 @@ def disturbed_log(seed: int, records: int = 120, braking: ClusterSettings | None
 def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
     """Note every change of one HPA that some records bring; as `RevisionReader`."""
     reader = RevisionReader(partition, hpa)
-    return [revision for record in records for revision in reader.take(record)]
+    return [revision for record in records for revision in reader.read(record)]

@@ -33,7 +33,7 @@ class WholeFleet(Fleet):
     def append(self, *bodies: Body, **options: Any) -> None:
         """Append a record, and what the decider then says to other partitions."""
         super().append(*bodies, **options)
-        for each in self.partition.take_messages():
+        for each in self.partition.pop_messages():
             self.append(each.body, key=f"{each.cluster}/{each.namespace}", after_ms=0)
 
     def whole(

@@ -40,7 +40,7 @@ class AgentReplicas:
 
 def register(hub: Hub, registered: AgentSet) -> None:
     """What `fleethpa admin clusters add` does; the embedded broker knows nothing of its requests about permissions."""
-    hub.ensure_topics(registered.topics.reports, registered.topics.orders)
+    hub.ensure_topics(registered.topics.reports, registered.topics.commands)
     asyncio.run(_send(hub.environ["FLEETHPA_BROKERS"], registered))
 
 

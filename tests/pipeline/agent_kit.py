@@ -57,7 +57,7 @@ class Orders:
 
     async def _send(self, body: Any, key: bytes, headers: list[tuple[str, bytes]]) -> None:
         await self._producer.send_and_wait(
-            EAST.orders, encode(body), key=key, partition=ONLY_PARTITION, headers=headers
+            EAST.commands, encode(body), key=key, partition=ONLY_PARTITION, headers=headers
         )
 
 

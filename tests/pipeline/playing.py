@@ -67,7 +67,7 @@ def log_of(records: Sequence[Observed], number: int) -> list[Batch]:
         for entry in log_entries(found.pieces, raw, found.time_ms, PARTITIONS):
             assert not isinstance(entry, Refusal), entry.text
             batcher.add(entry)
-    return [batch for batch in batcher.take() if batch.partition == number]
+    return [batch for batch in batcher.batches() if batch.partition == number]
 
 
 # --- the pipeline -----------------------------------------------------------------------------------------------------

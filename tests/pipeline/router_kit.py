@@ -83,7 +83,7 @@ class Copied:
             knowledge = decode(record.value, AgentKnowledge)
             assert knowledge.cluster == self._cluster
             self.snapshots += bool(knowledge.snapshot)
-            self.knowledge.take(knowledge)
+            self.knowledge.add(knowledge)
         else:
             self.decisions.append((int(record.key), decode(record.value, Decision).id))
 

@@ -102,7 +102,7 @@ def _readyz(port: int) -> str:
 @asynccontextmanager
 async def fleet(folder: Path) -> AsyncIterator[Fleet]:
     with EmbeddedBroker() as broker:
-        broker.ensure_topics([*(topic.name for topic in TOPICS), EAST.topics.reports, EAST.topics.orders])
+        broker.ensure_topics([*(topic.name for topic in TOPICS), EAST.topics.reports, EAST.topics.commands])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         sim = FaultyCluster("east", sample_ms=500)
         await sim.start()

@@ -1,4 +1,4 @@
-"""What doctor reads beside the log: signs of life, and what waits for ingest and for routers."""
+"""What doctor reads beside the log: heartbeats, and what waits for ingest and for routers."""
 
 import asyncio
 import itertools

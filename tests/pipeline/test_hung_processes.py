@@ -87,7 +87,7 @@ class _Separate(Stack):
     def _broker(self) -> str:
         brokers = super()._broker()
         asker = Producer({"bootstrap.servers": brokers})
-        for topic in WEST.topics.reports, WEST.topics.orders:
+        for topic in WEST.topics.reports, WEST.topics.commands:
             asker.list_topics(topic, timeout=10)  # which brings it into being
         return brokers
 

@@ -63,14 +63,14 @@ async def test_rows_that_have_been_quiet_are_looked_up_where_they_are(
     quiet = [key for key, _ in rows if row_kind(key) == ("h", "c0/ns0/app0")]
     assert len(quiet) == 1
     taken = 0
-    take = NewestCheckpoint.take
+    take = NewestCheckpoint.add
 
     def counted(found: NewestCheckpoint, *record: Any) -> None:
         nonlocal taken
         taken += 1
         take(found, *record)
 
-    monkeypatch.setattr(NewestCheckpoint, "take", counted)
+    monkeypatch.setattr(NewestCheckpoint, "add", counted)
     monkeypatch.setattr(kafkapast, "ROWS", 8)
     past = KafkaPast(broker)
     if shared:

@@ -26,12 +26,12 @@ EAST = AgentSet(cluster="east", incarnation=7)
 @asynccontextmanager
 async def hub() -> AsyncIterator[tuple[Hub, Copied]]:
     with EmbeddedBroker() as broker:
-        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS, EAST.topics.orders, EAST.topics.reports])
+        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS, EAST.topics.commands, EAST.topics.reports])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
         await producer.start()
         try:
-            async with reader(kafka, [TopicPartition(EAST.topics.orders, ONLY_PARTITION)]) as consumer:
+            async with reader(kafka, [TopicPartition(EAST.topics.commands, ONLY_PARTITION)]) as consumer:
                 yield Hub(kafka, producer), Copied(consumer)
         finally:
             await producer.stop()
@@ -51,7 +51,7 @@ async def test_an_agent_gets_the_decisions_of_its_cluster_under_the_partition_of
             ended = await made.decide(7, kind="completion", completes=first, wants=None)
             await copied.until(lambda: ended in copied.ids, "the completion")
         number = partition_for("east/shop", 4)
-        # One in shadow asks for nothing, and is copied as a sign of life at most.
+        # One in shadow asks for nothing, and is copied as a heartbeat at most.
         orders = [each for each in copied.decisions if each[1] not in (shadow, repeat)]
         assert orders == [(number, each) for each in (first, shown, again, ended)]
 

@@ -4,7 +4,7 @@ A state is a tuple of plain values. Time is absent: whoever looks may stall for 
 a request may arrive at any later moment, or never (not to act is the same). What the protocol assumes about time is in
 two places: `_may_settle` (a change of hands was seen long enough ago) and `_judged` (silence and proof of life).
 
-A fault is: a crash of the hub or of an agent, a cut of the hub's signs of life, a request that arrives late, a deleted
+A fault is: a crash of the hub or of an agent, a cut of the hub's heartbeats, a request that arrives late, a deleted
 Lease, a hub that holds a living agent for silent, writes that begin to fail, a hand-back that is stuck, a finalizer
 that somebody gives the native HPA (it may be taken away at any time). Everything else costs nothing.
 

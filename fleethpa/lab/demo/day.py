@@ -154,7 +154,7 @@ class RecordedDay:
         self._begin()
         for period in range(1, round(hours * HOUR_MS) // PERIOD_MS + 1):
             self._events()
-            self.world.live(self._look)
+            self.world.live(self._advance_rollout)
             if period * PERIOD_MS % HOUR_MS == 0:
                 self._archiver.flush()
                 report(period * PERIOD_MS // HOUR_MS)
@@ -191,12 +191,12 @@ class RecordedDay:
         if elapsed_ms == PAUSED_MS:
             until = world.now_ms + PAUSE_MS
             world.add("east/data", Command(command="pause", name="etl", until=until, author="ben", reason="INC-17"))
-        self.rollout.look(elapsed_ms)
+        self.rollout.advance(elapsed_ms)
 
-    def _look(self, decided: Sequence[tuple[int, ArchivedRecord]]) -> None:
+    def _advance_rollout(self, decided: Sequence[tuple[int, ArchivedRecord]]) -> None:
         """What follows from the decisions of a period: the measures of the rollout."""
         for number, record in decided:
-            self.rollout.take(number, record)
+            self.rollout.add_decision(number, record)
 
 
 class DayRollout:
@@ -210,16 +210,16 @@ class DayRollout:
         self._marks: dict[HpaId, RolloutMark] = {}
         self.reverted = ""
 
-    def look(self, elapsed_ms: int) -> None:
+    def advance(self, elapsed_ms: int) -> None:
         """Begin a wave, or judge the one whose time is over."""
         if elapsed_ms in WAVES_MS:
             self._begin(WAVES_MS.index(elapsed_ms) + 1)
         elif elapsed_ms - WAVE_MS in WAVES_MS:
             self._judge(WAVES_MS.index(elapsed_ms - WAVE_MS) + 1)
 
-    def take(self, number: int, record: ArchivedRecord) -> None:
-        """Take a decision: those of the wave that runs are measured."""
-        found = self._sequences[number].take(number, record.offset, record.value)
+    def add_decision(self, number: int, record: ArchivedRecord) -> None:
+        """Add a decision: those of the wave that runs are measured."""
+        found = self._sequences[number].next_decision(number, record.offset, record.value)
         if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
             self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))
 

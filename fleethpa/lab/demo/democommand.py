@@ -132,7 +132,7 @@ def demo_day(session: Session, folder: str) -> int:
 
 
 async def _demo(session: Session, folder: Path) -> int:
-    from fleethpa.lab.demo.story import ACTS, HPAS, SETTINGS, apply_whole, asked, demo_fleet
+    from fleethpa.lab.demo.story import ACTS, HPAS, SETTINGS, apply_fleet_hpa, asked, demo_fleet
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -146,7 +146,7 @@ async def _demo(session: Session, folder: Path) -> int:
     ):
         await stack.ready(len(HPAS))
         screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
-        await asyncio.gather(_until_calm(report), apply_whole(report))
+        await asyncio.gather(_until_calm(report), apply_fleet_hpa(report))
         for act in ACTS:
             await act(fleet, report)
         await archiving.verified(report)

@@ -78,7 +78,7 @@ class DemoReport:
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def follow_decisions(self, past: Past) -> None:
-        """Take decisions from the topic and show those that change or hold something."""
+        """Read decisions from the topic and show those that change or hold something."""
         async for recorded in past.follow():
             self.decisions.append(recorded)
             self._show(recorded)
@@ -86,11 +86,11 @@ class DemoReport:
     async def follow_clusters(self) -> None:
         """Ask each cluster's API for the replicas, again and again."""
         while True:
-            await asyncio.gather(*(self._look(hpa) for hpa in (*self.hpas, *self.carts)))
+            await asyncio.gather(*(self._check(hpa) for hpa in (*self.hpas, *self.carts)))
             self.highest_of_carts = max(self.highest_of_carts, sum(self.replicas.get(hpa, 0) for hpa in self.carts))
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _look(self, hpa: HpaId) -> None:
+    async def _check(self, hpa: HpaId) -> None:
         path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"
         try:
             scale = await self.clients[hpa.cluster].get(path, timeout_s=1.0)
@@ -122,7 +122,7 @@ class DemoReport:
         return [r for r in self.decisions[mark:] if r.hpa == hpa and r.decision.kind == "evaluation"]
 
     def promise(self, text: str, passed: bool) -> None:
-        """Note and show whether a promise was kept."""
+        """Record and show whether a promise was kept."""
         self.checks.append((text, passed))
         self.screen.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
 

@@ -134,7 +134,7 @@ def demo_fleet() -> Fleet:
     return Fleet(clusters)
 
 
-async def apply_whole(report: DemoReport) -> None:
+async def apply_fleet_hpa(report: DemoReport) -> None:
     """Apply the FleetHPA as a user would, and wait until its clusters have reported to it."""
     text = _FLEET_HPA.format(name=WHOLE.name, namespace=WHOLE.namespace, most=MOST)
     await report.ask("apply", "-f", "-", "--mode", "enforce", "--yes", stdin=text)

@@ -1,6 +1,6 @@
 """The two topics of an agent: the one that comes to it, with decisions and what it must know, and all that it reports.
 
-Outcomes and signs of life are reported first, the rest in order: that of the observations of a namespace is kept. An
+Outcomes and heartbeats are reported first, the rest in order: that of the observations of a namespace is kept. An
 outcome or a heartbeat that waited behind the full lists of a large cluster would come too late.
 """
 
@@ -46,7 +46,7 @@ LOOK_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
 
-class OrderReader:
+class CommandReader:
     """Hands decisions to the writers and knowledge to `learnt`.
 
     Args:
@@ -90,11 +90,11 @@ class OrderReader:
                 for record in (await consumer.getmany(timeout_ms=1_000)).get(tp, ()):
                     is_new = record.offset >= end
                     is_past = not is_new and self._now_ms() - record.timestamp > OLD_MS
-                    self.take(record, is_past=is_past, is_new=is_new)
+                    self.add(record, is_past=is_past, is_new=is_new)
                 self._looked(await consumer.position(tp) >= end)
 
-    def take(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
-        """Take one record in. A record that cannot be read is logged and passed over.
+    def add(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
+        """Add one record. A record that cannot be read is logged and passed over.
 
         Args:
             is_past: it is only remembered.
@@ -110,7 +110,7 @@ class OrderReader:
             return
         self._received(decision, is_past)
         if not is_past:
-            self._writers.take(decision, Position(partition, record.offset, is_new=is_new))
+            self._writers.add(decision, Position(partition, record.offset, is_new=is_new))
 
     def _learn(self, record: ConsumerRecord) -> None:
         try:
@@ -118,7 +118,7 @@ class OrderReader:
         except WireError as error:
             log.error("not a snapshot", extra={"position": f"{record.topic}@{record.offset}", "error": str(error)})
             return
-        learnt = self._knowledge.take(knowledge)
+        learnt = self._knowledge.add(knowledge)
         if learnt.hpas or learnt.has_settings:
             self._learnt(learnt)
 
@@ -144,7 +144,7 @@ class AgentPublisher:
     """Takes bodies and writes them soon after. Each acknowledgement shows the brokers' time.
 
     Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
-    signs of life the newest of a kind.
+    heartbeats the newest of a kind.
 
     Args:
         note: called with why nothing can be written; an empty text once it can.
@@ -197,7 +197,7 @@ class AgentPublisher:
             await self.put(SCALES, cluster, namespace, [beat])
 
     async def publish(self, cluster: str, namespace: str, body: Body) -> None:
-        """Write one body before all that waits; returns once the brokers have it. Cancelled where `run` has ended."""
+        """Write one body before all that waits; return once the brokers have it. Cancelled where `run` has ended."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_over:
             sent.cancel()

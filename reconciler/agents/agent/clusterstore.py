@@ -155,12 +155,12 @@ class ClusterStore:
             labelled = self._of_others(listed)
         self.labelled = labelled
         found = {key: each for key, each in listed.items() if key not in labelled}
-        self._note_uids(found.values())
+        self._record_uids(found.values())
         return found | await self._without_label(found.keys())
 
-    async def _without_label(self, found: Collection[HpaKey]) -> dict[HpaKey, Json]:
+    async def _without_label(self, keys: Collection[HpaKey]) -> dict[HpaKey, Json]:
         """Native HPAs of ours that lost their label, which anybody may take away who may write them."""
-        missing = [each for each in self._own.values() if each.uid and each.key not in found][:_LOOKED_UP]
+        missing = [each for each in self._own.values() if each.uid and each.key not in keys][:_LOOKED_UP]
         lost: dict[HpaKey, Json] = {}
         for each, item in zip(
             missing, await asyncio.gather(*(self._hpas.get(*one.key) for one in missing)), strict=True
@@ -183,7 +183,7 @@ class ClusterStore:
     def _of_others(self, listed: Mapping[HpaKey, Json]) -> dict[HpaKey, str]:
         return {key: each["metadata"]["uid"] for key, each in listed.items() if not self.is_own(each)}
 
-    def _note_uids(self, natives: Collection[Json]) -> None:
+    def _record_uids(self, natives: Collection[Json]) -> None:
         for item in natives:
             seen = native_seen(item)
             known = self._own[seen.key]
@@ -225,7 +225,7 @@ class ClusterStore:
         token = self._token(request.key)
         made = await self._hpas.create(native_body(kept, request.generation, now_ms, token=token))
         if self.is_own(made):
-            self._note_uids([made])
+            self._record_uids([made])
         if kept.spec.get("minReplicas") == 0:
             await self.wake(kept, made, request.generation)
         return made
@@ -327,7 +327,7 @@ class ClusterStore:
             await self._client.request("DELETE", f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
 
     async def _new_map(self, name: str, body: Json) -> Json | None:
-        """Create a ConfigMap that no list shows; gives what is there in its place, if it has lost its label."""
+        """Create a ConfigMap that no list shows; return what is there in its place, if it has lost its label."""
         try:
             await self._post(self._maps, body)
         except ClusterError as error:

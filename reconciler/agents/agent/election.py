@@ -72,7 +72,7 @@ class Election:
         return "" if self._watch is None else self._watch.lease.holder
 
     async def campaign(self) -> int:
-        """Wait until this candidate leads; gives the generation of its term. Trouble is retried without limit."""
+        """Wait until this candidate leads; return the generation of its term. Trouble is retried without limit."""
         while not await self._try():
             await asyncio.sleep(self._pause_s())
         log.info("leads", extra={"cluster": self._client.name, "generation": self.generation})
@@ -122,7 +122,7 @@ class Election:
             if error.status != 404:
                 raise
             return await self._create()
-        self._note(lease)
+        self._record(lease)
         if self._watch is None:
             return False
         step, known = next_step(self._watch, self.identity, boot_s()), self._watch.lease
@@ -165,17 +165,17 @@ class Election:
         if asked_s is None:
             return True
         if is_same_term and not self.leads:
-            self._note(lease)  # the term ended while the answer was on its way
+            self._record(lease)  # the term ended while the answer was on its way
             return False
         self._hold(lease, asked_s)
         return True
 
     def _hold(self, lease: Json, asked_s: float) -> None:
         """The Lease is ours, counted from before it was asked for: it cannot have been renewed earlier."""
-        self._note(lease)
+        self._record(lease)
         self._holds_until_s = asked_s + RENEW_DEADLINE_S
 
-    def _note(self, lease: Json) -> None:
+    def _record(self, lease: Json) -> None:
         with reading(f"{self._collection}/{self._name}: the answer is not a Lease"):
             seen = seen_lease(lease)
         self._watch = watched(self._watch, seen, boot_s())

@@ -39,7 +39,7 @@ class SpecStore:
         return self.saved
 
     async def keep(self, kept: Mapping[HpaKey, KeptSpec], *, is_calm: bool) -> list[str]:
-        """Store what has changed and, while it is calm, try it out; gives what is refused."""
+        """Store what has changed and, while it is calm, try it out; return what is refused."""
         changed = [key for key in kept if not kept[key].same_as(self.saved.get(key))]
         is_gone = self.saved.keys() - kept.keys()
         if (changed or is_gone) and self._clock_s() - self._saved_at_s >= SAVE_EVERY_S:
@@ -129,7 +129,7 @@ class NativeWork:
     async def carry_out(
         self, steps: Sequence[NativeStep], kept: Mapping[HpaKey, KeptSpec], generation: int | None
     ) -> list[str]:
-        """Carry out steps that are due; gives the troubles, empty texts among them.
+        """Carry out steps that are due; return the troubles, empty texts among them.
 
         `generation`: that of the Lease while the stand-in is in charge and no sign of the hub is seen: targets are
         raised to their floors and woken, too. None: they are not.
@@ -153,7 +153,7 @@ class NativeWork:
     async def _in_turn(
         self, key: HpaKey, turns: "_Turns", request: Callable[[], Awaitable[None]]
     ) -> ClusterError | None:
-        """Make a request about an HPA, unless it must wait for the next look; gives its trouble."""
+        """Make a request about an HPA, unless it must wait for the next look; return its trouble."""
         async with turns as may_begin:
             if not may_begin:
                 return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.agents.agent.agenttopics import AgentPublisher, OrderReader
+from reconciler.agents.agent.agenttopics import AgentPublisher, CommandReader
 from reconciler.agents.agent.clusterstore import ClusterStore
 from reconciler.agents.agent.election import Election, boot_s
 from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
@@ -120,12 +120,12 @@ class AgentTerm:
             observer_metrics,
             self.time,
             self.now_ms,
-            lambda trouble: health.note("kafka", trouble or None),
+            lambda trouble: health.record("kafka", trouble or None),
         )
         self._reading = asyncio.Event()
-        """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
+        """Set whenever the topic of commands was read; a beat that finds it unset waits."""
         self.has_caught_up = False
-        """Whether all orders were read that waited when the term began."""
+        """Whether all commands were read that waited when the term began."""
         self.writers = ClusterWriters(
             self,
             self._metrics,
@@ -152,7 +152,7 @@ class AgentTerm:
             phases=Phases(self.session.instance),
             sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.in_force.pushed(self.client.name),
-            note=self.health.note,
+            note=self.health.record,
             native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
             started_ms=self.now_ms(),
             is_stand_ins=self._store.is_own,
@@ -177,7 +177,7 @@ class AgentTerm:
             grace_ms=self._grace_ms,
             has_caught_up=lambda: self.has_caught_up,
             publish=publish,
-            note=self.health.note,
+            note=self.health.record,
         )
         judge.begin_term(stagger_ms(name))
         return StandIn(around, self._store, judge)
@@ -220,14 +220,14 @@ class AgentTerm:
             level = logging.ERROR if self.has_no_native else logging.INFO
             log.log(level, "a native controller runs", extra={"cluster": name, "evidence": evidence.text})
         self._native_evidence = evidence.text
-        self.health.note("native controller", evidence.text)
+        self.health.record("native controller", evidence.text)
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
-        reader = OrderReader(
-            self.topics.orders,
+        reader = CommandReader(
+            self.topics.commands,
             self.writers,
             self.knowledge,
             learnt=self._learnt,
@@ -260,11 +260,11 @@ class AgentTerm:
             except ApiError as error:
                 if error.status in (403, 404):  # an agent without a stand-in has no right to see any: it made none
                     break
-                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+                self.health.record("observer", f"which HPAs are the stand-in's cannot be read: {error}")
             except ClusterError as error:
-                self.health.note("observer", f"which HPAs are the stand-in's cannot be read: {error}")
+                self.health.record("observer", f"which HPAs are the stand-in's cannot be read: {error}")
             await asyncio.sleep(RETRY_S)
-        self.health.note("observer", None)
+        self.health.record("observer", None)
         await self.observer.run()
 
     async def _shutdown_report(self) -> None:
@@ -275,12 +275,12 @@ class AgentTerm:
         except TimeoutError:
             log.warning("ended without a shutdown report: the brokers are away", extra={"cluster": self.client.name})
 
-    def _learnt(self, news: Learnt) -> None:
-        if news.has_settings:
+    def _learnt(self, learnt: Learnt) -> None:
+        if learnt.has_settings:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
-            self.health.note("native controller", None)
-        self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
-        for (namespace, name), hpa in news.hpas.items():
+            self.health.record("native controller", None)
+        self.health.record("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
+        for (namespace, name), hpa in learnt.hpas.items():
             self.observer.central(namespace, name, hpa)
 
     def _looked(self, is_caught_up: bool) -> None:
@@ -292,7 +292,7 @@ class AgentTerm:
             self._stand_in.received(decision, is_past=is_past)
 
     async def _beat(self) -> None:
-        """Report that this cluster is served, for as long as orders are read."""
+        """Report that this cluster is served, for as long as commands are read."""
         while True:
             await self._reading.wait()
             self._reading.clear()
@@ -349,7 +349,7 @@ class Agent:
             await stack.enter_async_context(self.health.served(config))
             stack.push_async_callback(election.release)
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(self._note(election))]
+                beside = [group.create_task(self._record_election(election))]
                 if config.stand_in:
                     beside.append(group.create_task(self._stand_by(client)))
                 while await self._elected(election, stop):
@@ -360,7 +360,7 @@ class Agent:
                     each.cancel()
 
     async def _stand_by(self, client: ClusterClient) -> None:
-        """Look at the hub's Lease, so that a term that begins later knows how long its holder has had it."""
+        """Read the hub\'s Lease, so that a term that begins later knows how long its holder has had it."""
         store = ClusterStore(client, self._config.home, self._config.namespaces, lambda: GRACE_MS)
         while True:
             if self.term is None:
@@ -372,7 +372,7 @@ class Agent:
         await first_of(stop.wait(), election.campaign())
         return election.leads and not stop.is_set()
 
-    async def _note(self, election: Election) -> None:
+    async def _record_election(self, election: Election) -> None:
         while True:
             self.show(election)
             await asyncio.sleep(RETRY_S / 4)
@@ -384,5 +384,5 @@ class Agent:
         elif election.holder:
             self.health.ready("lease")
         leader = "this replica" if election.leads else election.holder or "nobody"
-        self.health.note("leader", f"{leader}, generation {election.generation}")
-        self.health.note("lease", election.trouble or None)
+        self.health.record("leader", f"{leader}, generation {election.generation}")
+        self.health.record("lease", election.trouble or None)

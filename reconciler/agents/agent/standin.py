@@ -73,7 +73,7 @@ class UnreportedChanges:
         self.unsent.append(change)
 
     def note(self, lease: Json) -> None:
-        """Take those that the Lease names, which another leader could not report, or whose request had no answer."""
+        """Add those that the Lease names, which another leader could not report, or whose request had no answer."""
         known = self._sent | {_change(each) for each in self.unsent}
         self.unsent += [each for each in unreported(lease) if _change(each) not in known]
         self.unsent.sort(key=lambda each: each.generation)
@@ -174,14 +174,14 @@ class StandIn:
         """A decision of this cluster was read."""
         now_ms, self._received_s = self._around.now_ms(), self._clock_s()
         if not is_past:
-            self._note_sign(decision, now_ms)
+            self._record_heartbeat(decision, now_ms)
         if decision.kind == "evaluation":
             if self._keeper is None:
                 self._early[HpaKey(decision.namespace, decision.name)] = decision
             else:
                 self._keeper.decided(decision, now_ms)
 
-    def _note_sign(self, decision: Decision, now_ms: int) -> None:
+    def _record_heartbeat(self, decision: Decision, now_ms: int) -> None:
         age_ms = now_ms - (time_ms(decision.time) or 0)
         if not self._around.has_caught_up():
             self._judge.sign(decision.input.partition, age_ms=abs(age_ms))
@@ -235,35 +235,35 @@ class StandIn:
     # --- the work -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Check every second until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.report())
             while True:
                 begun_s = self._clock_s()
-                await self.look()
+                await self.check()
                 await asyncio.sleep(max(0.0, STANDIN_LOOK_EVERY_S - (self._clock_s() - begun_s)))
 
     async def report(self) -> None:
         """Add changes of hands to the log until cancelled."""
         await self._changes.report(self._around.publish)
 
-    async def look(self) -> None:
-        """Look at the cluster once, and do what follows from that."""
+    async def check(self) -> None:
+        """Check the cluster once, and do what follows from that."""
         begun_s = self._clock_s()
         try:
             if self._keeper is None:
                 await self._begin()
             await self._read()
         except ClusterError as error:
-            self._judge.look(_ms(begun_s), self._lease, is_ok=False)
-            self._note_trouble(f"the cluster cannot be read: {error}")
+            self._judge.judge(_ms(begun_s), self._lease, is_ok=False)
+            self._record_trouble(f"the cluster cannot be read: {error}")
             return
         self._read_s = begun_s
         kept = self._work_out()
         self._judge.expect({each.partition for each in kept.values()})
         self._judge.grace_ms = self._around.grace_ms()
         has_received = self._around.has_caught_up() or self._clock_s() - self._received_s >= UNREPORTED_S
-        seen = self._judge.look(
+        seen = self._judge.judge(
             _ms(begun_s),
             self._lease,
             is_ok=True,
@@ -271,16 +271,16 @@ class StandIn:
             proof_ms=self._proof_ms(),
             has_received=has_received,
         )
-        # Where nothing is known, no sign of life is expected either, so that its absence proves nothing.
+        # Where nothing is known, no heartbeat is expected either, so that its absence proves nothing.
         judged = structs.replace(seen, is_hub_proven=seen.is_hub_proven and self._around.knowledge.is_complete)
         troubles = await self._carry_out(kept, judged)
         is_calm = self._lease is not None and (
             self._lease.is_hub or (self._lease.holder != CLOSING and not self._native_work.natives)
         )
         troubles += await self._specs.keep(kept, is_calm=is_calm)
-        self._note_trouble("; ".join(troubles[:3]))
+        self._record_trouble("; ".join(troubles[:3]))
 
-    def _note_trouble(self, text: str) -> None:
+    def _record_trouble(self, text: str) -> None:
         self._trouble = text
         self._around.note("stand-in", text or None)
 
@@ -329,7 +329,7 @@ class StandIn:
         return proof_ms_of(self._raw_lease)
 
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
-        """Do what the protocol says; gives the troubles."""
+        """Do what the protocol says; return the troubles."""
         listed = self._native_work.natives.values() if self._has_list else ()
         natives = tuple(native_seen(each) for each in listed)
         steps = agent_steps(
@@ -348,7 +348,7 @@ class StandIn:
         due, trouble = await self._native_work.due(rest)
         is_in_charge = is_stand_in(self._lease) and judged.is_settled and not judged.is_hub_proven
         generation = self._lease.generation if self._lease is not None and is_in_charge else None
-        troubles = [trouble, *[await self._hands(step, judged.reason) for step in hands]]
+        troubles = [trouble, *[await self._control_transferred(step, judged.reason) for step in hands]]
         troubles += [
             *await self._native_work.carry_out(due, kept, generation),
             self._unscaled(),
@@ -375,7 +375,7 @@ class StandIn:
         more = f" and {len(labelled) - SHOWN_NATIVES} more" if len(labelled) > SHOWN_NATIVES else ""
         return names and f"native HPAs that others gave the label {STAND_IN_LABEL} are left alone: {names}{more}"
 
-    async def _hands(self, step: CreateLease | SetHolder | Renew, reason: str) -> str:
+    async def _control_transferred(self, step: CreateLease | SetHolder | Renew, reason: str) -> str:
         try:
             match step:
                 case Renew():
@@ -445,7 +445,7 @@ def _ms(seconds: float) -> int:
 
 
 async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s) -> None:
-    """Look at the Lease once, in a replica that does not lead."""
+    """Read the Lease once, in a replica that does not lead."""
     try:
         lease = await store.lease()
     except ClusterError:

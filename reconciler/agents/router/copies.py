@@ -55,7 +55,7 @@ async def is_gone(producer: AIOKafkaProducer, topic: str) -> bool:
 class WantedRecords:
     """Looks at each record that may be copied, in order.
 
-    To an agent, decisions are signs of life of the hub: one per partition of the log and SIGN_EVERY_MS is copied for no
+    To an agent, decisions are heartbeats of the hub: one per partition of the log and SIGN_EVERY_MS is copied for no
     other reason.
     """
 
@@ -63,7 +63,7 @@ class WantedRecords:
         self._clock = clock
         self._copied_ms: dict[tuple[str, int], int] = {}
 
-    def take(self, record: ConsumerRecord) -> bool:
+    def wants(self, record: ConsumerRecord) -> bool:
         """Whether to copy a record: the agent needs it, or it shows that the hub works."""
         where, now_ms = (cluster_of(record.headers), record.partition), self._clock()
         if not self._is_order(record) and abs(now_ms - self._copied_ms.get(where, 0)) < SIGN_EVERY_MS:
@@ -150,7 +150,7 @@ class Copies:
         try:
             async with asyncio.timeout(patience_s):
                 sent = await queue.producer.send(
-                    agent.topics.orders, value, key=key, partition=ONLY_PARTITION, headers=headers
+                    agent.topics.commands, value, key=key, partition=ONLY_PARTITION, headers=headers
                 )
         except KafkaError as error:
             self._answered(agent, queue, len(value), what, error, ended)

@@ -61,7 +61,7 @@ class PendingFleetUpdates(FleetKnowledge):
         self._changes.hpas.setdefault(hpa.cluster, {})[hpa.namespace, hpa.name] = self.set_hpa(hpa, body)
         self.waiting.set()
 
-    def taken(self) -> FleetChanges:
+    def new_updates(self) -> FleetChanges:
         """Return what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken
@@ -149,9 +149,9 @@ class LateAgents:
             why = _reason(error)
             log.error(
                 "an agent's topic takes no records: what is for it waits, other clusters are copied to as before",
-                extra={"cluster": agent.cluster, "topic": agent.topics.orders, "error": repr(error), "next": why},
+                extra={"cluster": agent.cluster, "topic": agent.topics.commands, "error": repr(error), "next": why},
             )
-            self._health.note(agent.topics.orders, f"takes no records, so that copies to this agent wait: {why}")
+            self._health.record(agent.topics.commands, f"takes no records, so that copies to this agent wait: {why}")
             self._metrics.late_agents.set(len(self._late))
             late.task = asyncio.create_task(self._follow(late))
             late.task.add_done_callback(self._ended)
@@ -177,7 +177,7 @@ class LateAgents:
         if (late := self._late.pop(agent, None)) is not None:
             if late.task is not None and late.task is not asyncio.current_task():
                 late.task.cancel()
-            self._health.note(agent.topics.orders, None)
+            self._health.record(agent.topics.commands, None)
             self._metrics.late_agents.set(len(self._late))
 
     def drop_all(self) -> None:
@@ -211,7 +211,7 @@ class LateAgents:
             if not late.first and not late.failed:
                 self._join(late)
                 return
-            if await is_gone(self._producer, late.agent.topics.orders):
+            if await is_gone(self._producer, late.agent.topics.commands):
                 self.drop(late.agent)
                 self._source.gone(late.agent)
                 return

@@ -111,7 +111,7 @@ class Router:
             kafka = self._config.kafka
             group.create_task(keep_signing(kafka, "router", self._config.clock, stop))
             tasks = [group.create_task(each) for each in (self._find_topics(), self._report(), self._late.watch())]
-            takes = {SETTINGS: self._take, SPECS: self._take_spec}
+            takes = {SETTINGS: self._apply_entry, SPECS: self._apply_spec}
             tasks += await follow_topics(group, kafka, takes, stop, lambda topic: self.health.ready(_KNOWN[topic]))
             await self._topics_found()
             await kafkaclients.start(self._consumer)
@@ -126,14 +126,14 @@ class Router:
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
-    def _take(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
-        change = self._in_force.take(body, time_ms, cluster, namespace)
+    def _apply_entry(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        change = self._in_force.apply(body, time_ms, cluster, namespace)
         self._news.changed(change)
         if change is not None and change.of == "agents":
             self._agents_changed.set()
             self._news.waiting.set()
 
-    def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+    def _apply_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         if (found := central_hpa(body, namespace)) is not None:
             name, hpa = found
             self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
@@ -150,13 +150,13 @@ class Router:
             missing = [agent for cluster, agent in agents.items() if cluster not in self._ready]
             self._agents_changed.clear()
             for agent in missing:
-                if await agenttopics.exists(self._producer, agent.topics.orders):
+                if await agenttopics.exists(self._producer, agent.topics.commands):
                     self._ready[agent.cluster] = agent
                     self._snapshot_due_s[agent.cluster] = 0.0
-                    self.health.note(agent.topics.orders, None)
+                    self.health.record(agent.topics.commands, None)
                     self._news.waiting.set()
                 else:
-                    self.health.note(agent.topics.orders, "the topic does not exist")
+                    self.health.record(agent.topics.commands, "the topic does not exist")
             try:
                 async with asyncio.timeout(5.0 if any(a.cluster not in self._ready for a in missing) else None):
                     await self._agents_changed.wait()
@@ -216,7 +216,7 @@ class Router:
         await self._copies.send(agent, record.value, b"%d" % record.partition, list(record.headers), "decision", ended)
 
     def _is_late(self, agent: AgentSet, error: BaseException) -> bool:
-        """Note that a copy failed; False: the agent is gone, so that nothing waits for it."""
+        """Record that a copy failed; False: the agent is gone, so that nothing waits for it."""
         if self._ready.get(agent.cluster) != agent:
             return False
         self._late.begin(agent, error)
@@ -224,7 +224,7 @@ class Router:
 
     def is_wanted(self, agent: AgentSet, record: ConsumerRecord) -> bool:
         """Whether a decision record is copied to an agent."""
-        return cluster_of(record.headers) == agent.cluster and self._wanted.take(record)
+        return cluster_of(record.headers) == agent.cluster and self._wanted.wants(record)
 
     def _done(self) -> dict[TopicPartition, int]:
         return {TopicPartition(DECISIONS, number): self._committable(number) for number in self._owned}
@@ -256,7 +256,7 @@ class Router:
         return max(0.0, due_s - now_s)
 
     async def _report_all(self) -> None:
-        changes = self._news.taken()
+        changes = self._news.new_updates()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
@@ -317,7 +317,7 @@ async def has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
             found.set()
 
     def take(body: Body, time_ms: int, cluster: str, namespace: str) -> None:
-        in_force.take(body, time_ms, cluster, namespace)
+        in_force.apply(body, time_ms, cluster, namespace)
         look()
 
     def all_read() -> None:

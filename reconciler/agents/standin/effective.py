@@ -148,7 +148,7 @@ class Keeper:
         self._peaks = {key: dict(each.peaks) for key, each in stored.items() if each.peaks}
 
     def decided(self, decision: Decision, now_ms: int) -> None:
-        """Take an evaluation in."""
+        """Add an evaluation."""
         key = HpaKey(decision.namespace, decision.name)
         self._decisions[key] = decision
         self._urgency[key] = max((_number(metric.ratio) for metric in decision.metrics), default=0.0)

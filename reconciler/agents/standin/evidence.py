@@ -71,7 +71,7 @@ class Judge:
     """Turns what one replica of an agent sees of the hub and of the Lease into judgements, for as long as it runs.
 
     Silence also counts from before a term: a replica that stood by, or was just started, does not wait for a second
-    grace period, because the orders that it reads at the beginning of its term show when the hub decided last.
+    grace period, because the commands that it reads at the beginning of its term show when the hub decided last.
 
     `grace_ms`: how long silence lasts before it counts (`grace_of` a sync period); may change at any time.
     """
@@ -85,7 +85,7 @@ class Judge:
         self._shown: set[int] = set()
         self._failed: dict[HpaKey, int] = {}
         """When the last write of an HPA failed for lack of rights; forgotten after a grace period, at the first write
-        that succeeds, and when the cluster changes hands."""
+        that succeeds, and when control of the cluster is transferred."""
         self._failing_since: int | None = None
         self._failure = ""
         self._alive_since: int | None = None
@@ -148,7 +148,7 @@ class Judge:
         self._failed.clear()
         self._failing_since = None
 
-    def look(
+    def judge(
         self,
         now_ms: int,
         lease: SeenLease | None,
@@ -174,7 +174,7 @@ class Judge:
         counted = self._time.counted_ms
         reason = self._silence(counted) if has_received else ""
         is_silent = bool(reason)
-        self._note_life(counted, is_silent)
+        self._record_heartbeats(counted, is_silent)
         since = self._alive_since
         held_ms = now_ms - self._lease_since_ms
         return Judgement(
@@ -201,7 +201,7 @@ class Judge:
             self._failing_since = counted
         return self._failing_since is not None and counted - self._failing_since >= self.grace_ms
 
-    def _note_life(self, counted: int, is_silent: bool) -> None:
+    def _record_heartbeats(self, counted: int, is_silent: bool) -> None:
         is_alive = not is_silent and self._shown >= self._since.keys()
         if not is_alive:
             self._alive_since = None

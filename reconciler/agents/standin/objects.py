@@ -65,7 +65,7 @@ def lease_seen(lease: JsonView) -> SeenLease:
 
 
 def proof_ms_of(lease: JsonView | None) -> int:
-    """How long (ms) the hub must show signs of life before the next hand-back, by the Lease's annotation.
+    """How long (ms) the hub must show heartbeats before the next hand-back, by the Lease's annotation.
 
     PROOF_MS if the annotation is missing, and never more than LONGEST_PROOF_MS.
     """

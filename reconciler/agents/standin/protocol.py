@@ -75,8 +75,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """What an observer of the Lease concludes from its clocks and evidence (`reconciler.agents.standin.evidence`).
 
     Args:
-        is_hub_silent: no sign of life of the hub for the whole grace period, or no right to write in this cluster.
-        is_hub_proven: the hub has shown signs of life for the whole proof period, so that it may take over.
+        is_hub_silent: no heartbeat of the hub for the whole grace period, or no right to write in this cluster.
+        is_hub_proven: the hub has shown heartbeats for the whole proof period, so that it may take over.
         is_settled: the Lease has had this holder and generation long enough for the fence in the API server to have
             seen it, and for every request that was admitted before to have ended.
         is_stuck: the hand-back has waited long enough for the native controller: the hub gets the cluster, but for the

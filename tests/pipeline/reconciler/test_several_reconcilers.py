@@ -192,12 +192,12 @@ async def test_reading_that_goes_back_takes_only_what_is_new(
         for task in part._writers.open(ClusterClient(ClusterConfig("east")), group):
             task.cancel()
     for place in ((900, 50, "web"), (901, 50, "repeat")):
-        part._take(0, decision_record(*place))
+        part._process(0, decision_record(*place))
     writes = part._writers._workers["east"].writes
-    assert writes.take_back("0-900-web") is not None
+    assert writes.remove("0-900-web") is not None
     assert len(writes) == 0, "the second is a repeat"
     part.went_back(TopicPartition(DECISIONS, 0), end)
-    part._take(0, decision_record(*again))
+    part._process(0, decision_record(*again))
     assert len(writes) == taken_again
 
 

@@ -133,4 +133,4 @@ def test_the_ideal_of_an_hpa_is_one_number_whatever_is_tried_and_wherever_it_is_
     if len(inputs) >= FEWEST:
         found = tune(HPA, inputs)
         assert found.recorded == made.recorded_scores
-        assert found.deployed.whole.ideal_replica_hours == pytest.approx(hours)
+        assert found.deployed.total.ideal_replica_hours == pytest.approx(hours)

@@ -55,9 +55,9 @@ async def test_partitions_that_are_lost_while_reading_goes_back_are_read_by_thei
     reconciler = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))
     places = [TopicPartition("decisions", number) for number in range(2)]
     for number in range(2):
-        reconciler._take(number, unread(7))
+        reconciler._process(number, unread(7))
     consumer = Moving(reconciler, [places[number] for number in lost])
-    await reconciler._take_all(consumer, {place: [unread(5)] for place in places})
+    await reconciler._process_batches(consumer, {place: [unread(5)] for place in places})
     assert set(reconciler._progress) == {0, 1} - lost
 
 
@@ -70,9 +70,9 @@ class BegunAgain(Committed):
 
 async def test_decisions_of_a_topic_that_was_created_again_are_taken() -> None:
     reconciler, place = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=())), TopicPartition("decisions", 0)
-    reconciler._take(0, unread(7))
+    reconciler._process(0, unread(7))
     consumer: Any = BegunAgain()
-    await reconciler._take_all(consumer, {place: [unread(5)]})
+    await reconciler._process_batches(consumer, {place: [unread(5)]})
     assert reconciler._progress[0].next == 6
 
 

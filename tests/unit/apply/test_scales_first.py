@@ -82,7 +82,7 @@ async def test_a_status_waits_until_all_decisions_are_read_and_the_scales_that_t
     world.scale("web")
     world.first.read(more=False)
     assert not await is_let_through(status)
-    world.writes.take_all()
+    world.writes.remove_all()
     assert await is_let_through(status)
 
 
@@ -96,12 +96,12 @@ async def test_a_status_does_not_wait_for_a_scale_that_was_taken_back() -> None:
     world.scale("web")
     status = asyncio.create_task(world.first.wait())
     assert not await is_let_through(status)
-    world.writes.take_back("web")
+    world.writes.remove("web")
     assert await is_let_through(status)
     world.scale("api")
     status = asyncio.create_task(world.first.wait())
     assert not await is_let_through(status)
-    world.writes.take_all()
+    world.writes.remove_all()
     assert await is_let_through(status)
 
 
@@ -282,7 +282,7 @@ class SlowCluster:
 
     def want(self, seq: int, name: str) -> None:
         wanted = self.decision(seq, name, origin="central", wants=5, expires=self.now_ms + TIME_TO_LIVE_MS, status=None)
-        self.writers.take(wanted, Position(0, seq, is_new=True))
+        self.writers.add(wanted, Position(0, seq, is_new=True))
 
 
 async def test_a_scale_that_arrives_while_thousands_of_statuses_wait_is_written_before_them() -> None:
@@ -295,7 +295,7 @@ async def test_a_scale_that_arrives_while_thousands_of_statuses_wait_is_written_
     cluster.arrive = arrive
     async with cluster.served():
         for seq in range(1, 3_001):
-            cluster.writers.take(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
+            cluster.writers.add(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
         await cluster.until(lambda: len(cluster.written) == 3_001)
     before = cluster.written.index("urgent")
     assert before <= 1_000 + 8, "only what was being written when it arrived comes before it"
@@ -307,7 +307,7 @@ async def test_no_status_is_written_while_decisions_wait_to_be_read() -> None:
     async with cluster.served():
         cluster.writers.read(more=True)
         for seq in range(1, 101):
-            cluster.writers.take(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
+            cluster.writers.add(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
         cluster.want(200, "urgent")
         await cluster.until(lambda: bool(cluster.ended))
         assert cluster.written == ["urgent"]
@@ -375,7 +375,7 @@ async def test_a_wanted_write_that_comes_too_late_costs_a_request_only_where_it_
     late = cluster.decision(1, "web", origin="central", wants=5, expires=cluster.now_ms - 1, status=None)
     began_ms = cluster.now_ms
     async with cluster.served():
-        cluster.writers.take(late, Position(0, 1, is_new=is_new))
+        cluster.writers.add(late, Position(0, 1, is_new=is_new))
         await cluster.until(lambda: bool(cluster.ended))
     assert [ended.result for _, ended, _ in cluster.ended] == ["stale"]
     assert cluster.now_ms - began_ms == requests * cluster.request_ms
@@ -389,7 +389,7 @@ async def test_a_cluster_that_did_not_answer_is_asked_again_though_all_that_is_w
         for seq, after_ms, result in ((1, 0, "failed"), (2, DOWN_FOR_MS, "stale"), (3, DOWN_FOR_MS, "stale")):
             cluster.now_ms += after_ms
             late = cluster.decision(seq, "web", origin="central", wants=5, expires=cluster.now_ms - 1, status=None)
-            cluster.writers.take(late, Position(0, seq, is_new=True))
+            cluster.writers.add(late, Position(0, seq, is_new=True))
             await cluster.until(lambda seq=seq: len(cluster.ended) == seq)  # type: ignore[misc]
             assert cluster.ended[-1][1].result == result
     assert not actuator.trouble
@@ -400,11 +400,11 @@ async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_
 
     def waits(decision: Decision) -> bool:
         pool = cluster.writers._workers["east"].status_writes
-        cluster.writers.take(decision, Position(0, decision.seq))
-        return pool.take_back(HpaId("east", "shop", "web")) is not None
+        cluster.writers.add(decision, Position(0, decision.seq))
+        return pool.remove(HpaId("east", "shop", "web")) is not None
 
     async with cluster.served():
-        cluster.writers.take(cluster.repeat(1, 0), Position(0, 1))
+        cluster.writers.add(cluster.repeat(1, 0), Position(0, 1))
         await cluster.until(lambda: len(cluster.written) == 1)
         began_ms = cluster.now_ms
         for seq, after_ms, late_ms, is_written in [
@@ -441,8 +441,8 @@ async def test_the_first_status_of_a_late_decision_waits_for_a_minute_from_when_
             (5, LATE_STATUS_MS, LATE_MS + 1, True),
         ]:
             cluster.now_ms = began_ms + after_ms
-            cluster.writers.take(cluster.repeat(seq, late_ms, shows_more=kind == "news"), Position(0, seq))
-            assert (pool.take_back(hpa) is not None) == is_written, (after_ms, late_ms)
+            cluster.writers.add(cluster.repeat(seq, late_ms, shows_more=kind == "news"), Position(0, seq))
+            assert (pool.remove(hpa) is not None) == is_written, (after_ms, late_ms)
 
 
 RESCALED = ("Normal", "SuccessfulRescale", "New size: 5; reason: above target")
@@ -454,19 +454,19 @@ async def test_the_events_of_a_late_decision_are_written_later(kind: str, ends: 
     cluster, hpa = SlowCluster(), HpaId("east", "shop", "web")
     async with cluster.served():
         worker = cluster.writers._workers["east"]
-        cluster.writers.take(cluster.repeat(1, 0, events=[RESCALED]), Position(0, 1))
+        cluster.writers.add(cluster.repeat(1, 0, events=[RESCALED]), Position(0, 1))
         await cluster.until(lambda: bool(cluster.events) and not len(worker.status_writes))
         late_ms = LATE_MS + 1
         for seq in (2, 3):
             late = cluster.repeat(seq, late_ms, events=[RESCALED], shows_more=kind == "news")
-            cluster.writers.take(late, Position(0, seq))
+            cluster.writers.add(late, Position(0, seq))
             assert worker.status_writes.waiting(hpa) is None
         if ends == "a rebalance":
             cluster.writers.forget({1})
             assert worker.status_writes.waiting(hpa) is None, "another partition was given up"
             cluster.writers.forget({0})
         else:
-            cluster.writers.take(cluster.decision(4, "web"), Position(0, 4))
+            cluster.writers.add(cluster.decision(4, "web"), Position(0, 4))
         assert not worker.delayed
         await cluster.until(lambda: not len(worker.status_writes))
     (event,) = cluster.events.values()

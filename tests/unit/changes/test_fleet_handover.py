@@ -215,7 +215,7 @@ def test_nothing_of_fleethpa_writes_in_the_clusters_after_a_release(two: TwoClus
         two.fleet.append(late, key=f"{name}/shop")
     for _ in range(40):
         two.fleet.append(after_ms=1_000)
-        assert not two.fleet.partition.take_messages()
+        assert not two.fleet.partition.pop_messages()
     assert len(two.fleet.values) > count  # they are decided on in shadow
     made = [each.decision for each in two.fleet.decisions()[count:]]
     assert {(each.mode, each.wants) for each in made} == {("shadow", None)}

@@ -112,7 +112,7 @@ async def test_the_scheduler_leaves_what_was_applied_since_it_read_and_follows_t
     broker.before = [by_ben(hpa, 50)]
     scheduler = Scheduler(SchedulerConfig(config=load({}), clock=lambda: MONDAY_NOON))
 
-    await scheduler.look(Present(fleet), broker)  # type: ignore[arg-type]  # stand for both
+    await scheduler.publish_due(Present(fleet), broker)  # type: ignore[arg-type]  # stand for both
     found = await now(fleet)
     assert found is not None
     assert (found.spec["maxReplicas"], found.spec["minReplicas"], found.author) == (50, 2, "ben")
@@ -120,7 +120,7 @@ async def test_the_scheduler_leaves_what_was_applied_since_it_read_and_follows_t
     assert broker.specs is not None
     assert broker.specs["spec"] == found.spec
 
-    await scheduler.look(Present(fleet), broker)  # type: ignore[arg-type]  # stand for both
+    await scheduler.publish_due(Present(fleet), broker)  # type: ignore[arg-type]  # stand for both
     found = await now(fleet)
     assert found is not None
     assert (found.spec["maxReplicas"], found.spec["minReplicas"], found.author) == (50, 7, "scheduler")

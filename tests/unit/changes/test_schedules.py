@@ -307,7 +307,7 @@ def test_apply_and_diff_leave_what_the_schedule_has_set(run: Cli, fleet: Fleet, 
 
 async def look(fleet: Fleet, broker: Broker, now_ms: int) -> int:
     scheduler = Scheduler(SchedulerConfig(config=load({}), clock=lambda: now_ms))
-    return await scheduler.look(fleet.past(), broker)  # type: ignore[arg-type]  # stands for the writer
+    return await scheduler.publish_due(fleet.past(), broker)  # type: ignore[arg-type]  # stands for the writer
 
 
 async def test_the_scheduler_publishes_what_is_due_and_then_nothing(

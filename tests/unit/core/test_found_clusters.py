@@ -11,7 +11,7 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, look_once
+from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, find_once
 from reconciler.clusters.credentials import cluster_info, environment
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import (
@@ -376,7 +376,7 @@ def test_a_plugin_gets_no_variable_of_this_process_that_it_does_not_need() -> No
 )
 async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "east").write_text(text)
-    members, unreadable = await look_once(ClusterSources(folder=str(tmp_path)))
+    members, unreadable = await find_once(ClusterSources(folder=str(tmp_path)))
     assert not members
     assert list(unreadable) == ["east in folder"]
 
@@ -443,12 +443,12 @@ def test_a_secret_that_comes_later_does_not_take_a_cluster_over() -> None:
 
     def take(name: str) -> None:
         item = secret({"kubeconfig": kubeconfig("x")}, {CLUSTER_LABEL: "east"}, name)
-        finder._take_object("secrets", item, foundclusters.from_kubeconfig_secret, is_there=True)
+        finder._update_object("secrets", item, foundclusters.from_kubeconfig_secret, is_there=True)
 
     for name in ("prod-kubeconfig", "aaa"):
         take(name)
         assert finder.members()["east"].origin == "Secret fleet/prod-kubeconfig"
-    finder._take("secrets", "prod-kubeconfig", None)
+    finder._update("secrets", "prod-kubeconfig", None)
     assert finder.members()["east"].origin == "Secret fleet/aaa"
 
 
@@ -478,8 +478,8 @@ def test_json_that_is_nested_deeply_concerns_its_own_object_alone(depth: int, ki
         "profile": (_deep_profile(depth), lambda each: foundclusters.from_cluster_profile(each, [READER])),
     }[kind]
     item["metadata"]["name"] = "deep"
-    finder._take_object("s", item, read, is_there=True)
-    finder._take_object("s", argocd(name="good"), foundclusters.from_argocd_secret, is_there=True)
+    finder._update_object("s", item, read, is_there=True)
+    finder._update_object("s", argocd(name="good"), foundclusters.from_argocd_secret, is_there=True)
     assert set(finder.members()) == {"good"}
     assert "deep" in str(noted["deep in s"])
 
@@ -494,6 +494,6 @@ async def test_a_list_of_an_odd_shape_is_a_trouble_of_its_source(tmp_path: Path)
         path = tmp_path / "inventory"
         path.write_text(kubeconfig("x").replace("https://x", str(server.make_url("/"))))
         inventory = ClusterConfig("inventory", str(path), "x")
-        members, unreadable = await look_once(ClusterSources(argocd="argocd", inventory=inventory))
+        members, unreadable = await find_once(ClusterSources(argocd="argocd", inventory=inventory))
     assert not members
     assert "cannot be read: KeyError" in next(iter(unreadable.values()))

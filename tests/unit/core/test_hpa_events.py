@@ -51,17 +51,17 @@ def test_the_events_of_a_central_hpa_are_about_its_target() -> None:
 
 def test_25_events_at_once_then_one_per_five_minutes() -> None:
     budget = EventBudget()
-    assert [budget.take("u", 0) for _ in range(26)] == [True] * 25 + [False]
-    assert not budget.take("u", 299_999)
-    assert budget.take("u", 300_000)
-    assert not budget.take("u", 300_001)
-    assert budget.take("other", 0)
+    assert [budget.admits("u", 0) for _ in range(26)] == [True] * 25 + [False]
+    assert not budget.admits("u", 299_999)
+    assert budget.admits("u", 300_000)
+    assert not budget.admits("u", 300_001)
+    assert budget.admits("other", 0)
 
 
 def test_an_idle_budget_is_forgotten() -> None:
     budget = EventBudget(burst=1, refill_ms=10)
-    assert budget.take("u", 0)
+    assert budget.admits("u", 0)
     budget.forget_idle(9)
-    assert not budget.take("u", 9)
+    assert not budget.admits("u", 9)
     budget.forget_idle(30)
-    assert budget.take("u", 30)
+    assert budget.admits("u", 30)

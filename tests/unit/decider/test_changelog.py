@@ -33,9 +33,9 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
     """What is restored from when the records are read backwards, as far as they are needed."""
     wanted = NewestCheckpoint(number, below, before_ms)
     for key, value in reversed(rows):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
-        wanted.take(key, value)
+        wanted.add(key, value)
     wanted.end()
     return restorable(number, wanted.rows) if wanted.own is not None else {}
 
@@ -43,7 +43,7 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
 def _oldest(rows: Rows, number: int, least: int) -> dict[bytes, bytes]:
     wanted = OldestCheckpoint(number, least)
     for key, value in rows:
-        if not wanted.take(key, value):
+        if not wanted.add(key, value):
             break
     return restorable(number, wanted.rows)
 
@@ -133,9 +133,9 @@ def test_no_more_is_read_than_has_changed(records: list[TopicRecord]) -> None:
     rows = _changelog(records, 1)
     wanted, read = NewestCheckpoint(1), 0
     for key, value in reversed(rows):
-        if wanted.own is not None and not wanted.lacking:
+        if wanted.own is not None and not wanted.missing:
             break
-        wanted.take(key, value)
+        wanted.add(key, value)
         read += 1
     assert read < len(rows) / 2
 
@@ -145,12 +145,12 @@ def test_rows_that_the_topic_has_lost_are_named_and_the_rest_is_restored(records
     hpa = next(key for key, _ in rows if key.startswith(b"1|h/"))
     wanted = NewestCheckpoint(1)
     for key, value in reversed([row for row in rows if row[0] != hpa]):
-        wanted.take(key, value)
-    assert set(wanted.lacking) == {hpa}
+        wanted.add(key, value)
+    assert set(wanted.missing) == {hpa}
     assert wanted.own is not None
     whole, left = (
         Partition.restore(1, _taken(rows, 1)),
-        Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.lacking))),
+        Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.missing))),
     )
     assert left.state.hpas.keys() == whole.state.hpas.keys() - {parse_hpa_id(row_kind(hpa)[1])}
     assert (left.applied_offset, left.seq, left.prev) == (whole.applied_offset, whole.seq, whole.prev)

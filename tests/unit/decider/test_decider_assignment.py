@@ -61,7 +61,7 @@ async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monk
     assert await loading == {0: 0}
     await owner.after_batch()
     assert reader.stops == 0
-    owner.take_over()
+    owner.own_loaded()
     await owner.after_batch()
     assert reader.stops == 1
 
@@ -97,7 +97,7 @@ async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.M
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     assert await owner.load([1]) == {1: LOG_RECORDS}
     assert table == {**before, **other}  # as long as another assignment may come before this one is taken over
-    owner.take_over()
+    owner.own_loaded()
     assert table == other
     await owner.leave(nothing_to_write)
     assert table == {**before, **other}
@@ -111,14 +111,14 @@ async def test_the_first_checkpoint_begins_with_the_rows_of_which_a_torn_one_lef
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     before, checkpoints = stored_rows(number=1), WholeCheckpoints({})
     for key, value in before.items():
-        checkpoints.take(key, value)
+        checkpoints.add(key, value)
     hpa, own = next(key for key in before if key.startswith(b"1|h/")), b"1|p"
-    checkpoints.take(hpa, applied_prefix(LOG_RECORDS + 3) + before[hpa][APPLIED_BYTES:])
+    checkpoints.add(hpa, applied_prefix(LOG_RECORDS + 3) + before[hpa][APPLIED_BYTES:])
     checkpoints.end()
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: checkpoints)
     await owner.load([1])
     assert await owner.load([1]) == {1: LOG_RECORDS}  # as where another assignment comes before the take-over
-    owner.take_over()
+    owner.own_loaded()
     assert not checkpoints.torn
     partition = owner.owned[1].partition
     assert partition.checkpoint()[:2] == [(hpa, before[hpa]), (own, before[own])]
@@ -160,7 +160,7 @@ async def test_partitions_are_recovered_one_after_another_the_one_with_the_short
     table = {key: value for rows in stored for key, value in rows.items()}
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     assert await owner.load([0, 1, 2]) == dict.fromkeys(range(3), LOG_RECORDS)
-    owner.take_over()
+    owner.own_loaded()
     assert (list(owner.owned), list(owner.waiting), table) == ([0, 2], [1], stored[1])
     await apply(owner.owned[2], records[0])
     await owner.after_batch()
@@ -186,12 +186,12 @@ async def test_the_rows_of_a_partition_that_was_not_recovered_yet_stay_for_the_n
     checkpoints.torn[2] = [own]
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: checkpoints)
     await owner.load([1, 2])
-    owner.take_over()
+    owner.own_loaded()
     assert list(owner.waiting) == [2]
     await owner.leave(nothing_to_write)
     assert (table, checkpoints.torn, owner.waiting) == (before, {2: [own]}, {})
     assert await owner.load([2]) == {2: LOG_RECORDS}
-    owner.take_over()
+    owner.own_loaded()
     assert owner.owned[2].partition.checkpoint()[0] == (own, before[own])
 
 
@@ -200,7 +200,7 @@ async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypa
     table = stored_rows(number=1)
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
-    owner.take_over()
+    owner.own_loaded()
     state = weakref.ref(owner.owned[1].partition)
     await owner.leave(nothing_to_write)
     gc.collect()
@@ -212,7 +212,7 @@ async def test_rows_are_not_put_back_at_the_end_of_the_process(monkeypatch: pyte
     table = stored_rows(number=1)
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
-    owner.take_over()
+    owner.own_loaded()
     await owner.leave(nothing_to_write, for_good=True)
     assert not table
 
@@ -230,7 +230,7 @@ async def test_partitions_that_were_never_given_up_end_the_process(monkeypatch: 
     table = stored_rows(number=1)
     owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
-    owner.take_over()
+    owner.own_loaded()
     with pytest.raises(EndedError):
         await owner.load([1])
 

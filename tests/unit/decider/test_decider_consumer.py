@@ -126,12 +126,12 @@ async def test_recovery_reads_what_comes_after_the_newest_checkpoint(
     async def from_broker(*tps: TP) -> Mapping[TP, int]:
         return dict.fromkeys(tps, earliest)
 
-    async def take_newest(number: int) -> int:
+    async def load_newest(number: int) -> int:
         assert number == ROWS.partition
         return newest
 
     thread: Any = rig.consumer._thread
-    thread.earliest_offsets, rig.app.transport.take_newest = from_broker, take_newest
+    thread.earliest_offsets, rig.app.transport.load_newest = from_broker, load_newest
     rig.app.tables.recovery.active_highwaters[ROWS] = end
     assert await rig.consumer.earliest_offsets(ROWS) == {ROWS: begin}
 

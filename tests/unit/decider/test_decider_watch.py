@@ -60,7 +60,7 @@ class FakePartition:
         self.applied_offset, self.clock_ms = offset, max(self.clock_ms, timestamp_ms)
         return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [], cast(Any, None))]
 
-    def take_messages(self) -> list[Any]:
+    def pop_messages(self) -> list[Any]:
         return []
 
 

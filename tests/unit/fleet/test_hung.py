@@ -155,7 +155,7 @@ def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: Qu
 
     assert named(MOST_SIGN_DUE_MS) == []
     (text,) = named(MOST_SIGN_DUE_MS + 1)
-    assert text.startswith(f"the {process} hangs or does not run: no sign of life since ")
+    assert text.startswith(f"the {process} hangs or does not run: no heartbeat since ")
     assert text.endswith(f". Next: fleethpa {'admin archive --to DIR' if process == 'archiver' else f'run {process}'}")
 
 
@@ -185,7 +185,7 @@ def test_each_process_is_named_within_three_sync_periods(period_ms: int) -> None
     state = FleetState(settings={"*": ClusterSettings(sync_period_ms=period_ms)})
     tick_ms = 1_000  # the newest sign may be as old
     assert state.quiet_ms + tick_ms < 3 * period_ms
-    assert state.quiet_ms > 2 * 5_000  # ingest's empty records and the signs of life come every 5 s
+    assert state.quiet_ms > 2 * 5_000  # ingest's empty records and the heartbeats come every 5 s
     assert silent_limit_ms(period_ms) + tick_ms < 3 * period_ms
     assert silent_limit_ms(period_ms) > 2 * report_every_ms(period_ms, 10_000), "one late report names nobody"
 

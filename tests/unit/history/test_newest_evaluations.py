@@ -38,7 +38,7 @@ def test_what_is_found_backwards_is_what_decoding_all_gives(since_ms: int, upto_
     read = 0
     for record in reversed(MADE):
         read += 1
-        if not search.take(record.offset, record.value):
+        if not search.add(record.offset, record.value):
             break
     assert search.found == newest(since_ms, upto_ms)
     if upto_ms is None:
@@ -53,7 +53,7 @@ def test_the_generated_past_has_both_kinds_of_records() -> None:
 @pytest.mark.parametrize("value", [b"{", b"{}", b'{"id":"no-id","time":"2026-01-01T00:00:00Z"}', b"\xff"])
 def test_a_record_that_is_no_decision_is_named(value: bytes) -> None:
     with pytest.raises(WireError, match="decision at 3@7"):
-        NewestEvaluations(3, UIDS, 0).take(7, value)
+        NewestEvaluations(3, UIDS, 0).add(7, value)
 
 
 def test_an_unknown_name_folds_only_the_partition_that_would_hold_it(

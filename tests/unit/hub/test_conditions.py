@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.hub.conditions import News, is_worth_writing, news, one_word, status_of
+from fleethpa.hub.conditions import StatusEvent, is_worth_writing, one_word, status_events, status_of
 from fleethpa.hub.kinds import BY_NAME, HubObject, hub_object
 from fleethpa.hub.scene import ObjectVerdict
 from schemas.keys import HpaId
@@ -105,7 +105,7 @@ def test_what_did_not_change_keeps_its_time_and_its_decision() -> None:
     again = status_of(item(status=first), ObjectVerdict(hpas=(WEB,)), state, NOW + 60_000, ANNA, is_written=True)
     assert again == first
     assert not is_worth_writing(first, again)
-    assert news(first, again) == []
+    assert status_events(first, again) == []
 
 
 def test_an_override_is_shown_per_cluster_and_its_end_is_news_that_names_it() -> None:
@@ -117,20 +117,22 @@ def test_an_override_is_shown_per_cluster_and_its_end_is_news_that_names_it() ->
 
     assert before["clusters"][0]["override"] == 9
     assert "override" not in after["clusters"][0]
-    assert News("Normal", "OverrideEnded", "The override to 9 replicas in east has ended.") in news(before, after)
+    assert StatusEvent("Normal", "OverrideEnded", "The override to 9 replicas in east has ended.") in status_events(
+        before, after
+    )
     assert is_worth_writing(before, after)
     assert not any(
-        each.reason == "OverrideEnded" for status in (unknown, gone, before) for each in news(before, status)
+        each.reason == "OverrideEnded" for status in (unknown, gone, before) for each in status_events(before, status)
     )
 
 
 def test_news_are_what_became_worse_or_better() -> None:
     well, saturated = shown(view()), shown(view(8, 20))
-    assert [(each.type, each.reason) for each in news({}, well)] == []
-    assert [(each.type, each.reason) for each in news(well, saturated)] == [("Warning", "Saturated")]
-    assert [(each.type, each.reason) for each in news(saturated, well)] == [("Normal", "AsExpected")]
+    assert [(each.type, each.reason) for each in status_events({}, well)] == []
+    assert [(each.type, each.reason) for each in status_events(well, saturated)] == [("Warning", "Saturated")]
+    assert [(each.type, each.reason) for each in status_events(saturated, well)] == [("Normal", "AsExpected")]
     refused = shown(None, ObjectVerdict("Forbidden", "No FleetAccess."))
-    assert ("Warning", "Forbidden") in [(each.type, each.reason) for each in news({}, refused)]
+    assert ("Warning", "Forbidden") in [(each.type, each.reason) for each in status_events({}, refused)]
 
 
 @pytest.mark.parametrize(("label", "word"), [("write failed", "WriteFailed"), ("no metrics", "NoMetrics")])

@@ -450,7 +450,7 @@ CODES: dict[Attempt, set[str]] = {
     hpas_that_come_and_go: set(),
     ends_of_hpas_that_never_were: set(),
     lists_of_hpas_that_never_end: {"HPAs"},
-    rivals: {"rivals of HPAs"},
+    rivals: {"other autoscalers of targets"},
     generations: {"overRate"},
     selectors_with_each_generation: {"overRate"},
     uids: {"overLimit", "overRate"},
@@ -526,7 +526,7 @@ def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of
         for entry in log_entries(found.pieces, raw, found.time_ms, partitions):
             assert isinstance(entry, LogEntry)
             batcher.add(entry)
-        logged += sum(len(batch.value) for batch in batcher.take())
+        logged += sum(len(batch.value) for batch in batcher.batches())
         sent += len(value)
     copied = partitions * (COPIED_BYTES.burst + 10 * COPIED_BYTES.per_s)
     assert logged < min(sent, 2 * copied + 40 * 80_000)

@@ -748,7 +748,7 @@ def test_an_hpa_that_is_too_deep_for_the_encoder_is_refused() -> None:
 
 
 def _whole(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
-    return hpamanifests._as_whole(hpa["metadata"]["name"], hpa, namespace)
+    return hpamanifests._checked_manifest(hpa["metadata"]["name"], hpa, namespace)
 
 
 def _checked(hpa: dict[str, Any], check: Callable[[dict[str, Any], str], dict[str, Any]]) -> dict[str, Any] | str:

@@ -320,7 +320,7 @@ def test_random_json_never_raises(document: Any, topic: str, is_ours: bool) -> N
 def test_records_of_every_kind_with_hostile_values_never_raise(seed: int) -> None:
     value = hostile_record(Random(seed))
     hand_over(value, 0, lambda body, _, __, namespace: central_hpa(body, namespace))
-    hand_over(value, 0, (in_force := InForce()).take)
+    hand_over(value, 0, (in_force := InForce()).apply)
     assert in_force.pauses("eu", 0) is not None
     for topic in topics.PUBLIC_TOPICS:
         check_all_is_accounted_for(value, topic)

@@ -36,7 +36,7 @@ def batches(made: list[LogEntry], *, partitions: int = 4, by_time: bool = False)
     batcher = Batcher(partitions, by_time=by_time)
     for entry in made:
         batcher.add(entry)
-    return batcher.take()
+    return batcher.batches()
 
 
 def test_a_log_record_is_what_the_codec_writes() -> None:

@@ -18,46 +18,46 @@ def merge(**queues: list[int]) -> Merge[str, int]:
 
 def test_an_hour_old_sample_comes_before_todays_pods() -> None:
     made = merge(pods=[100, 200], samples=[10, 150])
-    assert [item for _, item in made.take({"pods": False, "samples": False})] == [10, 100, 150, 200]
+    assert [item for _, item in made.ready({"pods": False, "samples": False})] == [10, 100, 150, 200]
     assert len(made) == 0
 
 
 def test_nothing_is_taken_while_a_partition_that_is_behind_is_empty() -> None:
     made = merge(pods=[100])
     behind = {"pods": False, "samples": True}
-    assert list(made.take(behind)) == []
+    assert list(made.ready(behind)) == []
     assert made.missing(behind) == ["samples"]
     made.add("samples", 10, 10)
-    assert [item for _, item in made.take(behind)] == [10]
-    assert made.held("pods") == 1
+    assert [item for _, item in made.ready(behind)] == [10]
+    assert made.waiting("pods") == 1
 
 
 def test_a_partition_that_is_caught_up_holds_nobody_up() -> None:
     made = merge(pods=[100, 200])
-    assert [item for _, item in made.take({"pods": False, "samples": False})] == [100, 200]
+    assert [item for _, item in made.ready({"pods": False, "samples": False})] == [100, 200]
 
 
 def test_taking_stops_where_a_partition_that_is_behind_runs_empty() -> None:
     made = merge(pods=[100, 300], samples=[200])
-    assert [item for _, item in made.take({"pods": True, "samples": True})] == [100, 200]
-    assert made.held("pods") == 1
+    assert [item for _, item in made.ready({"pods": True, "samples": True})] == [100, 200]
+    assert made.waiting("pods") == 1
 
 
 def test_force_does_not_wait() -> None:
     made = merge(pods=[100])
-    assert [item for _, item in made.take({"pods": False, "samples": True}, force=True)] == [100]
+    assert [item for _, item in made.ready({"pods": False, "samples": True}, force=True)] == [100]
 
 
 def test_what_is_not_taken_stays_in_order() -> None:
     made = merge(pods=[1, 3], samples=[2, 4])
-    assert [item for _, item in islice(made.take({}), 2)] == [1, 2]
-    assert [item for _, item in made.take({})] == [3, 4]
+    assert [item for _, item in islice(made.ready({}), 2)] == [1, 2]
+    assert [item for _, item in made.ready({})] == [3, 4]
 
 
 def test_clear_forgets() -> None:
     made = merge(pods=[1])
     made.clear()
-    assert list(made.take({})) == []
+    assert list(made.ready({})) == []
 
 
 queues = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 20), max_size=8))
@@ -74,7 +74,7 @@ def test_nothing_is_lost_no_partition_is_reordered_and_the_smallest_head_goes_fi
     left = {key: list(enumerate(times)) for key, times in given_queues.items()}
     is_behind = {key: key in behind for key in "abcd"}
     for force in (False, True):
-        for key, item in made.take(is_behind, force=force):
+        for key, item in made.ready(is_behind, force=force):
             assert item[1] == min(queue[0][1] for queue in left.values() if queue)
             assert left[key].pop(0) == item
     assert not any(left.values())

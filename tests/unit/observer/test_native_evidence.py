@@ -109,17 +109,17 @@ def test_what_a_canary_refuted_contradicts_no_longer_and_a_later_write_does() ->
 def test_only_a_write_after_the_proof_contradicts_it(settings: list[tuple[str, Any, int]], contradicts: bool) -> None:
     in_force = InForce()
     for cluster, verdict, when_ms in settings:
-        in_force.take(SettingsSet(cluster=cluster, settings=ClusterSettings(native_controller=verdict)), when_ms)
+        in_force.apply(SettingsSet(cluster=cluster, settings=ClusterSettings(native_controller=verdict)), when_ms)
     assert watched(in_force).contradicts(Evidence(SECOND_MS, "it wrote")) is contradicts
     assert not watched(in_force).contradicts(None)
 
 
 def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
     in_force = InForce()
-    in_force.take(SettingsSet(cluster="*", settings=ClusterSettings(native_controller="absent")), 5)
-    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), 6)
+    in_force.apply(SettingsSet(cluster="*", settings=ClusterSettings(native_controller="absent")), 5)
+    in_force.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), 6)
     assert in_force.native_absent_since_ms("east") is None
-    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
+    in_force.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
     assert in_force.native_absent_since_ms("east") == 5
 
 
@@ -164,7 +164,7 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
 ) -> None:
     monkeypatch.setattr("reconciler.observer.nativecontroller.ASKED_AGAIN_S", 0.0)
     in_force, notes, found = InForce(), list[ReadProblem | None](), list[Evidence]()
-    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
+    in_force.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
     asked = asyncio.Semaphore(0)
     settled = asyncio.Event()
 
@@ -179,7 +179,7 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
 
     async def withdraw(evidence: Evidence) -> None:
         found.append(evidence)
-        in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
+        in_force.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
 
     absent_since_ms = partial(in_force.native_absent_since_ms, "east")
     watch = NativeWatch("east", canary, note=note, absent_since_ms=absent_since_ms, clock=lambda: SECOND_MS)

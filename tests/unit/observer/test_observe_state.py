@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.metricanswers import APART_MS
-from reconciler.core.objects import Asking, KeptHpa, kept_hpa, rival
+from reconciler.core.objects import Asking, KeptHpa, conflicting_autoscaler, kept_hpa
 from reconciler.observer.clusterview import WATCHES, ClusterState, scales_watch
 from reconciler.observer.metricpolls import Phases, Timetable
 from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions
@@ -50,7 +50,7 @@ def test_namespaces_with_the_same_problems_share_a_heartbeat() -> None:
     state = ClusterState()
     for name in ("a", "b", "c"):
         state.namespace(name)
-    state.troubles.note("pods", "b", ReadProblem("forbidden", "no right to list pods"))
+    state.troubles.record("pods", "b", ReadProblem("forbidden", "no right to list pods"))
     fine, troubled = state.heartbeats(["a", "b", "c"], "s@1", "v1.37.0")
     assert fine == (["a", "c"], Heartbeat(session="s@1", watches=list(WATCHES), kubernetes="v1.37.0"))
     assert troubled[0] == ["b"]
@@ -108,36 +108,36 @@ def test_scales_are_published_when_they_have_changed(before: Any, after: Any, is
 def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
     state = ClusterState()
     state.replace_hpas("", [hpa("a"), hpa("b", target=GEAR)])
-    state.troubles.note(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
+    state.troubles.record(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
     assert not state.is_watched(GEAR, "shop")
     assert state.problems("shop") == {}  # read one by one: the others of the namespace must not suffer
-    state.troubles.note("scales", "shop", failing("no answer within 5 s"))
+    state.troubles.record("scales", "shop", failing("no answer within 5 s"))
     assert state.problems("shop") == {"scales": failing("no answer within 5 s")}
-    state.troubles.note(scales_watch("Widget", "example.com"), "", None)
+    state.troubles.record(scales_watch("Widget", "example.com"), "", None)
     assert state.problems("shop") == {}
 
 
 def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybodys() -> None:
     state = ClusterState()
-    state.troubles.note("pods", "vault", failing("forbidden"))
+    state.troubles.record("pods", "vault", failing("forbidden"))
     assert (state.problems("vault"), state.problems("shop")) == ({"pods": failing("forbidden")}, {})
-    state.troubles.note("autoscalers", "", failing("down"))
+    state.troubles.record("autoscalers", "", failing("down"))
     assert state.problems("shop") == {"autoscalers": failing("down")}
 
 
 def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
     raw = {"metadata": {"name": "so"}, "spec": {"scaleTargetRef": {"name": "web"}}}
     target = Target(group="apps", kind="Deployment", name="web")
-    assert rival(raw) == Rival(kind="ScaledObject", name="so", target=target)
+    assert conflicting_autoscaler(raw) == Rival(kind="ScaledObject", name="so", target=target)
 
 
 def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:
     state = ClusterState()
-    state.troubles.note("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
+    state.troubles.record("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
     away = ReadProblem("unreachable", "connection refused")
-    state.troubles.note(API_SERVER_PART, "", away)
+    state.troubles.record(API_SERVER_PART, "", away)
     assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}
-    state.troubles.note(API_SERVER_PART, "", None)
+    state.troubles.record(API_SERVER_PART, "", None)
     assert state.problems("shop") == {"pods": ReadProblem("forbidden", "pods is forbidden")}
 
 
@@ -148,33 +148,33 @@ def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it
         changes[0] += 1
 
     troubles = Troubles(lambda: now[0], changed)
-    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503"))
+    troubles.record("metrics.k8s.io", "shop", ReadProblem("failing", "503"))
     now[0] = 2_000
-    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503 again"))
-    troubles.note("metrics.k8s.io", "vault", ReadProblem("failing", "503"))
+    troubles.record("metrics.k8s.io", "shop", ReadProblem("failing", "503 again"))
+    troubles.record("metrics.k8s.io", "vault", ReadProblem("failing", "503"))
     [one] = troubles.report()
     assert (one.part, one.reason, one.since, one.error, one.namespaces) == (
         "metrics.k8s.io", "failing", 1_000, "503 again", []
     )  # fmt: skip
     assert changes == [2]
-    troubles.note("metrics.k8s.io", "other", None)
+    troubles.record("metrics.k8s.io", "other", None)
     [one] = troubles.report()
     assert (one.namespaces, one.namespace_count) == (["shop", "vault"], 2)
-    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no", ("list pods.metrics.k8s.io",)))
+    troubles.record("metrics.k8s.io", "shop", ReadProblem("forbidden", "no", ("list pods.metrics.k8s.io",)))
     assert [(each.reason, each.since, each.rights) for each in troubles.report()] == [
         ("forbidden", 2_000, ["list pods.metrics.k8s.io"]),
         ("failing", 2_000, []),
     ]
-    troubles.note("metrics.k8s.io", "shop", None)
+    troubles.record("metrics.k8s.io", "shop", None)
     troubles.forget("metrics.k8s.io", "vault")
     assert troubles.report() == []
 
 
 def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_answer() -> None:
     troubles = Troubles(lambda: 5)
-    troubles.note("pods", "", ReadProblem("unreachable", "connection refused"))
-    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no"))
-    troubles.note(API_SERVER_PART, "", ReadProblem("unreachable", "connection refused"))
+    troubles.record("pods", "", ReadProblem("unreachable", "connection refused"))
+    troubles.record("metrics.k8s.io", "shop", ReadProblem("forbidden", "no"))
+    troubles.record(API_SERVER_PART, "", ReadProblem("unreachable", "connection refused"))
     assert [each.part for each in troubles.report()] == [API_SERVER_PART, "metrics.k8s.io"]
 
 
@@ -387,8 +387,8 @@ async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_w
 
     pool: WorkerPool[int, int] = WorkerPool(work, workers=2, limit=3)
     assert [pool.put(number, number) for number in range(4)] == [None, None, None, 0]
-    assert pool.take_back(2) == 2
-    assert pool.take_back(2) is None
+    assert pool.remove(2) == 2
+    assert pool.remove(2) is None
     pool.put(4, 4)
     task = asyncio.create_task(pool.run())
     await asyncio.wait_for(full.wait(), PATIENCE_S)

@@ -210,7 +210,7 @@ def test_of_others_only_the_first_and_the_last_of_a_stretch_are_decoded(monkeypa
     monkeypatch.setattr(recorded, "recorded_at", counted)
     window = DecisionWindow(0, 0, 0, None, HPA.__eq__)
     window.hpa = HPA
-    assert [each.offset for each in (*window.take(made[:6]), *window.take(made[6:]))] == [4, 8]
+    assert [each.offset for each in (*window.add(made[:6]), *window.add(made[6:]))] == [4, 8]
     assert decoded == [1, 4, 6, 8, 11]
     assert window.position == 12
 

@@ -45,7 +45,7 @@ class AcrossClusters(Fleet):
         """Append to the log, deliver the messages that come of it, and carry out what is wanted."""
         known = len(self.values)
         super().append(*bodies, **given)
-        for each in self.partition.take_messages():
+        for each in self.partition.pop_messages():
             self.append(each.body, key=f"{each.cluster}/{each.namespace}")
         for value in self.values[known:]:
             self._carry_out(orjson.loads(value))

@@ -77,7 +77,7 @@ class Asking:
             pods=lambda namespace: self.pods,
             period_ms=lambda: PERIOD_MS,
             clock=lambda: self.now_ms,
-            note=partial(self.troubles.note, "prometheus"),
+            note=partial(self.troubles.record, "prometheus"),
         )
         self.poller = PrometheusPoller(connection, context)
 

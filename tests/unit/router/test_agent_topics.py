@@ -30,7 +30,7 @@ def test_whose_reports_a_topic_carries(topic: str, found: AgentTopics | None) ->
 def test_every_cluster_has_topics_of_its_own(cluster: str, incarnation: int) -> None:
     topics = AgentTopics(cluster, incarnation)
     assert agent_of_reports(topics.reports) == topics
-    assert topics.reports != topics.orders
+    assert topics.reports != topics.commands
 
 
 def test_names_that_kafka_confuses_are_reported() -> None:

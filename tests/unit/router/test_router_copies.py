@@ -67,7 +67,7 @@ async def copy(made: Copies, agent: AgentSet, progress: OffsetProgress, offset: 
 @pytest.mark.parametrize("how", ["failing", "full"])
 async def test_what_a_topic_did_not_take_is_reported_to_whoever_sent_it_and_is_not_committed(how: str) -> None:
     producer, progress, errors = Producer(), OffsetProgress(), list[str]()
-    getattr(producer, how).add(EAST.topics.orders)
+    getattr(producer, how).add(EAST.topics.commands)
     made = copies(producer)
     for offset, agent in ((7, WEST), (8, EAST), (9, WEST)):
         await copy(made, agent, progress, offset, errors)
@@ -77,7 +77,7 @@ async def test_what_a_topic_did_not_take_is_reported_to_whoever_sent_it_and_is_n
 
 async def test_a_topic_without_room_keeps_other_clusters_waiting_for_a_moment_only() -> None:
     producer, errors = Producer(), list[str]()
-    producer.never.add(EAST.topics.orders)
+    producer.never.add(EAST.topics.commands)
     made = copies(producer)
     await made.send(EAST, b"{}", b"0", [], "decision", lambda error: errors.append(repr(error)), patience_s=0.0)
     assert "no room for another record" in errors[0]
@@ -205,7 +205,7 @@ def test_an_agent_whose_topic_is_gone_does_not_keep_the_router_busy() -> None:
 async def test_decisions_of_a_late_agent_are_passed_over_and_hold_back_what_is_committed() -> None:
     batch = {TopicPartition(DECISIONS, 0): [decision(0, offset) for offset in (5, 6, 7)]}
     producer, consumer = Producer(), Consumer(batch)
-    producer.failing.add(EAST.topics.orders)
+    producer.failing.add(EAST.topics.commands)
     part = Router(RouterConfig(kafka=KafkaSettings()))
     late = Late()
     part._consumer, part._producer, part._copies = consumer, producer, copies(producer)
@@ -258,7 +258,7 @@ async def test_an_agent_is_late_until(
     metrics = RouterMetrics(CollectorRegistry())
     late = LateAgents(KafkaSettings(), None, Copies(Producer(), metrics), source, health, metrics)
     for _ in range(2):
-        late.begin(EAST, TopicAuthorizationFailedError(EAST.topics.orders) if failed else None)
+        late.begin(EAST, TopicAuthorizationFailedError(EAST.topics.commands) if failed else None)
     if failed:
         late.pass_over(EAST, 0, 6)
         late.pass_over(EAST, 0, 5)

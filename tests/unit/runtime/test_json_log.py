@@ -18,7 +18,9 @@ def line(
 
 def written(*records: tuple[float, logging.LogRecord]) -> list[dict[str, str]]:
     lines = OncePerMinute()
-    return [json.loads(JsonLines().format(each)) for now_s, record in records for each in lines.take(record, now_s)]
+    return [
+        json.loads(JsonLines().format(each)) for now_s, record in records for each in lines.lines_for(record, now_s)
+    ]
 
 
 def test_a_line_that_repeats_is_written_once_a_minute_with_the_number_of_the_others() -> None:
@@ -63,5 +65,5 @@ def test_lines_are_the_same_if_they_say_the_same_of_the_same(
 def test_few_different_lines_are_remembered() -> None:
     lines = OncePerMinute()
     for number in range(2 * MOST_LINES):
-        assert len(lines.take(line(cluster=str(number)), 0)) == 1
+        assert len(lines.lines_for(line(cluster=str(number)), 0)) == 1
     assert len(lines._lines) == MOST_LINES

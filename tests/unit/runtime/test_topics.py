@@ -158,7 +158,7 @@ class Brokers:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def found(self, asked: list[str]) -> dict[str, FoundTopic]:
+    async def existing(self, asked: list[str]) -> dict[str, FoundTopic]:
         return {name: self.topics[name] for name in asked if name in self.topics}
 
     async def create(self, new: Iterable[WantedTopic]) -> list[str]:
@@ -219,7 +219,7 @@ def test_topics_whose_settings_may_not_be_read_are_an_error_with_the_permission_
     monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     class Refusing(Brokers):
-        async def found(self, asked: list[str]) -> dict[str, FoundTopic]:
+        async def existing(self, asked: list[str]) -> dict[str, FoundTopic]:
             raise TopicError(f"cannot read the settings of {asked[0]}: TopicAuthorizationFailedError")
 
     monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Refusing([]))

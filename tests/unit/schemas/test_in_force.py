@@ -19,7 +19,7 @@ KNOWN = KnownPause(kind="scaleDown", namespace="shop", name="web", until=NOW_MS 
 
 def change(in_force: InForce, cluster: str, *unset: str, **settings: object) -> None:
     made = ClusterSettings(**settings)  # type: ignore[arg-type]
-    in_force.take(SettingsSet(cluster=cluster, settings=made, unset=list(unset)), NOW_MS)
+    in_force.apply(SettingsSet(cluster=cluster, settings=made, unset=list(unset)), NOW_MS)
 
 
 def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either() -> None:
@@ -38,9 +38,9 @@ def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() 
     change(found, "east", max_step=3, sync_period_ms=30_000)
     for wrong in ({"maxStep": 0}, {"maxStep": -1, "syncPeriodMs": 20_000}, {"syncPeriodMs": 99}):
         entry = {"kind": "settings", "cluster": "east", "settings": wrong}
-        hand_over(orjson.dumps({"v": 1, "cluster": "east", "entries": [entry]}), NOW_MS, found.take)
+        hand_over(orjson.dumps({"v": 1, "cluster": "east", "entries": [entry]}), NOW_MS, found.apply)
     right = {"kind": "settings", "cluster": "west", "settings": {"maxStep": 7}}
-    hand_over(orjson.dumps({"v": 1, "cluster": "west", "entries": [right]}), NOW_MS, found.take)
+    hand_over(orjson.dumps({"v": 1, "cluster": "west", "entries": [right]}), NOW_MS, found.apply)
     assert found.of("west").max_step == 7
     assert (found.of("east").max_step, found.sync_period_ms("east", 15_000)) == (3, 30_000)
     change(found, "east", sync_period_ms=100)
@@ -130,7 +130,7 @@ def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> Non
 def test_the_pauses_in_force_in_a_cluster(commands: list[tuple[str, str, Command]], known: list[KnownPause]) -> None:
     found = InForce()
     for cluster, namespace, command in commands:
-        found.take(command, NOW_MS, cluster, namespace)
+        found.apply(command, NOW_MS, cluster, namespace)
     assert found.pauses("east", NOW_MS) == known
     assert guards_of(found, "east", NOW_MS).pauses == tuple(known)
 
@@ -148,11 +148,11 @@ SETTINGS: list[Body] = [
 
 def test_what_concerns_whole_clusters_is_not_stated_by_a_record_of_a_namespace() -> None:
     found = InForce()
-    found.take(Command(command="pause", cluster="east"), NOW_MS)
+    found.apply(Command(command="pause", cluster="east"), NOW_MS)
     before = states(found)
-    assert [found.take(body, NOW_MS + 1, "east", "shop") for body in SETTINGS[:2]] == [None] * 2
+    assert [found.apply(body, NOW_MS + 1, "east", "shop") for body in SETTINGS[:2]] == [None] * 2
     assert states(found) == before
-    assert [change.of for body in SETTINGS if (change := found.take(body, NOW_MS + 1))] == [
+    assert [change.of for body in SETTINGS if (change := found.apply(body, NOW_MS + 1))] == [
         "settings",
         "agents",
         "pauses",

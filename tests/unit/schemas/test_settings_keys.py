@@ -35,7 +35,7 @@ def _in_force(records: list[Record]) -> tuple[list[KnownPause], dict[str, Cluste
     found = InForce()
     for _, cluster, namespace, bodies in records:
         for body in bodies:
-            found.take(body, 1, cluster, namespace)
+            found.apply(body, 1, cluster, namespace)
     pauses = [*found.pauses("east", NOW_MS), *found.pauses("west", NOW_MS)]
     return sorted(pauses, key=str), found.settings
 

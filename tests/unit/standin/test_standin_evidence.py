@@ -40,7 +40,7 @@ def passed(
     """Look once a second, from the first moment on up to and including the last."""
     for second in range(seconds + 1):
         each()
-        found = judge.look(begin_ms + second * 1_000, lease, is_ok=is_ok)
+        found = judge.judge(begin_ms + second * 1_000, lease, is_ok=is_ok)
     return found
 
 
@@ -48,7 +48,7 @@ def test_silence_counts_after_the_grace_period() -> None:
     judge = Judge()
     judge.expect({3})
     assert not passed(judge, 0, 29).is_hub_silent
-    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent
+    assert judge.judge(30_000, HUB, is_ok=True).is_hub_silent
 
 
 def test_each_partition_must_show_life() -> None:
@@ -68,14 +68,14 @@ def test_only_time_with_successful_reads_counts() -> None:
     passed(judge, 0, 20)
     passed(judge, 21_000, 300, is_ok=False)
     assert not passed(judge, 322_000, 9).is_hub_silent
-    assert judge.look(332_000, HUB, is_ok=True).is_hub_silent
+    assert judge.judge(332_000, HUB, is_ok=True).is_hub_silent
 
 
 def test_a_suspended_machine_has_waited_for_nothing() -> None:
     judge = Judge()
     judge.expect({3})
-    judge.look(0, HUB, is_ok=True)
-    assert not judge.look(3_600_000, HUB, is_ok=True).is_hub_silent
+    judge.judge(0, HUB, is_ok=True)
+    assert not judge.judge(3_600_000, HUB, is_ok=True).is_hub_silent
 
 
 NO_RIGHT = (
@@ -95,7 +95,7 @@ def refused(judge: Judge, error: str = NO_RIGHT, hpas: int = FAILING) -> None:
 def deciding() -> Judge:
     judge = Judge()
     judge.expect({3})
-    judge.look(0, HUB, is_ok=True)
+    judge.judge(0, HUB, is_ok=True)
     return judge
 
 
@@ -173,25 +173,25 @@ def test_silence_counts_from_before_the_term() -> None:
     judge.expect({3, 4})
     assert not passed(judge, 21_000, 8).is_hub_silent
     judge.sign(4, age_ms=25_000)  # old, but received: silent since then
-    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent, "nothing was ever received of partition 3"
+    assert judge.judge(30_000, HUB, is_ok=True).is_hub_silent, "nothing was ever received of partition 3"
     judge.sign(3, age_ms=10_000)
     assert not passed(judge, 31_000, 2).is_hub_silent
-    assert judge.look(34_000, HUB, is_ok=True).is_hub_silent
+    assert judge.judge(34_000, HUB, is_ok=True).is_hub_silent
 
 
 def test_silence_is_not_known_before_all_was_heard() -> None:
     judge = Judge()
     judge.expect({3})
     passed(judge, 0, 40)
-    assert not judge.look(41_000, HUB, is_ok=True, has_received=False).is_hub_silent
-    assert judge.look(42_000, HUB, is_ok=True).is_hub_silent
+    assert not judge.judge(41_000, HUB, is_ok=True, has_received=False).is_hub_silent
+    assert judge.judge(42_000, HUB, is_ok=True).is_hub_silent
 
 
 def test_an_old_decision_is_no_proof_of_life() -> None:
     judge = Judge()
     judge.expect({3})
     passed(judge, 0, 70, each=lambda: judge.sign(3, age_ms=FRESH_MS + 1))
-    assert not judge.look(71_000, HUB, is_ok=True).is_hub_proven
+    assert not judge.judge(71_000, HUB, is_ok=True).is_hub_proven
 
 
 def test_a_new_term_asks_for_proof_of_life_anew_and_keeps_what_has_settled() -> None:
@@ -201,7 +201,7 @@ def test_a_new_term_asks_for_proof_of_life_anew_and_keeps_what_has_settled() -> 
     judge.begin_term()
     judge.expect({3})
     judge.sign(3)
-    found = judge.look(82_000, HUB, is_ok=True)
+    found = judge.judge(82_000, HUB, is_ok=True)
     assert (found.is_hub_proven, found.is_settled) == (False, True)
 
 
@@ -221,28 +221,28 @@ def test_a_partition_that_is_new_must_show_life_before_the_proof_begins() -> Non
     judge.expect({3})
     passed(judge, 0, 70, each=lambda: judge.sign(3))
     judge.expect({3, 4})
-    assert not judge.look(71_000, HUB, is_ok=True).is_hub_proven
+    assert not judge.judge(71_000, HUB, is_ok=True).is_hub_proven
 
 
 def test_a_change_of_hands_settles() -> None:
     judge = Judge()
     before_ms = SETTLE_MS - 1
-    assert not judge.look(0, HUB, is_ok=True).is_settled
-    assert not judge.look(before_ms, HUB, is_ok=True).is_settled
-    assert judge.look(SETTLE_MS, HUB, is_ok=True).is_settled
+    assert not judge.judge(0, HUB, is_ok=True).is_settled
+    assert not judge.judge(before_ms, HUB, is_ok=True).is_settled
+    assert judge.judge(SETTLE_MS, HUB, is_ok=True).is_settled
     other = SeenLease(STAND_IN, 2, "v2", "u1")
-    assert not judge.look(SETTLE_MS + 1, other, is_ok=True).is_settled
+    assert not judge.judge(SETTLE_MS + 1, other, is_ok=True).is_settled
     renewed = SeenLease(STAND_IN, 2, "v3", "u1")
-    assert judge.look(2 * SETTLE_MS + 1, renewed, is_ok=True).is_settled
-    assert not judge.look(3 * SETTLE_MS, None, is_ok=True).is_settled
+    assert judge.judge(2 * SETTLE_MS + 1, renewed, is_ok=True).is_settled
+    assert not judge.judge(3 * SETTLE_MS, None, is_ok=True).is_settled
 
 
 def test_a_change_that_a_slow_answer_shows_settles_from_the_answer_on() -> None:
     judge, taken = Judge(), SeenLease(STAND_IN, 2, "v2", "u1")
-    judge.look(0, HUB, is_ok=True)
-    assert not judge.look(1_000, taken, is_ok=True, took_ms=4_000).is_settled
-    assert not judge.look(5_000 + SETTLE_MS - 1, taken, is_ok=True).is_settled
-    assert judge.look(5_000 + SETTLE_MS, taken, is_ok=True).is_settled
+    judge.judge(0, HUB, is_ok=True)
+    assert not judge.judge(1_000, taken, is_ok=True, took_ms=4_000).is_settled
+    assert not judge.judge(5_000 + SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.judge(5_000 + SETTLE_MS, taken, is_ok=True).is_settled
 
 
 def test_what_a_replica_saw_while_it_stood_by_has_settled_when_it_leads() -> None:
@@ -250,26 +250,26 @@ def test_what_a_replica_saw_while_it_stood_by_has_settled_when_it_leads() -> Non
     judge.stood_by(0, taken, is_ok=True)
     judge.stood_by(2_000, None, is_ok=False)
     judge.begin_term()
-    assert not judge.look(SETTLE_MS - 1, taken, is_ok=True).is_settled
-    assert judge.look(SETTLE_MS, taken, is_ok=True).is_settled
+    assert not judge.judge(SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.judge(SETTLE_MS, taken, is_ok=True).is_settled
     judge.stood_by(SETTLE_MS + 1, None, is_ok=True)
-    assert not judge.look(SETTLE_MS + 2, taken, is_ok=True).is_settled, "it was deleted in between"
+    assert not judge.judge(SETTLE_MS + 2, taken, is_ok=True).is_settled, "it was deleted in between"
 
 
 def test_the_answer_to_ones_own_change_is_the_first_look_at_it() -> None:
     judge, taken = Judge(), SeenLease(STAND_IN, 2, "v2", "u1")
-    judge.look(0, HUB, is_ok=True)
+    judge.judge(0, HUB, is_ok=True)
     judge.saw(300, taken)
-    assert not judge.look(300 + SETTLE_MS - 1, taken, is_ok=True).is_settled
-    assert judge.look(300 + SETTLE_MS, taken, is_ok=True).is_settled
+    assert not judge.judge(300 + SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.judge(300 + SETTLE_MS, taken, is_ok=True).is_settled
 
 
 def test_a_hand_back_that_waits_too_long_is_stuck() -> None:
     judge = Judge()
     closing = SeenLease(CLOSING, 3, "v2", "u1")
-    judge.look(0, closing, is_ok=True)
-    assert not judge.look(SETTLE_MS + STUCK_MS - 1, closing, is_ok=True).is_stuck
-    assert judge.look(SETTLE_MS + STUCK_MS, closing, is_ok=True).is_stuck
+    judge.judge(0, closing, is_ok=True)
+    assert not judge.judge(SETTLE_MS + STUCK_MS - 1, closing, is_ok=True).is_stuck
+    assert judge.judge(SETTLE_MS + STUCK_MS, closing, is_ok=True).is_stuck
 
 
 @pytest.mark.parametrize(("period_ms", "found_ms"), [(5_000, GRACE_MS), (15_000, GRACE_MS), (60_000, 120_000)])

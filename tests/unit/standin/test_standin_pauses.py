@@ -26,14 +26,14 @@ def test_an_agent_learns_pauses_with_the_snapshot_and_with_each_change() -> None
 
     def learn(records: list[AgentKnowledge]) -> list[KnownPause]:
         for record in records:
-            fold.take(record)
+            fold.add(record)
         return fold.pauses
 
     assert learn(knowledge.snapshot("east", "s1", NOW_MS)) == []
-    knowledge.in_force.take(PAUSE, NOW_MS, "east", "shop")
+    knowledge.in_force.apply(PAUSE, NOW_MS, "east", "shop")
     assert learn(knowledge.changes("east", [], NOW_MS, with_settings=False)) == [KNOWN]
     assert learn(knowledge.snapshot("east", "s2", NOW_MS)) == [KNOWN]
-    knowledge.in_force.take(Command(command="resume", name="web"), NOW_MS, "east", "shop")
+    knowledge.in_force.apply(Command(command="resume", name="web"), NOW_MS, "east", "shop")
     assert learn(knowledge.changes("east", [], NOW_MS, with_settings=False)) == []
 
 
@@ -85,9 +85,9 @@ class _Readers:
         self.router, self.agent, self.in_force = FleetKnowledge(), KnowledgeFold(), InForce()
         for _, time_ms, value in records:
             for in_force in (self.router.in_force, self.in_force):
-                hand_over(value, time_ms, in_force.take)
+                hand_over(value, time_ms, in_force.apply)
         for part in self.router.snapshot("east", "s1", NOW_MS + DAY_MS):
-            self.agent.take(part)
+            self.agent.add(part)
 
     def knowledge(self) -> list[object]:
         now_ms = NOW_MS + DAY_MS

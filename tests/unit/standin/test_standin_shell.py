@@ -362,7 +362,7 @@ class World:
                         agent.received(self.decision(each), is_past=False)
                 if stalled(name):
                     continue
-                await agent.look()
+                await agent.check()
                 await self.hub_writes(name, agent)
 
     async def hub_writes(self, name: str, agent: StandIn) -> None:
@@ -643,7 +643,7 @@ NO_RIGHT = 'deployments.apps "web" is forbidden: User "agent" cannot update reso
 def _writing(world: World, error: str, names: tuple[str, ...] = NAMES) -> None:
     """Each look of the agent follows a write of each HPA, carried out or refused as long as the hub is in charge."""
     agent = world.agents["a"]
-    look = agent.look
+    look = agent.check
 
     async def writing() -> None:
         await look()
@@ -651,7 +651,7 @@ def _writing(world: World, error: str, names: tuple[str, ...] = NAMES) -> None:
             result: Any = "failed" if error else "applied"
             agent.wrote(world.decision(name), Outcome(decision="d", name=name, uid="u", result=result, error=error))
 
-    agent.look = writing  # type: ignore[method-assign]
+    agent.check = writing  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
@@ -683,7 +683,7 @@ def test_three_failed_writes_do_not_keep_the_hub_away_for_good() -> None:
     world = World(5, 0.0)
     del world.agents["b"]
     agent = world.agents["a"]
-    look = agent.look
+    look = agent.check
     _writing(world, NO_RIGHT)
 
     async def story() -> None:
@@ -691,7 +691,7 @@ def test_three_failed_writes_do_not_keep_the_hub_away_for_good() -> None:
         assert world.holder == "stand-in"
         assert NO_RIGHT in agent.forbids()
         assert NO_RIGHT in world.cluster.objects[LEASE]["metadata"]["annotations"][REASON_ANNOTATION]
-        agent.look = look  # type: ignore[method-assign]
+        agent.check = look  # type: ignore[method-assign]
         await world.run(PROOF_MS // 1000 + 60)
         assert (world.holder, world.cluster.hpas(), agent.forbids()) == (HUB, [], "")
         assert REASON_ANNOTATION not in world.cluster.objects[LEASE]["metadata"]["annotations"]

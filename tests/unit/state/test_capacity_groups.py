@@ -326,7 +326,7 @@ def _messages_from_east(run: Ceiling) -> list[Message]:
     partition, messages = Partition.empty(log.partition.number), list[Message]()
     for record in log.records:
         partition.apply(*record)
-        messages += partition.take_messages()
+        messages += partition.pop_messages()
     return messages
 
 

@@ -65,7 +65,7 @@ def test_a_share_from_before_an_absence_is_not_obeyed(late: bool) -> None:
         run.refusing = {"west"}
         for each in held:
             west.add(west.entry(each.body, "west/shop"))
-        west.partition.take_messages()
+        west.partition.pop_messages()
         run.refusing = set()
     for _ in range(12):
         run.period({"east": 1_000, "west": 0})

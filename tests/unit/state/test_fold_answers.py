@@ -54,7 +54,7 @@ def decided(count: int) -> tuple[LogBuilder, MetricAnswer, list[Json]]:
         for entry in log_entries(found.pieces, raw, found.time_ms, 1):
             assert isinstance(entry, LogEntry)
             batcher.add(entry)
-        for batch in batcher.take():
+        for batch in batcher.batches():
             assert len(batch.value) <= MAX_LOG_RECORD_BYTES
             made += log.add(*decode(batch.value, LogRecord).entries)
     return log, answer, made

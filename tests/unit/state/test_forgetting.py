@@ -219,7 +219,7 @@ def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: 
             if record.offset in (at - 1, at - 1 - gap, at - 1 - 2 * gap):
                 for key, value in partition.checkpoint():
                     prefixes.append((dict(rows), record.offset))
-                    checkpoints.take(key, value)
+                    checkpoints.add(key, value)
                 prefixes.append((dict(rows), record.offset))
         for some, reached in prefixes[:: max(1, len(prefixes) // 8)]:
             restored = Partition.restore(0, some)

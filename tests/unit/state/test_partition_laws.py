@@ -129,7 +129,7 @@ def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: s
     assert applied_offset(taken(rows).rows[b"0|i/2.0"]) == row
     backwards = NewestCheckpoint(0)
     for key, value in reversed(rows):
-        backwards.take(key, value)
+        backwards.add(key, value)
     assert applied_offset(backwards.rows[b"0|i/2.0"]) == read
 
 

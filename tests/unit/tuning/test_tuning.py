@@ -62,7 +62,7 @@ def test_a_cautious_spec_gets_a_cheaper_one_that_is_worse_in_neither_half(balanc
         assert own.too_few_share <= was.too_few_share
         assert own.too_few_replica_hours <= was.too_few_replica_hours + 1e-9
     assert balanced.saved == pytest.approx(
-        balanced.deployed.whole.replica_hours - balanced.proposed.whole.replica_hours
+        balanced.deployed.total.replica_hours - balanced.proposed.total.replica_hours
     )
     assert any("less than two days" in text for text in balanced.bounds)
 
@@ -72,7 +72,7 @@ def test_its_numbers_are_those_of_a_backtest(wave: list[EvaluationInputs], balan
     made = backtest([Evaluated(each, b"") for each in wave], candidate(HPA, balanced.proposed.spec), "closed")
 
     assert balanced.recorded == made.recorded_scores
-    whole = balanced.proposed.whole
+    whole = balanced.proposed.total
     for name in (
         "replica_hours",
         "ideal_replica_hours",
@@ -125,9 +125,9 @@ def test_specs_that_save_and_have_too_few_pods_are_named_where_none_is_better(wa
 
     assert found.proposed is None
     assert len(found.others) == 2
-    shares = [each.whole.too_few_share for each in found.others]
+    shares = [each.total.too_few_share for each in found.others]
     assert shares == sorted(shares, reverse=True)
-    assert all(each.whole.replica_hours < found.deployed.whole.replica_hours for each in found.others)
+    assert all(each.total.replica_hours < found.deployed.total.replica_hours for each in found.others)
 
 
 def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs], balanced: Tuning) -> None:
@@ -135,14 +135,14 @@ def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs], balanc
 
     assert cost.proposed is not None
     assert balanced.proposed is not None
-    assert cost.proposed.whole.replica_hours <= balanced.proposed.whole.replica_hours * 1.001
+    assert cost.proposed.total.replica_hours <= balanced.proposed.total.replica_hours * 1.001
 
 
 def test_safety_spares_half_of_what_was_missing_and_says_what_that_costs(hot: list[EvaluationInputs]) -> None:
     found = tune(HPA, hot, "safety", Within(window=(300, 300), min_replicas=(1, 1)))
 
     assert found.proposed is not None
-    was, own = found.deployed.whole, found.proposed.whole
+    was, own = found.deployed.total, found.proposed.total
     assert was.too_few_share > 0.01
     assert own.too_few_share <= was.too_few_share / 2
     assert was.replica_hours < own.replica_hours <= was.replica_hours * 1.5

@@ -34,7 +34,7 @@ _WHOLE_REQUEST = 100
 
 
 def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> EvaluationInputs:
-    """Return the inputs of a FleetHPA's evaluation with another spec of the whole.
+    """Return the inputs of a FleetHPA's evaluation with another spec of the FleetHPA.
 
     A cluster whose maxReplicas is that of the whole has the new one. Raises CandidateError: the reports do not hold
     what the spec asks for, or the bounds of the clusters contradict it.
@@ -93,7 +93,7 @@ def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> 
 # --- its past in shadow -----------------------------------------------------------------------------------------------
 
 
-class WholeSeen(Struct, frozen=True):
+class FleetHpaSeen(Struct, frozen=True):
     """One evaluation of a whole in shadow. `total`, `shares`: what it wanted (None: nothing could be decided).
     `replicas`: what each cluster had. `away`: clusters that had not reported.
     """
@@ -105,7 +105,7 @@ class WholeSeen(Struct, frozen=True):
     away: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def has_total(self) -> bool:
         """Whether it has a total of all clusters."""
         return self.total is not None and not self.away
 
@@ -120,7 +120,7 @@ class MemberShadow(Struct, frozen=True, kw_only=True, rename="camel"):
     share_now: int
 
 
-class WholeShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
+class FleetHpaShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """The comparison. `agreed`: totals that the separate HPAs had, at the evaluation or at one of the next two.
     `fewer`: totals that were below that by more than rounding; `most_below`, `most_above`: by how much at most.
     `undecided`: evaluations without a total, or while a cluster was away.
@@ -152,13 +152,13 @@ _NEXT = 2
 """Evaluations within which separate HPAs, whose sync periods begin at other moments, follow the same load."""
 
 
-def seen_of(recorded: Recorded) -> WholeSeen | None:
+def seen_of(recorded: Recorded) -> FleetHpaSeen | None:
     """Return what a decision of a whole shows; None: it is no evaluation in shadow."""
     decision: Decision = recorded.decision
     if decision.kind != "evaluation" or decision.mode != "shadow":
         return None
     clusters = decision.observed.get("clusters", {})
-    return WholeSeen(
+    return FleetHpaSeen(
         recorded.time_ms,
         None if decision.error else decision.final_desired_replicas,
         {name: int(each["share"]) for name, each in clusters.items() if "share" in each},
@@ -167,19 +167,19 @@ def seen_of(recorded: Recorded) -> WholeSeen | None:
     )
 
 
-def whole_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeShadowReport:
+def fleet_hpa_shadow(seen: Sequence[FleetHpaSeen], unscaled: Sequence[str]) -> FleetHpaShadowReport:
     """Compare; `seen`: one evaluation at least. `unscaled`: clusters without an HPA of their own.
 
     What comes before the first evaluation of all clusters is the beginning, when they had not reported yet.
     """
-    first = next((at for at, each in enumerate(seen) if each.is_whole), 0)
+    first = next((at for at, each in enumerate(seen) if each.has_total), 0)
     seen = seen[first:]
-    decided = [each for each in seen if each.is_whole]
+    decided = [each for each in seen if each.has_total]
     distances = [_distance(each, decided[at : at + _NEXT + 1]) for at, each in enumerate(decided)]
     rounding = max(0, len(seen[-1].replicas) - 1)
     fewer = sum([distance < -rounding for distance in distances])
     undecided = len(seen) - len(decided)
-    return WholeShadowReport(
+    return FleetHpaShadowReport(
         since=seen[0].time_ms,
         until=seen[-1].time_ms,
         evaluations=len(seen),
@@ -193,13 +193,13 @@ def whole_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeSha
     )
 
 
-def _distance(each: WholeSeen, near: Sequence[WholeSeen]) -> int:
+def _distance(each: FleetHpaSeen, near: Sequence[FleetHpaSeen]) -> int:
     """By how much a total is outside what separate HPAs had from then on; negative: below."""
     had, total = [sum(other.replicas.values()) for other in near], each.total or 0
     return min(0, total - min(had)) + max(0, total - max(had))
 
 
-def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
+def _members(decided: Sequence[FleetHpaSeen]) -> list[MemberShadow]:
     if not decided:
         return []
     newest, count = decided[-1], len(decided)
@@ -216,7 +216,7 @@ def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
 
 
 def _reasons(
-    seen: Sequence[WholeSeen], decided: Sequence[WholeSeen], fewer: int, rounding: int, unscaled: Sequence[str]
+    seen: Sequence[FleetHpaSeen], decided: Sequence[FleetHpaSeen], fewer: int, rounding: int, unscaled: Sequence[str]
 ) -> list[str]:
     reasons = [f"cluster {name} has no HPA of its own to compare with" for name in unscaled]
     if len(decided) < MIN_DECISIONS:
@@ -261,7 +261,7 @@ def without_cluster(
     caps: Mapping[str, int],
     gone: Mapping[str, int],
 ) -> WithoutCluster:
-    """Return what the others get once `away` does not answer any more. It need not be one of the whole's clusters: then
+    """Return what the others get once `away` does not answer any more. It need not be one of its clusters: then
     nothing is lost.
 
     Args:
@@ -293,7 +293,7 @@ def without_at(
     *,
     is_spilled: bool,
 ) -> WithoutCluster:
-    """Say the same from one decision of the whole. `clusters`: what it shows of them (`streams.across.fleet.shown`)."""
+    """Return it from one decision of a FleetHPA. `clusters`: what it shows of them (`streams.across.fleet.shown`)."""
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
     gone = {
         name: 0 if is_spilled else int(each.get("allotted", had[name]))
