@@ -27,6 +27,7 @@ from fleethpa.fleet.decisions import (
 )
 from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
+from fleethpa.fleet.troubles import SharedTrouble, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.show import words
 from fleethpa.show.html import scale, step_path
@@ -260,6 +261,18 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
+def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
+    """What is wrong in clusters, each thing once; without the silence of a process that every view says hangs."""
+    hung = {each.process for each in state.hung}
+    told: set[str] = set()
+    told |= {"observerSilent"} if hung & {"observer", "agent"} else set()
+    told |= {"reconcilerSilent"} if hung & {"reconciler", "agent"} else set()
+    found = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
+    return shared_troubles(
+        (cluster, trouble) for cluster, trouble in found if trouble.since_ms is None or trouble.kind not in told
+    )
+
+
 def clusters_verdict(state: FleetState) -> str:
     """Whether all clusters are there, in one sentence."""
     views = state.clusters.values()
@@ -407,7 +420,7 @@ def _result(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:
     """How many HPAs have other replicas since a moment: what is shown is not moved, but may be out of date."""
     count = sum(any(move.time_ms > after_ms for move in view.moves) for view in state.hpas.values())
-    return {"count": count, "after_ms": after_ms}
+    return {"count": count, "after_ms": after_ms, "newest_ms": state.clock_ms}
 
 
 def _change_words(recorded: Recorded) -> dict[str, Sequence[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiohttp import web
 from fleethpa.fleet.capacity import named_groups
 from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
+from fleethpa.fleet.state import away_remarks
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
@@ -44,7 +46,15 @@ from fleethpa.page.decisionview import (
     read_spec_diff,
     receipt,
 )
-from fleethpa.page.fleetview import changes_view, cluster_rows, clusters_verdict, fleet_view, newer_view, read_changes
+from fleethpa.page.fleetview import (
+    changes_view,
+    cluster_rows,
+    cluster_troubles,
+    clusters_verdict,
+    fleet_view,
+    newer_view,
+    read_changes,
+)
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
@@ -316,7 +326,11 @@ class PageServer:
         now_ms = self._now_ms(None) if at_ms is None else state.clock_ms
         headers = [column.header for column in cluster_listing(views, now_ms).columns]
         found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers, "newest": f"1.{RELEASED}"}
-        found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
+        # What is wrong is said once, in the table below the cards.
+        found["said"] = set(away_remarks(state))
+        found["troubles"] = troubles = cluster_troubles(state)
+        found["troubled"] = Counter(name for each in troubles for name in each.clusters)
+        found["paused"] = {view.name: "; ".join(text for text, _ in view.pauses) for view in views}
         found["verdict"] = clusters_verdict(state)
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
         command = f"get clusters -o wide{time_flag('--at', at_ms)}"
@@ -410,12 +424,12 @@ class PageServer:
             "live": at_ms is None and self.reader.is_live,
             "source": self.reader.source,
             "clock_ms": state.clock_ms,
-            "remarks": [hinted(each, self._options) for each in state.remarks],
+            "remarks": [hinted(each, self._options) for each in state.remarks if each not in found.get("said", ())],
             "ills": state.ills,
             "is_last_known": state.is_last_known,
             "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
-            "problem_since": rfc3339(self.reader.since_ms),
+            "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,
         }

@@ -228,8 +228,24 @@ def rfc3339(time_ms: int) -> str:
 
 def clock(time_ms: int, now_ms: int) -> str:
     """A time of the day (UTC): `08:30`; with its date where that is not today's: `11-28 08:30`."""
-    moment, now = (datetime.fromtimestamp(each / 1000, UTC) for each in (time_ms, now_ms))
-    return moment.strftime("%H:%M" if moment.date() == now.date() else "%m-%d %H:%M")
+    return time_of_day(time_ms, now_ms)[:-3]
+
+
+def time_of_day(time_ms: int, now_ms: int) -> str:
+    """The same to the second: `08:30:15`. Where the year is another one, it is part of the date."""
+    text, now = rfc3339(time_ms), rfc3339(now_ms)
+    begin = 11 if text[:10] == now[:10] else 5 if text[:4] == now[:4] else 0
+    return text[begin:19].replace("T", " ")
+
+
+def dated(time_ms: int) -> str:
+    """The same with its whole date: `2026-11-28 08:30:15`."""
+    return rfc3339(time_ms)[:19].replace("T", " ")
+
+
+def time_ago(time_ms: int, now_ms: int) -> str:
+    """The same in a sentence, with how long ago it was: `08:30:15 (57s ago)`."""
+    return f"{time_of_day(time_ms, now_ms)} ({age(max(0, now_ms - time_ms))} ago)"
 
 
 def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]:
