@@ -366,8 +366,9 @@ def changes_view(
     endings = endings_of(decisions)
     fitting = [each for each in one_each(decisions) if wanted.fits(_change_words(each))]
     # What shadow mode decides is written by nobody: it is shown where it is asked for.
-    hidden = [] if every or any(term.word == "mode" for term in wanted.terms) else _in_shadow(fitting)
-    fitting = [each for each in fitting if each not in hidden] if hidden else fitting
+    is_shadow_hidden = not every and all(term.word != "mode" for term in wanted.terms)
+    shown = [each for each in fitting if not (is_shadow_hidden and _is_in_shadow(each))]
+    in_shadow, fitting = len(fitting) - len(shown), shown
     # The bars cover the window, from the first thing in it on.
     begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
     end = max(now_ms, begin + BARS)
@@ -380,7 +381,7 @@ def changes_view(
         "words": CHANGE_WORDS,
         "flags": wanted.flags(CHANGE_FLAGS),
         "verdict": _verdict(picked, endings, every=every),
-        "in_shadow": len(hidden),
+        "in_shadow": in_shadow,
         "bars": bars,
         "most": max(each["count"] for each in bars),
         "bar": bar,
@@ -394,8 +395,8 @@ def changes_view(
     }
 
 
-def _in_shadow(decisions: Sequence[Recorded]) -> list[Recorded]:
-    return [each for each in decisions if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
+def _is_in_shadow(recorded: Recorded) -> bool:
+    return recorded.decision.kind == "evaluation" and recorded.decision.mode == "shadow"
 
 
 def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
@@ -403,7 +404,7 @@ def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, 
     if every:
         return counted(len(decisions), "decision")
     applied = [each for each in decisions if _result(each, endings) == "applied"]
-    shadow = len(_in_shadow(decisions))
+    shadow = sum(map(_is_in_shadow, decisions))
     others = len(decisions) - len(applied) - shadow
     up = sum(each.decision.final_desired_replicas > each.decision.current_replicas for each in applied)
     text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
