@@ -59,7 +59,8 @@ from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.rolloutview import RolloutReadings, read_rollout, rollouts_view
+from fleethpa.page.rolloutview import KEPT as ROLLOUTS_KEPT
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout, reverted_ms, rollouts_view, with_what_it_had
 from fleethpa.page.stripview import group_view, replay, strip_view
 from fleethpa.page.tryview import TryViews
 from fleethpa.show.text import LATEST_MS, rfc3339
@@ -97,6 +98,7 @@ class PageServer:
         self._templates = environment()
         self._try_views = TryViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
+        self._before_reverts = LastUsed[tuple[str, int], dict[str, Any]](ROLLOUTS_KEPT)
         self._pasts = KeptPasts()
         self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
         """What was shown last of an HPA, for when the source cannot be read."""
@@ -269,7 +271,8 @@ class PageServer:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
-        state, found = await self.reader.state_at(None), decision_view(read)
+        # What is said above it of the fleet and the log is as of the moment that is asked for.
+        state, found = await self.reader.state_at(self._at(request)), decision_view(read)
         return self._html(request, "decision.html", state, found, command=f"explain {read.found.decision.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
@@ -288,7 +291,7 @@ class PageServer:
         rows, folded = compared(first.found, second.found)
         found = {"one": first.found, "other": second.found, "rows": rows, "folded": folded, "change": change}
         command = f"explain {first.found.decision.id}"
-        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
+        return self._html(request, "diff.html", await self.reader.state_at(self._at(request)), found, command=command)
 
     async def changes(self, request: web.Request) -> web.Response:
         """Every change of the fleet."""
@@ -343,12 +346,29 @@ class PageServer:
         found = rollouts_view(state, self._now_ms(at_ms))
         return self._html(request, "rollouts.html", state, found, command="rollout status")
 
+    async def _reverted(self, id_: str, found: dict[str, Any], ended_ms: int, now_ms: int) -> dict[str, Any]:
+        """Return the view of a rollout with what its waves had and changed when it was reverted, where that is kept."""
+        before = self._before_reverts.get((id_, ended_ms))
+        if before is None:
+            try:
+                state = await self.reader.state_at(ended_ms - 1)
+                async with self.reader.past(ended_ms - 1) as past:
+                    before = await read_rollout(past, state, id_)
+            except CommandError as error:
+                log.info("what rollout %s had before it was reverted is not shown: %s", id_, error)
+                return found
+        self._before_reverts.keep((id_, ended_ms), before)
+        return with_what_it_had(found, before, ended_ms, now_ms)
+
     async def rollout(self, request: web.Request) -> web.Response:
         """One rollout, and how each of its waves fared."""
         at_ms, id_ = self._at(request), request.match_info["id"]
         state = await self.reader.state_at(at_ms)
         async with self.reader.past(at_ms) as past:
             found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
+            ended_ms = await reverted_ms(past, state, id_)
+        if ended_ms is not None:
+            found = await self._reverted(id_, found, ended_ms, self._now_ms(at_ms))
         return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
 
     # --- live -------------------------------------------------------------------------------------------------------

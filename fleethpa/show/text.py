@@ -203,6 +203,7 @@ def _two_units(first: int, first_unit: str, second: int, second_unit: str) -> st
     return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
 
 
+SECOND_MS: Final = 1_000
 LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: no later time can be written."""
 
@@ -244,8 +245,10 @@ def dated(time_ms: int) -> str:
 
 
 def time_ago(time_ms: int, now_ms: int) -> str:
-    """The same in a sentence, with how long ago it was: `08:30:15 (57s ago)`."""
-    return f"{time_of_day(time_ms, now_ms)} ({age(max(0, now_ms - time_ms))} ago)"
+    """The same in a sentence, with how long ago it was: `08:30:15 (57s ago)`; of what comes: `08:30:15 (in 57s)`."""
+    ahead_ms = time_ms - now_ms
+    how_long = f"in {age(ahead_ms)}" if ahead_ms >= SECOND_MS else f"{age(max(0, -ahead_ms))} ago"
+    return f"{time_of_day(time_ms, now_ms)} ({how_long})"
 
 
 def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]:

@@ -288,6 +288,13 @@ async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, 
     assert "Goes up from 3 to 5" not in (await shown(CHECKOUT)).text
 
 
+async def test_a_decision_with_a_time_in_its_address_has_the_log_as_of_then(fleet: Fleet) -> None:
+    first, *_, last = (each for each in fleet.decisions() if each.decision.kind == "evaluation")
+    for address in (f"/decision/{first.decision.id}", f"/diff?other={last.decision.id}"):
+        found = (await shown(f"{address}{'&' if '?' in address else '?'}at={rfc3339(first.time_ms)}")).text
+        assert f"log until {time_of_day(first.time_ms, first.time_ms)}" in found, address
+
+
 async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
     async with browsing() as client:
         drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
