@@ -104,14 +104,16 @@ async def reverted_ms(past: Past, state: FleetState, id_: str) -> int | None:
 
 
 def with_what_it_had(found: dict[str, Any], before: Mapping[str, Any], ended_ms: int, now_ms: int) -> dict[str, Any]:
-    """Return what the template of a reverted rollout shows. `before`: the same as of before it was reverted."""
+    """Return what the template of a reverted rollout shows. `before`: the same as of before that, or empty."""
+    head = [*found["head"], ("Reverted", time_ago(ended_ms, now_ms))]
+    if not before:
+        return found | {"head": head}
     waves: list[RolloutWave] = [
         now._replace(
             text=then.text, gates=then.gates, ends_ms=None if then.ends_ms is None else min(then.ends_ms, ended_ms)
         )
         for now, then in zip(found["waves"], before["waves"], strict=True)
     ]
-    head = [*found["head"], ("Reverted", time_ago(ended_ms, now_ms))]
     return found | {"head": head, "waves": waves, "diffs": before["diffs"], "more_diffs": before["more_diffs"]}
 
 

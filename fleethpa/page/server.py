@@ -98,7 +98,8 @@ class PageServer:
         self._templates = environment()
         self._try_views = TryViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
-        self._before_reverts = LastUsed[tuple[str, int], dict[str, Any]](ROLLOUTS_KEPT)
+        self._reverted = LastUsed[str, tuple[int, dict[str, Any]]](ROLLOUTS_KEPT)
+        """When a rollout was reverted, and its view as of before."""
         self._pasts = KeptPasts()
         self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
         """What was shown last of an HPA, for when the source cannot be read."""
@@ -346,19 +347,16 @@ class PageServer:
         found = rollouts_view(state, self._now_ms(at_ms))
         return self._html(request, "rollouts.html", state, found, command="rollout status")
 
-    async def _reverted(self, id_: str, found: dict[str, Any], ended_ms: int, now_ms: int) -> dict[str, Any]:
-        """Return the view of a rollout with what its waves had and changed when it was reverted, where that is kept."""
-        before = self._before_reverts.get((id_, ended_ms))
-        if before is None:
-            try:
-                state = await self.reader.state_at(ended_ms - 1)
-                async with self.reader.past(ended_ms - 1) as past:
-                    before = await read_rollout(past, state, id_)
-            except CommandError as error:
-                log.info("what rollout %s had before it was reverted is not shown: %s", id_, error)
-                return found
-        self._before_reverts.keep((id_, ended_ms), before)
-        return with_what_it_had(found, before, ended_ms, now_ms)
+    async def _before_revert(self, id_: str, ended_ms: int) -> dict[str, Any]:
+        """Return the view of a rollout as of before it was reverted; empty where that is not kept any more."""
+        try:
+            state = await self.reader.state_at(ended_ms - 1)
+            async with self.reader.past(ended_ms - 1) as past:
+                return await read_rollout(past, state, id_)
+        except CommandError as error:
+            if error.code != NOT_FOUND:
+                raise
+            return {}
 
     async def rollout(self, request: web.Request) -> web.Response:
         """One rollout, and how each of its waves fared."""
@@ -366,9 +364,13 @@ class PageServer:
         state = await self.reader.state_at(at_ms)
         async with self.reader.past(at_ms) as past:
             found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
-            ended_ms = await reverted_ms(past, state, id_)
+            # It is reverted once only: a live update does not look for that again.
+            ended = self._reverted.get(id_) if found["is_reverted"] else None
+            ended_ms = await reverted_ms(past, state, id_) if ended is None else ended[0]
         if ended_ms is not None:
-            found = await self._reverted(id_, found, ended_ms, self._now_ms(at_ms))
+            _, before = ended = ended or (ended_ms, await self._before_revert(id_, ended_ms))
+            self._reverted.keep(id_, ended)
+            found = with_what_it_had(found, before, ended_ms, self._now_ms(at_ms))
         return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
 
     # --- live -------------------------------------------------------------------------------------------------------
