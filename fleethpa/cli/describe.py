@@ -75,7 +75,7 @@ def _facts(view: HpaView) -> list[str]:
         ("Cluster:", view.id.cluster),
         ("Mode:", f"{view.mode} ({view.origin})"),
         ("Paused:", view.paused or "no"),
-        ("Override:", view.override.text if view.override is not None else ""),
+        ("Override:", view.override_text),
         ("Refused:", view.refused),
         ("FleetHPA:", str(view.fleet_hpa or "")),
         ("Incomplete:", view.incomplete),

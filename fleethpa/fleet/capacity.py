@@ -12,7 +12,7 @@ import msgspec
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found
 from fleethpa.show.formats import Listing
-from fleethpa.show.text import Column, age, rfc3339
+from fleethpa.show.text import Column, age, rfc3339, time_of_day
 from fleethpa.show.words import counted, listed
 from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId
@@ -68,7 +68,10 @@ class GroupView:
             return f"some log partitions have another spec of it or none. Next: {put_back}", "trouble"
         unknown = "add nothing" if self.row.spec.when_unknown == "Hold" else "add what they want"
         if self.clock_ms - self.row.taken_ms < SETTLES_MS:
-            return f"settling until {rfc3339(self.row.taken_ms + SETTLES_MS)}: HPAs {unknown}", "held"
+            return (
+                f"settling until {time_of_day(self.row.taken_ms + SETTLES_MS, self.clock_ms)}: HPAs {unknown}",
+                "held",
+            )
         if used(self.members) > self.limit.count:
             return "above its limit: nothing is added until HPAs want fewer", "held"
         if self.held:

@@ -16,7 +16,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
-from fleethpa.show.text import rfc3339
+from fleethpa.show.text import dated
 from schemas.decisions import uid_of
 from schemas.keys import HpaId
 from schemas.partitioning import partition_for
@@ -135,7 +135,7 @@ def _moment(session: Session, text: str, option: str) -> int | None:
     now_ms = session.now_ms()
     at_ms = moment(text, now_ms, option)
     if at_ms is not None and at_ms > now_ms:
-        session.warn(f"{option} {text} is later than {rfc3339(now_ms)}, the newest there is, which is shown")
+        session.warn(f"{option} {text} is later than {dated(now_ms)}, the newest there is, which is shown")
     return at_ms
 
 
@@ -255,14 +255,14 @@ def _is_of(recorded: Recorded, last_decision: str) -> bool:
 
 
 def _made_again(asked: _AskedHpa, before: Recorded) -> CommandError:
-    cause = f"It was made again: the last decision of its predecessor was at {rfc3339(before.time_ms)}."
+    cause = f"It was made again: the last decision of its predecessor was at {dated(before.time_ms)}."
     step = f"fleethpa explain {before.decision.id}, for that one; fleethpa doctor, if it stays so"
     return not_found(f"{asked.ref} has no decision yet", cause=cause, next_step=step)
 
 
 def _none_fits(asked: _AskedHpa, *, unrecorded: bool) -> CommandError:
     ref, at_ms = asked.ref, asked.at_ms
-    when = f" at or before {rfc3339(at_ms)}" if at_ms is not None else ""
+    when = f" at or before {dated(at_ms)}" if at_ms is not None else ""
     when = when or (" that changed the replicas" if asked.change else "")
     if unrecorded and not when:
         cause = "The log already holds what it will be decided from, but the decider has not recorded a decision yet."

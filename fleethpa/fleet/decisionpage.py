@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.fleet.decisionsteps import StepRow, step_rows
 from fleethpa.fleet.troubles import ClusterTrouble, cut_off
 from fleethpa.show import words
-from fleethpa.show.text import age, clock, for_terminal, layout, paint, rfc3339, shown, span
+from fleethpa.show.text import age, clock, for_terminal, layout, paint, shown, span, time_ago, time_of_day
 from fleethpa.show.words import cause, threshold
 from runtime.log import clean
 from schemas.constraints import cuts, of_step, words_of
@@ -42,8 +42,8 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 """Limits whose removal needs an explanation; the names of the others are enough."""
 
 
-def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
-    """Return what would be different, the count then, and how it was found."""
+def would_rows(made: Counterfactuals, made_ms: int) -> list[tuple[str, str, str]]:
+    """Return what would be different, the count then, and how it was found. `made_ms`: when it was decided."""
     found = (
         []
         if not made.apart_from
@@ -57,7 +57,11 @@ def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
         found.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
     if made.release is not None:
         found.append(
-            (f"from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
+            (
+                f"from {time_of_day(made.release.at, made_ms)} on",
+                f"→ {made.release.answer}",
+                "if everything else stays the same",
+            )
         )
     # What changes nothing comes last.
     several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
@@ -191,7 +195,7 @@ def explained(
             *map(_lowered, lowered),
         ],
         list(step_rows(decision)),
-        would_rows(would) if would is not None else [],
+        would_rows(would, made_ms) if would is not None else [],
         "" if ending is None else ending.outcome.get("resourceVersion", ""),
     )
 
@@ -219,7 +223,9 @@ def _head(explanation: Explanation, now_ms: int, time_style: str, color: bool) -
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
     yield "Decision", f"{decision.id}   {who}   mode {decision.mode} ({decision.origin})"
-    when = f"{shown(explanation.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - explanation.time_ms))} ago)"
+    when = time_ago(explanation.time_ms, now_ms)
+    if time_style != "utc":
+        when = shown(explanation.time_ms, time_style, now_ms)
     rules = f"   rules of Kubernetes {rules_in_words(decision.rules)}" if decision.rules else ""
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(explanation.verdict, _style(decision), color=color)
@@ -248,7 +254,7 @@ def _surroundings(
     if fight is not None:
         target = decision.scale_target_ref
         what = f"{target.get('kind', '').lower()} {target.get('name', '')}"
-        yield "Fight", f"{words.fight(fight)}, since {rfc3339(fight.since)}"
+        yield "Fight", f"{words.fight(fight)}, since {time_of_day(fight.since, parse_time_ms(decision.time))}"
         kubectl = f"kubectl --context {decision.cluster} -n {decision.namespace}"
         yield "", f"Next: {kubectl} get {what} -o yaml --show-managed-fields"
     for trouble in troubles:

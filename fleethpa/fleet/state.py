@@ -13,7 +13,7 @@ from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, c
 from fleethpa.fleet.views import FleetState, HpaView, MemberView, object_command, resume_command
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
-from fleethpa.show.text import clock, rfc3339, span
+from fleethpa.show.text import clock, dated, span, time_of_day
 from fleethpa.show.words import counted, listed
 from runtime.log import wall_clock_ms, without_cycle_search
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
@@ -96,8 +96,8 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         older = "name a later time, or an archive that was begun earlier: --from DIR"
-        what, begins_ms = f"the log has no record as old as {rfc3339(past.at_ms)}", await past.first_ms(0)
-        cause = f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
+        what, begins_ms = f"the log has no record as old as {dated(past.at_ms)}", await past.first_ms(0)
+        cause = f"It begins at {dated(begins_ms)}." if begins_ms is not None else "It is empty."
         raise not_found(what, cause=cause, next_step=older)
     return _state(folded, clock_ms, ends)
 
@@ -221,7 +221,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             "Next: fleethpa admin topics check"
         )
     yield from (each.text for each in state.hung)
-    yield from _away(state)
+    yield from away_remarks(state)
     if state.paused:
         yield f"all clusters are paused ({state.paused}): replicas are not written. Next: fleethpa resume --all"
     processes = {each.process for each in state.hung}
@@ -233,14 +233,14 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
     if state.end_ms > state.clock_ms and not processes & {"ingest", "decider"}:
         yield (
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
-            f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
+            f"{time_of_day(state.clock_ms, state.end_ms)}. Next: fleethpa doctor"
         )
     if state.slowed:
         yield f"the decider was behind: {state.slowed}. Next: fleethpa doctor"
 
 
-def _away(state: FleetState) -> Iterator[str]:
-    """The clusters whose API server does not answer: what is shown of them is the last that was known."""
+def away_remarks(state: FleetState) -> Iterator[str]:
+    """Yield which clusters' API servers do not answer: what is shown of these clusters is the last that was known."""
     found = {
         name: trouble for name, cluster in state.clusters.items() for trouble in cluster.troubles if trouble.is_away
     }
@@ -258,7 +258,7 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
         return []
     if max([await past.last_ms(number) for number in range(await past.partitions())]) > at_ms:
         return []
-    return [f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(at_ms)}: shown as of its end"]
+    return [f"{past.name} ends at {dated(state.clock_ms)}, before {dated(at_ms)}: shown as of its end"]
 
 
 def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
@@ -388,7 +388,7 @@ def _pauses(hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_m
         if found := _in_force(known, now_ms):
             kind, pause = found
             ended = object_command("delete", pause.stated_by) if pause.stated_by else resume_command(*end)
-            yield pause_text(scope, kind, pause), ended
+            yield pause_text(scope, kind, pause, now_ms), ended
 
 
 def _in_force(known: Mapping[str, Pause], now_ms: int) -> tuple[str, Pause] | None:
@@ -400,14 +400,11 @@ def _in_force(known: Mapping[str, Pause], now_ms: int) -> tuple[str, Pause] | No
 
 
 def _paused(
-    scope: str,
-    known: Mapping[str, Pause],
-    now_ms: int,
-    shown: Callable[[str, str, Pause, int], str] = lambda scope, kind, pause, now_ms: pause_text(scope, kind, pause),
+    scope: str, known: Mapping[str, Pause], now_ms: int, shown: Callable[[str, str, Pause, int], str] | None = None
 ) -> str:
     """The same in words; empty: none."""
     found = _in_force(known, now_ms)
-    return shown(scope, *found, now_ms) if found is not None else ""
+    return (shown or pause_text)(scope, *found, now_ms) if found is not None else ""
 
 
 def _paused_cluster(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
@@ -423,14 +420,14 @@ def _briefly(scope: str, kind: str, pause: Pause, now_ms: int) -> str:
     return f"{what}{by}{f' until {clock(pause.until_ms, now_ms)}' if pause.until_ms else ''}"
 
 
-def pause_text(scope: str, kind: str, pause: Pause) -> str:
-    """A pause in words."""
+def pause_text(scope: str, kind: str, pause: Pause, now_ms: int) -> str:
+    """A pause in words, without how long ago it began: HPAs whose pause reads alike are shown together."""
     parts = [
         "both directions" if kind == "all" else kind,
         f"by {pause.author}" if pause.author else "",
-        f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
+        f"since {time_of_day(pause.since_ms, now_ms)}" if pause.since_ms else "",
     ]
-    parts += [f"until {rfc3339(pause.until_ms)}" if pause.until_ms else "", f"for {scope}" if scope else ""]
+    parts += [f"until {time_of_day(pause.until_ms, now_ms)}" if pause.until_ms else "", f"for {scope}" if scope else ""]
     parts += [f"stated by {pause.stated_by}" if pause.stated_by else ""]
     text = ", ".join(part for part in parts if part)
     return f"{text}: {pause.reason}" if pause.reason else text

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from fleethpa.fleet.polledsources import POLLED_SOURCES
-from fleethpa.show.text import rfc3339, span
+from fleethpa.show.text import span, time_ago
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
 from schemas.observed import (
@@ -199,6 +199,34 @@ class ClusterView:
         return next((trouble for trouble in self.troubles if trouble.hides_the_present), None)
 
 
+class SharedTrouble(NamedTuple):
+    """One thing that is wrong in some clusters. `since_ms`: when it began in the first of them; None: not known.
+    `text`: without since when. `trouble`: as the first cluster has it.
+    """
+
+    clusters: list[str]
+    since_ms: int | None
+    text: str
+    trouble: ClusterTrouble
+
+
+def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> list[SharedTrouble]:
+    """Put the troubles of clusters that differ at most in since when together, in their order."""
+    found: dict[tuple[Kind, str], list[tuple[str, ClusterTrouble]]] = {}
+    for cluster, trouble in troubles:
+        text = trouble.text.replace(since(trouble.since_ms, cluster.clock_ms), "", 1)
+        found.setdefault((trouble.kind, text), []).append((cluster.name, trouble))
+    return [
+        SharedTrouble(
+            [name for name, _ in each],
+            min((trouble.since_ms for _, trouble in each if trouble.since_ms is not None), default=None),
+            text,
+            each[0][1],
+        )
+        for (_, text), each in found.items()
+    ]
+
+
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
     """Why no metrics of a cluster can come, in few words: `cluster north unreachable for 21s`; empty: they can."""
     for trouble in troubles:
@@ -216,10 +244,8 @@ def _check_agent(cluster: str, trouble: ClusterTrouble) -> str:
 
 
 def since(since_ms: int | None, now_ms: int) -> str:
-    """` since TIME (1m28s)`; empty where it is not known since when."""
-    if since_ms is None:
-        return ""
-    return f" since {rfc3339(since_ms)} ({span(max(0, now_ms - since_ms) // 1000 * 1000)})"
+    """` since 08:30:15 (88s ago)`; empty where it is not known since when."""
+    return "" if since_ms is None else f" since {time_ago(since_ms, now_ms)}"
 
 
 # --- observed ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
-from fleethpa.show.text import clock
+from fleethpa.show.text import clock, time_of_day
 from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
@@ -147,6 +147,12 @@ class HpaView:
     def fleet_hpa(self) -> HpaId | None:
         """The FleetHPA whose share it wants; None: it belongs to none."""
         return self.id._replace(cluster=FLEET) if self.revision and self.fleet is None else None
+
+    @property
+    def override_text(self) -> str:
+        """The override in words; empty: there is none."""
+        it = self.override
+        return "" if it is None else it.text_until(time_of_day(it.until_ms, self.clock_ms))
 
     @property
     def fight(self) -> Fight | None:
@@ -331,7 +337,7 @@ def _by_command(view: HpaView) -> Iterator[Problem]:
     if view.override is not None:
         idle = "" if view.mode == "enforce" else f" (without effect in mode {view.mode})"
         briefly = f"override to {view.override.replicas} until {clock(view.override.until_ms, view.clock_ms)}"
-        yield Problem("override", f"{view.override.text}{idle}", waits=False, brief=briefly)
+        yield Problem("override", f"{view.override_text}{idle}", waits=False, brief=briefly)
 
 
 def _missing_metrics(view: HpaView) -> str:

@@ -16,7 +16,7 @@ from fleethpa.fleet.decisionfinding import asked_id
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, CommandError
 from fleethpa.show.html import templates
-from fleethpa.show.text import rfc3339
+from fleethpa.show.text import dated, rfc3339, time_ago, time_of_day
 from schemas.keys import HpaId
 
 MOST_NAMES: Final = 30
@@ -73,18 +73,9 @@ _HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"
 def environment() -> Environment:
     """The templates of the page, with what only they ask for."""
     made = templates()
-    made.filters |= {"time": rfc3339, "clock": clock, "heading": heading}
+    made.filters |= {"time": rfc3339, "clock": time_of_day, "ago": time_ago, "dated": dated, "heading": heading}
     made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "group_url": group_url, "url": url}
     return made
-
-
-def clock(time_ms: int, now_ms: int) -> str:
-    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title.
-
-    Where it is of another day than `now_ms`, month and day come before it.
-    """
-    text = rfc3339(time_ms)
-    return text[11:19] if text[:10] == rfc3339(now_ms)[:10] else f"{text[5:10]} {text[11:19]}"
 
 
 def heading(header: str) -> str:

@@ -27,6 +27,7 @@ from fleethpa.fleet.decisions import (
 )
 from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
+from fleethpa.fleet.troubles import SharedTrouble, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.show import words
 from fleethpa.show.html import scale, step_path
@@ -260,6 +261,18 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
+def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
+    """What is wrong in clusters, each thing once; without the silence of a process that every view says hangs."""
+    hung = {each.process for each in state.hung}
+    told: set[str] = set()
+    told |= {"observerSilent"} if hung & {"observer", "agent"} else set()
+    told |= {"reconcilerSilent"} if hung & {"reconciler", "agent"} else set()
+    found = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
+    return shared_troubles(
+        (cluster, trouble) for cluster, trouble in found if trouble.since_ms is None or trouble.kind not in told
+    )
+
+
 def clusters_verdict(state: FleetState) -> str:
     """Whether all clusters are there, in one sentence."""
     views = state.clusters.values()
@@ -353,8 +366,9 @@ def changes_view(
     endings = endings_of(decisions)
     fitting = [each for each in one_each(decisions) if wanted.fits(_change_words(each))]
     # What shadow mode decides is written by nobody: it is shown where it is asked for.
-    hidden = [] if every or any(term.word == "mode" for term in wanted.terms) else _in_shadow(fitting)
-    fitting = [each for each in fitting if each not in hidden] if hidden else fitting
+    is_shadow_hidden = not every and all(term.word != "mode" for term in wanted.terms)
+    shown = [each for each in fitting if not (is_shadow_hidden and _is_in_shadow(each))]
+    in_shadow, fitting = len(fitting) - len(shown), shown
     # The bars cover the window, from the first thing in it on.
     begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
     end = max(now_ms, begin + BARS)
@@ -367,7 +381,7 @@ def changes_view(
         "words": CHANGE_WORDS,
         "flags": wanted.flags(CHANGE_FLAGS),
         "verdict": _verdict(picked, endings, every=every),
-        "in_shadow": len(hidden),
+        "in_shadow": in_shadow,
         "bars": bars,
         "most": max(each["count"] for each in bars),
         "bar": bar,
@@ -381,8 +395,8 @@ def changes_view(
     }
 
 
-def _in_shadow(decisions: Sequence[Recorded]) -> list[Recorded]:
-    return [each for each in decisions if each.decision.kind == "evaluation" and each.decision.mode == "shadow"]
+def _is_in_shadow(recorded: Recorded) -> bool:
+    return recorded.decision.kind == "evaluation" and recorded.decision.mode == "shadow"
 
 
 def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, every: bool) -> str:
@@ -390,7 +404,7 @@ def _verdict(decisions: Sequence[Recorded], endings: Mapping[str, Recorded], *, 
     if every:
         return counted(len(decisions), "decision")
     applied = [each for each in decisions if _result(each, endings) == "applied"]
-    shadow = len(_in_shadow(decisions))
+    shadow = sum(map(_is_in_shadow, decisions))
     others = len(decisions) - len(applied) - shadow
     up = sum(each.decision.final_desired_replicas > each.decision.current_replicas for each in applied)
     text = f"{counted(len(applied), 'change')} applied: {up:,} up, {len(applied) - up:,} down"
@@ -407,7 +421,7 @@ def _result(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:
     """How many HPAs have other replicas since a moment: what is shown is not moved, but may be out of date."""
     count = sum(any(move.time_ms > after_ms for move in view.moves) for view in state.hpas.values())
-    return {"count": count, "after_ms": after_ms}
+    return {"count": count, "after_ms": after_ms, "newest_ms": state.clock_ms}
 
 
 def _change_words(recorded: Recorded) -> dict[str, Sequence[str]]:

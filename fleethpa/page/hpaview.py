@@ -16,13 +16,12 @@ from fleethpa.fleet.decisionpage import Explanation, metric_health
 from fleethpa.fleet.views import FleetState, HpaView, MemberView, Problem
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import parse_duration_ms
-from fleethpa.page.addresses import clock
 from fleethpa.page.decisionview import waterfall
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
 from fleethpa.page.stripview import SHAPES
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
-from fleethpa.show.text import age, rfc3339
+from fleethpa.show.text import age, rfc3339, time_of_day
 from schemas.decisions import Decision, MetricDecision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -486,7 +485,7 @@ def _state(member: MemberView, now_ms: int) -> tuple[str, str]:
         if not member.reported_ms:
             return "away, has never reported", "trouble"
         counted = "; the others may have its replicas as well" if member.is_spilled else ""
-        return f"away since {clock(member.reported_ms, now_ms)}{counted}", "trouble"
+        return f"away since {time_of_day(member.reported_ms, now_ms)}{counted}", "trouble"
     if member.has is None:
         return "has not reported yet", "held"
     if member.problem:

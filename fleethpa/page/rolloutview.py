@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
+from fleethpa.changes.specs import revisions_in
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.options import WAVE_MEASURES, FailIf
 from fleethpa.page.fleetview import SHOWN_CHANGES
 from fleethpa.page.hpapast import LastUsed
-from fleethpa.rollouts.marks import StagedRollout, rollouts_in
+from fleethpa.rollouts.marks import StagedRollout, digest, rollouts_in
 from fleethpa.rollouts.wavedrive import (
     WaveReading,
     gates_of,
@@ -23,6 +25,7 @@ from fleethpa.rollouts.wavedrive import (
     rollout_of_id,
     wave_line,
 )
+from fleethpa.show.text import time_ago
 from fleethpa.show.words import counted, spec_diff
 from schemas.keys import HpaId
 from streams.analysis.measures import WaveMeasures
@@ -74,11 +77,44 @@ def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
     """Return what the template of all rollouts shows, the newest first."""
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
     return {
-        "columns": rollout_columns("utc", now_ms, state.clock_ms),
+        "columns": [
+            replace(each, cell=lambda rollout: time_ago(rollout.began_ms, now_ms)) if each.header == "BEGAN" else each
+            for each in rollout_columns("utc", now_ms, state.clock_ms)
+        ],
         "rollouts": found[:SHOWN_CHANGES],
         "found": len(found),
         "shown": SHOWN_CHANGES,
     }
+
+
+async def reverted_ms(past: Past, state: FleetState, id_: str) -> int | None:
+    """Return when the newest wave of a rollout got its earlier specs again; None: it did not, or it is not known.
+
+    Raises ArchiveError, CoreError: the source cannot be read.
+    """
+    rollout = rollouts_in(state).get(id_)
+    if rollout is None or not rollout.reverted:
+        return None
+    hpa, mark = max(rollout.marks.items(), key=lambda each: (each[1].wave, each[1].begun_ms))
+    if not mark.reverted:
+        return None
+    revisions, _ = await revisions_in(past, hpa, mark.begun_ms)
+    new = mark.spec_digest.get(f"{hpa.namespace}/{hpa.name}")
+    return next((then.time for one, then in pairwise(revisions) if one.spec and digest(one.spec) == new), None)
+
+
+def with_what_it_had(found: dict[str, Any], before: Mapping[str, Any], ended_ms: int, now_ms: int) -> dict[str, Any]:
+    """Return what the template of a reverted rollout shows. `before`: the same as of before that, or empty."""
+    head = [*found["head"], ("Reverted", time_ago(ended_ms, now_ms))]
+    if not before:
+        return found | {"head": head}
+    waves: list[RolloutWave] = [
+        now._replace(
+            text=then.text, gates=then.gates, ends_ms=None if then.ends_ms is None else min(then.ends_ms, ended_ms)
+        )
+        for now, then in zip(found["waves"], before["waves"], strict=True)
+    ]
+    return found | {"head": head, "waves": waves, "diffs": before["diffs"], "more_diffs": before["more_diffs"]}
 
 
 class RolloutReadings:
@@ -113,6 +149,7 @@ async def read_rollout(
     ]
     return {
         "id": id_,
+        "is_reverted": bool(rollout.reverted),
         "head": rollout_head(rollout, state.clock_ms),
         "waves": waves_view(rollout, state.clock_ms, waves),
         "overtaken": overtaken_lines(rollout),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiohttp import web
 from fleethpa.fleet.capacity import named_groups
 from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
+from fleethpa.fleet.state import away_remarks
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
@@ -44,12 +46,21 @@ from fleethpa.page.decisionview import (
     read_spec_diff,
     receipt,
 )
-from fleethpa.page.fleetview import changes_view, cluster_rows, clusters_verdict, fleet_view, newer_view, read_changes
+from fleethpa.page.fleetview import (
+    changes_view,
+    cluster_rows,
+    cluster_troubles,
+    clusters_verdict,
+    fleet_view,
+    newer_view,
+    read_changes,
+)
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.rolloutview import RolloutReadings, read_rollout, rollouts_view
+from fleethpa.page.rolloutview import KEPT as ROLLOUTS_KEPT
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout, reverted_ms, rollouts_view, with_what_it_had
 from fleethpa.page.stripview import group_view, replay, strip_view
 from fleethpa.page.tryview import TryViews
 from fleethpa.show.text import LATEST_MS, rfc3339
@@ -87,6 +98,8 @@ class PageServer:
         self._templates = environment()
         self._try_views = TryViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
+        self._reverted = LastUsed[str, tuple[int, dict[str, Any]]](ROLLOUTS_KEPT)
+        """When a rollout was reverted, and its view as of before."""
         self._pasts = KeptPasts()
         self._last_read = LastUsed[HpaId, HpaPast](HPAS_KEPT)
         """What was shown last of an HPA, for when the source cannot be read."""
@@ -259,7 +272,8 @@ class PageServer:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
-        state, found = await self.reader.state_at(None), decision_view(read)
+        # What is said above it of the fleet and the log is as of the moment that is asked for.
+        state, found = await self.reader.state_at(self._at(request)), decision_view(read)
         return self._html(request, "decision.html", state, found, command=f"explain {read.found.decision.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
@@ -278,7 +292,7 @@ class PageServer:
         rows, folded = compared(first.found, second.found)
         found = {"one": first.found, "other": second.found, "rows": rows, "folded": folded, "change": change}
         command = f"explain {first.found.decision.id}"
-        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
+        return self._html(request, "diff.html", await self.reader.state_at(self._at(request)), found, command=command)
 
     async def changes(self, request: web.Request) -> web.Response:
         """Every change of the fleet."""
@@ -316,7 +330,11 @@ class PageServer:
         now_ms = self._now_ms(None) if at_ms is None else state.clock_ms
         headers = [column.header for column in cluster_listing(views, now_ms).columns]
         found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers, "newest": f"1.{RELEASED}"}
-        found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
+        # What is wrong is said once, in the table below the cards.
+        found["said"] = set(away_remarks(state))
+        found["troubles"] = troubles = cluster_troubles(state)
+        found["troubled"] = Counter(name for each in troubles for name in each.clusters)
+        found["paused"] = {view.name: "; ".join(text for text, _ in view.pauses) for view in views}
         found["verdict"] = clusters_verdict(state)
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
         command = f"get clusters -o wide{time_flag('--at', at_ms)}"
@@ -329,12 +347,30 @@ class PageServer:
         found = rollouts_view(state, self._now_ms(at_ms))
         return self._html(request, "rollouts.html", state, found, command="rollout status")
 
+    async def _before_revert(self, id_: str, ended_ms: int) -> dict[str, Any]:
+        """Return the view of a rollout as of before it was reverted; empty where that is not kept any more."""
+        try:
+            state = await self.reader.state_at(ended_ms - 1)
+            async with self.reader.past(ended_ms - 1) as past:
+                return await read_rollout(past, state, id_)
+        except CommandError as error:
+            if error.code != NOT_FOUND:
+                raise
+            return {}
+
     async def rollout(self, request: web.Request) -> web.Response:
         """One rollout, and how each of its waves fared."""
         at_ms, id_ = self._at(request), request.match_info["id"]
         state = await self.reader.state_at(at_ms)
         async with self.reader.past(at_ms) as past:
             found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
+            # It is reverted once only: a live update does not look for that again.
+            ended = self._reverted.get(id_) if found["is_reverted"] else None
+            ended_ms = await reverted_ms(past, state, id_) if ended is None else ended[0]
+        if ended_ms is not None:
+            _, before = ended = ended or (ended_ms, await self._before_revert(id_, ended_ms))
+            self._reverted.keep(id_, ended)
+            found = with_what_it_had(found, before, ended_ms, self._now_ms(at_ms))
         return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
 
     # --- live -------------------------------------------------------------------------------------------------------
@@ -410,12 +446,12 @@ class PageServer:
             "live": at_ms is None and self.reader.is_live,
             "source": self.reader.source,
             "clock_ms": state.clock_ms,
-            "remarks": [hinted(each, self._options) for each in state.remarks],
+            "remarks": [hinted(each, self._options) for each in state.remarks if each not in found.get("said", ())],
             "ills": state.ills,
             "is_last_known": state.is_last_known,
             "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
-            "problem_since": rfc3339(self.reader.since_ms),
+            "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,
         }

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fleethpa.fleet.capacity import GroupView, groups_of
 from fleethpa.fleet.lists import is_known_up
-from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.troubles import ClusterView, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause, cost_per_hour, price_of
 from fleethpa.page.fleetview import cluster_rows
 from fleethpa.show.words import counted, listed
@@ -468,12 +468,11 @@ def _histogram(views: Iterable[HpaView], end_ms: int) -> str:
 
 def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
     """The gravest trouble of each cluster, once for all that have the same; those that hide the present come first."""
-    found: dict[tuple[bool, str], list[str]] = {}
-    for cluster in clusters:
-        for trouble in cluster.troubles[:1]:
-            found.setdefault((not trouble.hides_the_present, trouble.text), []).append(cluster.name)
-    for (is_seen, text), names in sorted(found.items()):
-        yield FleetCause(Problem("cluster", text), "held" if is_seen else "trouble", 0, listed(names, NAMED))
+    found = shared_troubles((cluster, trouble) for cluster in clusters for trouble in cluster.troubles[:1])
+    for each in sorted(found, key=lambda each: (not each.trouble.hides_the_present, each.text)):
+        text = each.trouble.text if len(each.clusters) == 1 else each.text
+        style = "trouble" if each.trouble.hides_the_present else "held"
+        yield FleetCause(Problem("cluster", text), style, 0, listed(each.clusters, NAMED))
 
 
 def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:

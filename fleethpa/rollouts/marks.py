@@ -75,6 +75,11 @@ class StagedRollout:
         return max(mark.wave for mark in self.marks.values())
 
     @property
+    def began_ms(self) -> int:
+        """When its first wave began."""
+        return min(mark.begun_ms for mark in self.marks.values())
+
+    @property
     def reverted(self) -> str:
         """Why it was reverted; empty: it was not."""
         return next((mark.reverted for mark in self.marks.values() if mark.reverted), "")

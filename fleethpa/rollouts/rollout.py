@@ -122,7 +122,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
             return OK
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
     if not found and output in ("table", "wide"):
-        session.note("No HPA carries a rollout.")
+        session.note("There is no rollout to show. Next, to begin one: fleethpa rollout -f FILE -C CLUSTERS --dry-run")
         return OK
     listing = Listing(
         kind="Rollout",

@@ -144,14 +144,10 @@ def rollout_columns(time_style: str, now_ms: int, clock_ms: int) -> tuple[Column
         Column("STATE", lambda r: r.state(clock_ms)),
         Column("WAVE", lambda r: f"{r.wave}/{len(r.plan.waves)}"),
         Column("CLUSTERS", lambda r: f"{len({hpa.cluster for hpa in r.running()})}/{sum(map(len, r.plan.waves))}"),
-        Column("BEGAN", lambda r: shown(_begun_ms(r), time_style, now_ms)),
+        Column("BEGAN", lambda r: shown(r.began_ms, time_style, now_ms)),
         Column("BY", lambda r: r.plan.author or "-"),
         Column("REASON", lambda r: r.plan.reason or "-"),
     )
-
-
-def _begun_ms(rollout: StagedRollout) -> int:
-    return min(mark.begun_ms for mark in rollout.marks.values())
 
 
 def rollout_document(rollout: StagedRollout, now_ms: int) -> Json:
@@ -163,7 +159,7 @@ def rollout_document(rollout: StagedRollout, now_ms: int) -> Json:
         "wave": rollout.wave,
         "clusters": plan.waves,
         "hpas": plan.hpas,
-        "began": rfc3339(_begun_ms(rollout)),
+        "began": rfc3339(rollout.began_ms),
         "waveEnds": rfc3339(rollout.ends_ms(rollout.wave)) if rollout.running(rollout.wave) else None,
         "waitSeconds": plan.wait_ms // 1000,
         "failIf": plan.fail_if,

@@ -203,6 +203,7 @@ def _two_units(first: int, first_unit: str, second: int, second_unit: str) -> st
     return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
 
 
+SECOND_MS: Final = 1_000
 LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: no later time can be written."""
 
@@ -228,8 +229,26 @@ def rfc3339(time_ms: int) -> str:
 
 def clock(time_ms: int, now_ms: int) -> str:
     """A time of the day (UTC): `08:30`; with its date where that is not today's: `11-28 08:30`."""
-    moment, now = (datetime.fromtimestamp(each / 1000, UTC) for each in (time_ms, now_ms))
-    return moment.strftime("%H:%M" if moment.date() == now.date() else "%m-%d %H:%M")
+    return time_of_day(time_ms, now_ms)[:-3]
+
+
+def time_of_day(time_ms: int, now_ms: int) -> str:
+    """The same to the second: `08:30:15`. Where the year is another one, it is part of the date."""
+    text, now = rfc3339(time_ms), rfc3339(now_ms)
+    begin = 11 if text[:10] == now[:10] else 5 if text[:4] == now[:4] else 0
+    return text[begin:19].replace("T", " ")
+
+
+def dated(time_ms: int) -> str:
+    """The same with its whole date: `2026-11-28 08:30:15`."""
+    return rfc3339(time_ms)[:19].replace("T", " ")
+
+
+def time_ago(time_ms: int, now_ms: int) -> str:
+    """The same in a sentence, with how long ago it was: `08:30:15 (57s ago)`; of what comes: `08:30:15 (in 57s)`."""
+    ahead_ms = time_ms - now_ms
+    how_long = f"in {age(ahead_ms)}" if ahead_ms >= SECOND_MS else f"{age(max(0, -ahead_ms))} ago"
+    return f"{time_of_day(time_ms, now_ms)} ({how_long})"
 
 
 def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]:

@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
-from fleethpa.show.text import rfc3339
+from fleethpa.show.text import time_of_day
 from schemas.constraints import is_limit, words_of
 from schemas.decisions import IGNORED_REASON, Decision, MetricDecision
+from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.kubernetes.metricspecs import metric_name
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def braked(decision: Decision) -> str:
         return ""
     ends = [step.until for step in decision.steps if step.until is not None and step.step != "override"]
     until_ms = max(ends, default=None)
-    until = "" if until_ms is None else f" until {rfc3339(until_ms)}"
+    until = "" if until_ms is None else f" until {time_of_day(until_ms, parse_time_ms(decision.time))}"
     return f"held by {', '.join(by)}{until} (metrics ask for {asked})"
 
 
@@ -285,7 +286,10 @@ def _overridden(decision: Decision) -> str:
     by = [limit_name(decision, limit) for limit in _holding(decision) if limit != OVERRIDE]
     held_ = f"; held by {', '.join(by)}" if by else ""
     failed = f"; {failure(decision)}" if decision.error else ""
-    return f"{decision.reason}{held_}{failed}{asked_for(decision)}"
+    reason, made_ms = decision.reason, parse_time_ms(decision.time)
+    for until_ms in (step.until for step in decision.steps if step.step == "override" and step.until):
+        reason = reason.replace(rfc3339_seconds(until_ms), time_of_day(until_ms, made_ms))
+    return f"{reason}{held_}{failed}{asked_for(decision)}"
 
 
 def of_cluster(found: Mapping[str, Any]) -> str:

@@ -31,10 +31,14 @@ class Override(Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """It in words."""
+        """It in words, as decisions record it."""
+        return self.text_until(rfc3339_seconds(self.until_ms))
+
+    def text_until(self, end: str) -> str:
+        """It in words, with its end as text."""
         by = f" by {self.author}" if self.author else ""
         why = f": {self.reason}" if self.reason else ""
-        return f"override to {self.replicas} replicas{by} until {rfc3339_seconds(self.until_ms)}{why}"
+        return f"override to {self.replicas} replicas{by} until {end}{why}"
 
 
 def override_in_force(pauses: Mapping[str, Pause], now_ms: int) -> Override | None:

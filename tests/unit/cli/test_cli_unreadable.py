@@ -225,7 +225,7 @@ def test_a_folder_that_an_export_cannot_write_to_is_stated_in_plain_words(run: C
     [
         pytest.param(
             ("get", "hpa", "-A", "--at", LATER),
-            ("ends at 20", f"before {LATER}: shown as of its end"),
+            ("ends at 20", "before 2099-01-01 00:00:00: shown as of its end"),
             id="of the fleet",
         ),
         pytest.param(
@@ -240,7 +240,7 @@ def test_a_moment_after_the_end_of_an_archive_shows_the_newest_and_says_so_once(
 ) -> None:
     done = run(*verb, "--from", str(whole))
     assert [text for text in stated if text not in done.stderr] == []
-    assert sum(LATER in line for line in done.stderr.splitlines()) == 1
+    assert sum("2099-01-01" in line for line in done.stderr.splitlines()) == 1
     assert "app0" in done.stdout
 
 

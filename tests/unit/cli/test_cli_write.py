@@ -459,7 +459,7 @@ def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
     fleet.append(body)
     fleet.append(after_ms=15_000)
     fleet.observe(3, 300)
-    text = "override to 12 replicas by anna until 2026-11-21T"
+    text = "override to 12 replicas by anna until 15:00:00: sale"
     for arguments in (
         ["get", "hpa", "-A", "--problem"],
         ["describe", "hpa", "east/shop/checkout"],
@@ -472,7 +472,7 @@ def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
     assert "enforce (override)" in run("get", "hpa", "-A").stdout
     assert "override to 12 replicas until" in run("history", "east/shop/checkout").stdout
     document = msgspec.json.decode(run("get", "hpa", "-A", "-o", "json").stdout)
-    assert document["items"][0]["override"].startswith(text)
+    assert document["items"][0]["override"].startswith("override to 12 replicas by anna until 2026-11-21T")
 
 
 def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, broker: Broker) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.troubles import ClusterTrouble, ClusterView
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, shared_troubles
 from schemas.observed import ObserverTrouble
 from streams.state.partitionrow import ControlRow, ReportRow, ServedRow
 
@@ -103,10 +103,26 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
     few = trouble("pods", namespaces=["data", "shop"], namespace_count=2)
     many = trouble("scales", "forbidden", namespaces=["a", "b", "c"], namespace_count=40, rights=["list x.apps"])
     texts = [each.text for each in troubles_of(reported_ms=NOW_MS, reports=[report(few, many)], enforced=0)]
-    assert [re.sub(r" since \S+ \(1m\)", "", text) for text in texts] == [
+    assert [re.sub(r" since \S+ \(60s ago\)", "", text) for text in texts] == [
         "watching pods fails in data, shop",
         "watching scales is forbidden in 40 namespaces, which needs list x.apps",
     ]
+
+
+def test_what_is_wrong_in_several_clusters_is_one_trouble_of_all_of_them() -> None:
+    def away(name: str, age_ms: int, error: str = "") -> ClusterView:
+        found = ObserverTrouble(part="apiServer", reason="unreachable", since=NOW_MS - age_ms, error=error)
+        return ClusterView(
+            name, clock_ms=NOW_MS, reported_ms=NOW_MS, reports=[ReportRow(name, "o", "s", NOW_MS, troubles=[found])]
+        )
+
+    views = [away("a", 5_000), away("b", 60_000), away("c", 70_000, "refused")]
+    found = shared_troubles((view, trouble) for view in views for trouble in view.troubles)
+    assert [(each.clusters, each.since_ms, each.text) for each in found] == [
+        (["a", "b"], NOW_MS - 60_000, "its API server is away"),
+        (["c"], NOW_MS - 70_000, "its API server is away: refused"),
+    ]
+    assert found[0].trouble == views[0].troubles[0]
 
 
 def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:

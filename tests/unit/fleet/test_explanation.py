@@ -77,7 +77,7 @@ def test_an_average_over_no_pods_is_no_number() -> None:
         shown=MIN_INT64,
     )
     made = Counterfactuals(current=0, final=0, flips=[flip], without=[], unmoved=[])
-    assert would_rows(made) == [("jobs ≥ 0.001", "→ 1", "the value; was 0")]
+    assert would_rows(made, 0) == [("jobs ≥ 0.001", "→ 1", "the value; was 0")]
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_a_limit_without_which_the_answer_is_the_same_is_not_named_as_its_cause(
         ],
         release=None,
     )
-    assert [row[:2] for row in would_rows(found)] == [("without maxReplicas", "→ 9"), ("without the tolerance", "-")]
-    assert would_rows(found)[1][2] == "changes nothing"
+    assert [row[:2] for row in would_rows(found, 0)] == [("without maxReplicas", "→ 9"), ("without the tolerance", "-")]
+    assert would_rows(found, 0)[1][2] == "changes nothing"
 
 
 # --- the cause in place of upstream's sentence ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.listening import names_of
-from fleethpa.page.addresses import MOST_NAMES, clock, environment
+from fleethpa.page.addresses import MOST_NAMES, environment
 from fleethpa.page.decisionview import shown_value
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, request_log
@@ -32,7 +32,7 @@ from fleethpa.page.server import READER, PageServer
 from fleethpa.page.tryview import commands
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS
-from fleethpa.show.text import rfc3339
+from fleethpa.show.text import dated, rfc3339, time_of_day
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -96,8 +96,11 @@ async def test_the_clusters_say_what_get_clusters_says(fleet: Fleet, run: Cli) -
     rows = table_rows((await asyncio.to_thread(run, "get", "clusters", "-o", "wide")).stdout)
     found = await shown("/clusters")
     assert set(found.cells) == set(rows[0])
-    for header in ("NAME", "HPAS", "ENFORCE", "STATE", "PROBLEMS"):
+    for header in ("NAME", "HPAS", "ENFORCE", "STATE"):
         assert found.cells[header] == [row[header] for row in rows]
+    # What is wrong is said once, below the cards.
+    assert found.cells["PROBLEMS"] == ["1 below"]
+    assert found.text.count(rows[0]["PROBLEMS"]) == 1
 
 
 async def test_the_verdict_steps_and_counterfactuals_are_those_of_explain(fleet: Fleet, run: Cli) -> None:
@@ -138,7 +141,7 @@ async def test_the_list_of_changes_says_that_there_are_newer_ones(fleet: Fleet) 
         assert "hidden" in still.tags[0][1]
         changed = Shown(await (await client.get("/changes/newer?after=0")).text())
         assert "hidden" not in changed.tags[0][1]
-        assert "1 HPA has other replicas since 1970-01-01T00:00:00.000Z" in changed.text
+        assert "1 HPA has other replicas since 1970-01-01 00:00:00 (" in changed.text
         for odd in ("", "x", "9" * 19):
             assert (await client.get(f"/changes/newer?after={odd}")).status == 200
 
@@ -235,7 +238,7 @@ async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet
     assert evaluated[0].decision.id in found.text
     assert "currentReplicas" in found.text
     for each in evaluated[:2]:  # what came out is above the fields
-        assert f"{rfc3339(each.time_ms)} {words.change(each.decision)} " in found.text
+        assert f"{dated(each.time_ms)} {words.change(each.decision)} " in found.text
     assert found.text.index(" seq ") > found.text.index(" metrics[cpu]. newest ")  # a line may break at the dot
     folded = found.text.index(" more in the status, and in hashes and numbers of the record ")
     assert found.text.index(" metrics[cpu]. newest ") < folded < found.text.index(" status - observedGeneration: 1 ")
@@ -281,8 +284,15 @@ async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, 
     found = (await shown(f"{CHECKOUT}?at={moment}")).text
     assert "Goes up from 3 to 5" in lines
     assert "Goes up from 3 to 5: cpu 100 % of 60 % asks for 5" in found
-    assert f"As of {moment}" in found
+    assert f"As of {dated(first.time_ms)}" in found
     assert "Goes up from 3 to 5" not in (await shown(CHECKOUT)).text
+
+
+async def test_a_decision_with_a_time_in_its_address_has_the_log_as_of_then(fleet: Fleet) -> None:
+    first, *_, last = (each for each in fleet.decisions() if each.decision.kind == "evaluation")
+    for address in (f"/decision/{first.decision.id}", f"/diff?other={last.decision.id}"):
+        found = (await shown(f"{address}{'&' if '?' in address else '?'}at={rfc3339(first.time_ms)}")).text
+        assert f"log until {time_of_day(first.time_ms, first.time_ms)}" in found, address
 
 
 async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
@@ -400,8 +410,10 @@ async def test_a_view_says_why_what_it_shows_may_be_old(monkeypatch: pytest.Monk
     over(quiet, monkeypatch)
     for address in ("/", "/clusters", "/changes"):
         assert "nothing has come into the log since" in (await shown(address)).text, address
-    later = rfc3339(quiet.now_ms + 3_600_000)
-    assert f"before {later}: shown as of its end" in (await shown(f"/?at={later}")).text
+    later_ms = quiet.now_ms + 3_600_000
+    found = (await shown(f"/?at={rfc3339(later_ms)}")).text
+    assert f"before {dated(later_ms)}: shown as of its end" in found
+    assert not re.search(r"(since|before|until|as of|ends at) \S+T\d", found), "times are written as people write them"
 
 
 # --- what comes from clusters is text ---------------------------------------------------------------------------------
@@ -666,10 +678,11 @@ def test_a_filter_that_cannot_be_read_is_an_error(text: str) -> None:
         pytest.param("2026-11-28T00:00:00Z", "00:00:00", id="this day"),
         pytest.param("2026-11-27T23:59:59.999Z", "11-27 23:59:59", id="the day before"),
         pytest.param("2026-11-29T00:00:01Z", "11-29 00:00:01", id="the day after"),
+        pytest.param("2025-11-28T12:00:00Z", "2025-11-28 12:00:00", id="the year before"),
     ],
 )
 def test_a_time_of_another_day_has_its_date(time: str, text: str) -> None:
-    assert clock(parse_time_ms(time), parse_time_ms("2026-11-28T12:00:00Z")) == text
+    assert time_of_day(parse_time_ms(time), parse_time_ms("2026-11-28T12:00:00Z")) == text
 
 
 def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:

@@ -80,7 +80,7 @@ async def test_a_moment_before_the_log_leads_to_the_same_view_as_of_now(fleet: F
     async with browsing() as client:
         for path in ("/clusters", "/hpa/east/shop/checkout"):
             view = await shown(client, f"{path}?at=2020-01-01T00:00:00Z", 404)
-            assert "the log has no record as old as 2020-01-01T00:00:00.000Z It begins at" in view.text
+            assert "the log has no record as old as 2020-01-01 00:00:00 It begins at" in view.text
             assert "Next: name a later time, or an archive that was begun earlier" in view.text
             assert path in links(view)
 
