@@ -173,8 +173,6 @@ LAST_DECISIONS: Final = 10
 _LOOKED_BACK_MS: Final = 3_600_000
 _USUAL_WIDTHS: Final = (24, 28, 4, 4, 11, 18)
 """Of the first columns, for lines of which the later ones are not known yet."""
-CHANGE_PARTS: Final = (b'"direction":"', b'"kind":"completion"')
-"""Of which one is in the record of a change of the replicas, and of the end of its write: defaults are not written."""
 Test = Callable[[Recorded], bool]
 
 
@@ -210,13 +208,9 @@ async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
     numbers = await _where(past, wanted.selection)
     found: list[Recorded] = []
     for number in range(await past.partitions()) if numbers is None else numbers:
-        for window in await past.windows(number, since_ms, min(ends, default=None), wanted.selection.matches):
-            window.parts = CHANGE_PARTS if wanted.changes else ()
-            async with aclosing(past.newer(window)) as stretches:
-                async for taken in stretches:
-                    found += taken
-            if window.is_complete:
-                break
+        decisions = past.decisions(number, since_ms, min(ends, default=None), wanted.selection.matches)
+        async with aclosing(decisions):
+            found += [recorded async for recorded in decisions]
     return found
 
 

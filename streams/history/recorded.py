@@ -112,8 +112,6 @@ class DecisionWindow:
         self._sequence = DecisionSequence(wanted)
         self.hpa: HpaId | None = None
         """Of which HPA all decisions are that are asked for: few others are decoded. None: of more than one."""
-        self.parts: tuple[bytes, ...] = ()
-        """Of which one is in each record that is asked for: few others are decoded. Empty: any may be asked for."""
         self.is_over = False
         """Whether the rest is too late to be asked for."""
         self.begins_late = False
@@ -130,11 +128,10 @@ class DecisionWindow:
     def add(self, stretch: Sequence[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
-        parts = self.parts if self.hpa is None else (names_of(self.hpa),)
+        names = b"" if self.hpa is None else names_of(self.hpa)
         for record in stretch:
             # The first one says where the records begin, the last of a stretch whether the rest is too late.
-            is_passed_over = bool(parts) and not any(part in record.value for part in parts)
-            if is_passed_over and self._sequence.position and record is not stretch[-1]:
+            if names not in record.value and self._sequence.position and record is not stretch[-1]:
                 self.position = record.offset + 1
                 continue
             recorded = recorded_at(self.number, record.offset, record.value)

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.fleet.decisions import CHANGE_PARTS
 from schemas.codec import WireError, encode
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_record
-from streams.history import recorded
 from streams.history.past import NEAR_MS
-from streams.history.recorded import DecisionWindow, Recorded, in_sequence, recorded_at
+from streams.history.recorded import Recorded, in_sequence, recorded_at
 from streams.partition import Partition
 from tests.kit.archive import ENFORCING
 from tests.kit.generated_log import Fleet, partition_log
@@ -43,27 +41,6 @@ def test_the_decisions_that_these_laws_are_tried_on_have_all_kinds() -> None:
     assert {each.decision.kind for each in everything} == {"evaluation", "completion"}
     assert any(each.decision.observed.get("change") for each in everything)
     assert any(metric.error for each in everything for metric in each.decision.metrics)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_window_of_changes_gives_every_change_and_decodes_few_others(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everything = recorded_of(seed)
-    stretch = [archived_record(each.offset, each.time_ms, b"", (), each.value) for each in everything]
-    decoded: list[int] = []
-
-    def counted(partition: int, offset: int, value: bytes) -> Recorded:
-        decoded.append(offset)
-        return recorded_at(partition, offset, value)
-
-    monkeypatch.setattr(recorded, "recorded_at", counted)
-    window = DecisionWindow(0, 0, 0, None)
-    window.parts = CHANGE_PARTS
-    changes = [each for each in everything if each.decision.kind == "completion" or each.decision.direction != "None"]
-    assert [each for each in window.add(stretch) if each in changes] == changes
-    assert set(decoded) <= {each.offset for each in (*changes, everything[0], everything[-1])}
-    assert len(changes) < len(everything) - 2
 
 
 def value(number: int = 1, **fields: Any) -> bytes:
