@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.page.browsing import chromium, launched, serving
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 FLEETHPA = [sys.executable, "-m", "fleethpa"]
+LONGEST_MS = 60_000
+"""Longest wait for what a browser shows. Playwright's own, 5 s, is too short beside other work: a view that evaluates a
+past takes up to 3 s on an idle machine.
+"""
+expect.set_options(timeout=LONGEST_MS)
 WRONG = """
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -93,7 +98,7 @@ def page(browser: Browser) -> Iterator[Page]:
     made.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     made.on("pageerror", lambda error: wrong.append(str(error)))
     made.on("request", lambda request: wrong.append(request.url) if not _is_local(request.url) else None)
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(LONGEST_MS)
     yield made
     noted = [text for text in wrong if not text.startswith(_OF_ABORTED)]  # before closing, which aborts requests, too
     context.close()
