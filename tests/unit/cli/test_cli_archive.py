@@ -6,7 +6,6 @@ import asyncio
 import csv
 import errno
 import io
-import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -83,7 +82,7 @@ def test_machine_output_of_read_verbs_fits_the_published_schemas(
 @pytest.mark.parametrize("verb", [("get", "hpa", "-A"), ("get", "clusters"), ("describe", "c0/ns0/app0")], ids=" ".join)
 def test_a_time_after_the_end_of_an_archive_is_named(run: Cli, root: Path, verb: tuple[str, ...]) -> None:
     after = run(*verb, "--from", str(root), "--at", "2026-01-01T00:05:00Z")
-    assert re.search(r"ends at 2026-01-01T00:03:00\.\d+Z, before 2026-01-01T00:05:00\.000Z", after.stderr)
+    assert "ends at 2026-01-01 00:03:00, before 2026-01-01 00:05:00" in after.stderr
     assert after.stdout == run(*verb, "--from", str(root)).stdout or verb[0] != "get"
     for moment in ("00:02:00Z", "00:02:00.321Z"):  # of a record, and between two
         within = run(*verb, "--from", str(root), "--at", f"2026-01-01T{moment}")
