@@ -16,7 +16,7 @@ import click
 
 from fleethpa.frame.errors import CommandError, usage, without_extra
 from fleethpa.show.formats import FORMATS
-from fleethpa.show.text import LATEST_MS
+from fleethpa.show.text import LATEST_MS, rfc3339
 from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
 
@@ -24,6 +24,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DAY_MS: Final = _UNITS["d"]
 _CLOCK: Final = re.compile(r"(yesterday )?([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
+_DATED: Final = re.compile(r"(?:([0-9]{4})-)?([0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})")
 _PART: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
 
@@ -48,9 +49,10 @@ class DurationMs(click.ParamType):
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:
-    """Read `2h` (ago), `08:05`, `08:05:30` or `yesterday 08:05` (UTC), or an RFC 3339 time.
+    """Read `2h` (ago), `08:05`, `08:05:30` or `yesterday 08:05` (UTC), a time as sentences have it (`11-21 08:05:30`,
+    `2026-11-21 08:05:30`, UTC), or an RFC 3339 time.
 
-    What lies before 1970 is 1970; `08:05` is the newest such time that is not after now.
+    What lies before 1970 is 1970; a time without its day or year is the newest such time that is not after now.
 
     Raises CommandError: none of these (exit 2).
     """
@@ -59,6 +61,8 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
     if (clock := _CLOCK.fullmatch(text)) is not None:
         return _at_clock(now_ms, *clock.groups())
     try:
+        if (dated := _DATED.fullmatch(text)) is not None:
+            return _at_date(now_ms, *dated.groups())
         is_time = text[:4].isdigit() and "-" in text
         time_ms = parse_time_ms(text) if is_time else now_ms - parse_duration_ms(text, option)
     except (ValueError, CommandError) as error:
@@ -73,6 +77,14 @@ def _at_clock(now_ms: int, yesterday: str | None, hours: str, minutes: str, seco
     day_ms = now_ms - now_ms % _DAY_MS
     found = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"] + int(seconds or 0) * _UNITS["s"]
     return max(0, found - _DAY_MS if yesterday or found > now_ms else found)
+
+
+def _at_date(now_ms: int, year: str | None, day: str, clock: str) -> int:
+    """The moment of a date and a time of day, UTC. Raises ValueError: there is no such date or time."""
+    this_year = int(rfc3339(now_ms)[:4])
+    years = [year] if year is not None else [f"{this_year:04}", f"{this_year - 1:04}"]
+    found = [parse_time_ms(f"{each}-{day}T{clock}Z") for each in years]
+    return max(0, next((time_ms for time_ms in found if time_ms <= now_ms), found[-1]))
 
 
 def _no_time(text: str, option: str) -> CommandError:
