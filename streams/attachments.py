@@ -3,13 +3,15 @@
 Readers ask the same limits and replacements about other inputs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from streams.across import capacity, fleet
 from streams.across.capacitygroups import CapacityAccount, CapacityGroups
 from streams.across.fleethpa import FleetHpa
 from streams.across.fleetshare import FleetShare, FleetShareAccount
-from streams.state.fold import Handler
 from streams.state.limits.budgets import BudgetAccount, BudgetLimit
 from streams.state.limits.bysetting import SettingLimit
 from streams.state.limits.limit import AnnotatedLimit, WriteLimit
@@ -21,6 +23,9 @@ from streams.state.replacements.fallback import FallbackAccount, FallbackReplica
 from streams.state.replacements.override import Overridden
 from streams.state.replacements.replacement import Replacement
 from streams.state.subject import HpaAccount, SubjectKind
+
+if TYPE_CHECKING:
+    from streams.state.fold import Handler
 
 LIMITS: tuple[WriteLimit, ...] = (
     SettingLimit("Frozen"),

@@ -5,8 +5,10 @@ groups; a member reports after its evaluations to the partition of `@capacity/NA
 fresh allotment adds nothing (`Hold`) or what it wants (`Open`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -31,13 +33,15 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimRow, GroupRow, MemberReport
 from streams.state.clustersettings import Effective
-from streams.state.fold import EntryFold
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa, LastReport
 from streams.state.logtime import CAPACITY_LASTS_MS
 from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.rows import NOTHING
+
+if TYPE_CHECKING:
+    from streams.state.fold import EntryFold
 
 LASTS_MS: Final = CAPACITY_LASTS_MS
 """How long an allotment lasts, in log time."""

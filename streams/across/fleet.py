@@ -5,9 +5,11 @@ own time; the whole is evaluated once all clusters have, divides the total, and 
 is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -36,12 +38,14 @@ from streams.hpa.parts import (
 )
 from streams.hpa.rules import Rules
 from streams.state.acrossrows import KEEP, Account, Allotment, FleetRow, MemberReport, MemberRoom, PartRow, ShareRow
-from streams.state.fold import EntryFold
 from streams.state.logtime import STEP_LIMIT_MS
 from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
+
+if TYPE_CHECKING:
+    from streams.state.fold import EntryFold
 
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
