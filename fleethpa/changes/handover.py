@@ -1,4 +1,4 @@
-"""What `adopt` and `release` share: which HPAs they mean, and the steps by which control of HPAs is transferred.
+"""Shared by `adopt` and `release`: which HPAs they mean, and the steps by which control of HPAs is transferred.
 
 An operator's proof that no native controller runs is here, too: an agent cannot record it, as it may write no settings.
 Requests use the user's own credentials (`--kubeconfig`), and texts about native objects repeat what the API server

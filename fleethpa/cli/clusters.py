@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from runtime.topicadmin import TopicAdmin
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
-"""What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of commands, a quarter of a thread's time. An
-agent of 1,000 HPAs reports some 100 KB/s.
+"""The share of each broker that one agent may use: 2 MiB/s of reports, 4 MiB/s of commands, a quarter of a thread's
+time. An agent of 1,000 HPAs reports some 100 KB/s.
 """
 
 

@@ -1,4 +1,4 @@
-"""What HPAs cost, read from their decisions on all cores, a task for each log partition."""
+"""The costs of HPAs, read from their decisions on all cores, a task for each log partition."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
 
 
 def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
-    """What is wrong in clusters, each thing once; without the silence of a process that every view says hangs."""
+    """Return the troubles of clusters, each once; without the silence of a process that every view says hangs."""
     hung = {each.process for each in state.hung}
     told: set[str] = set()
     told |= {"observerSilent"} if hung & {"observer", "agent"} else set()

@@ -193,7 +193,7 @@ class FleetCause(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is beside its label; empty: the label says it all."""
+        """The text beside its label; empty: the label says it all."""
         label, text = self.problem.label, self.problem.text
         return "" if text == label else text.removeprefix(f"{label}: ")
 

@@ -144,7 +144,7 @@ class DrillMember(NamedTuple):
 
     @property
     def claim(self) -> CapacityClaim:
-        """What it has and wants of the group; what it gives up is given up at once."""
+        """Its present and wanted use of the group; what it gives up is given up at once."""
         wants = self.has if self.wants is None or self.is_away else self.wants
         return CapacityClaim(self.name, min(self.has, wants), wants, self.priority, self.weight)
 

@@ -24,7 +24,7 @@ ASSUMED: Final = (
     "specs, settings, prices, labels and annotations are those of the end of the time; of an HPA whose spec changed, "
     "only what came after counts. Nodes are short only where pods have waited for one",
 )
-"""What the figures rest on."""
+"""The assumptions of the figures."""
 _SHOWN: Final = 20
 """Rows of the table; machine formats have all."""
 

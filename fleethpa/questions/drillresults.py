@@ -60,7 +60,7 @@ class DrillNeed(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def need(self) -> float:
-        """What it asks for as a multiple of what it may have, by which it is listed."""
+        """The replicas that it asks for as a multiple of those that it may have; the list is sorted by it."""
         return self.asks / max(1.0, self.may_have)
 
 

@@ -41,7 +41,7 @@ from streams.state.replacements.replacement import replaced, replacements_now
 from streams.state.replacements.writes import without_write
 from streams.state.rows import NOTHING_SHOWN, PendingWrite, kept_status
 from streams.state.steps import decision_id, observe, record, subject_of, take_restart
-from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
+from streams.state.subject import Decided, Limited, Observed, Subject, accounts_of
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
@@ -52,7 +52,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     name, probe = decision_id(state, hpa), state.probe
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
-    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    accounts = accounts_of(state)
     for account in accounts:
         account.before(subject, observed)
     if probe is not None and not subject.ignores:

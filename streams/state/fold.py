@@ -37,7 +37,7 @@ from streams.state.namespacerows import target_key
 from streams.state.ownperiod import due_now
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
-from streams.state.subject import HpaAccount
+from streams.state.subject import accounts_of
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""
@@ -318,8 +318,7 @@ class EntryFold(Folding):
         """Memory of windows, scale events and allotments was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
-        accounts: tuple[HpaAccount, ...] = self.state.attached.accounts
-        for account in accounts:
+        for account in accounts_of(self.state):
             account.lost(self.state)
 
 

@@ -26,7 +26,7 @@ from streams.state.namespacerows import encoded_size
 from streams.state.ownperiod import due_now
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
-from streams.state.subject import HpaAccount
+from streams.state.subject import accounts_of
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
@@ -104,8 +104,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     changed = hpa.take_object(body, fold.now_ms, uid)
     own, period = kept_annotations(body.hpa["metadata"], state.attached.annotations), hpa.annotation(PERIOD_ANNOTATION)
     hpa.take_annotations(own)
-    accounts: tuple[HpaAccount, ...] = state.attached.accounts
-    for account in accounts:
+    for account in accounts_of(state):
         account.takes(hpa, body, fold.now_ms)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:

@@ -28,7 +28,7 @@ from streams.state.partitionstate import State
 from streams.state.processing import plan_sampled, process
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, NamespaceRow
-from streams.state.subject import HpaAccount
+from streams.state.subject import accounts_of
 
 CHECKPOINT_EVERY_MS = 30_000
 """Longer than a sync period, in which every HPA changes: half the rows of one per period, for which a restart and the
@@ -241,8 +241,7 @@ class PartitionKernel:
         state.reporting = None
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
-        accounts: tuple[HpaAccount, ...] = state.attached.accounts
-        for account in accounts:
+        for account in accounts_of(state):
             account.ended(state)
         return decisions
 

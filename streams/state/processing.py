@@ -31,7 +31,7 @@ from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.steps import take_restart
-from streams.state.subject import HpaAccount, own_status
+from streams.state.subject import accounts_of, own_status
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -63,18 +63,13 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
     else:
-        for account in _accounts(state):
+        for account in accounts_of(state):
             account.failed(state, hpa, write)
     if row.due_again:
         row.next_due_ms, row.due_again = state.now_ms, False
     hpa.dirty = True
     state.schedule.plan(hpa)
     return [_completion(state, hpa, write, outcome or error, result, restart)]
-
-
-def _accounts(state: State) -> tuple[HpaAccount, ...]:
-    accounts: tuple[HpaAccount, ...] = state.attached.accounts
-    return accounts
 
 
 def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, restart: bool) -> WriteEnded:
@@ -173,7 +168,7 @@ def _leave(state: State, hpa: Hpa) -> None:
     """End the evaluations of an HPA that is deleted, or off until its spec, a command or the settings change; nothing
     bounds others for it any more.
     """
-    for account in _accounts(state):
+    for account in accounts_of(state):
         account.left(state, hpa)
     if hpa.row.deleted:
         hpa.forget(state.now_ms)

@@ -194,6 +194,12 @@ class HpaAccount:
         """Do what is due after all HPAs of a record were evaluated."""
 
 
+def accounts_of(state: State) -> tuple[HpaAccount, ...]:
+    """Return the accounts that are attached."""
+    accounts: tuple[HpaAccount, ...] = state.attached.accounts
+    return accounts
+
+
 def own_status(hpa: Hpa) -> dict[str, Any]:
     """Return the status from fleethpa's own decisions, else that of the native object."""
     own = hpa.row.own_status

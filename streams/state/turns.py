@@ -4,7 +4,7 @@ from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.subject import HpaAccount
+from streams.state.subject import accounts_of
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
 
 
@@ -27,14 +27,13 @@ def or_early(its: Turn, state: State, hpa: Hpa, settings: Effective) -> Turn:
     evaluation at its own time takes the place of that one.
     """
     row, now_ms = hpa.row, state.now_ms
-    accounts: tuple[HpaAccount, ...] = state.attached.accounts
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
     if its.evaluate:
-        for account in accounts:
+        for account in accounts_of(state):
             account.in_time(hpa)
         return its
-    if any(account.calls_early(hpa) for account in accounts) or 0 < row.early_ms <= now_ms:
+    if any(account.calls_early(hpa) for account in accounts_of(state)) or 0 < row.early_ms <= now_ms:
         return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
     return its
 
@@ -44,5 +43,4 @@ def is_waited_for(state: State, hpa: Hpa) -> bool:
     those to whom it reports with each, and an agent, whose stand-in takes over without any.
     """
     agent = state.row.agents.get(hpa.id.cluster)
-    accounts: tuple[HpaAccount, ...] = state.attached.accounts
-    return any(account.reports(hpa) for account in accounts) or (agent is not None and not agent.left)
+    return any(account.reports(hpa) for account in accounts_of(state)) or (agent is not None and not agent.left)
