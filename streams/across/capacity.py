@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.capacity import (
@@ -33,7 +33,7 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimRow, GroupRow, MemberReport
 from streams.state.clustersettings import Effective
-from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa, LastReport
+from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.logtime import CAPACITY_LASTS_MS
 from streams.state.message import Message
 from streams.state.namespace import Namespace
@@ -62,8 +62,44 @@ _MEMBER_BYTES: Final = 160
 # --- groups, in every partition ---------------------------------------------------------------------------------------
 
 
-def take_group(state: State, body: CapacityGroupSet) -> None:
-    """Take over a change of a group; under a new revision what its members may have is counted as before."""
+class _LastReport(Struct, frozen=True, gc=False):
+    """What the newest reports of an HPA to its groups were made from; none is sent again until `until_ms` while all of
+    it is the same.
+    """
+
+    claims: Mapping[str, ClaimRow]
+    priorities: Mapping[str, int]
+    settings: Effective
+    pods: SeenPods
+    current: int | None
+    until_ms: int
+
+
+class _Derived:
+    """What follows from the groups of a partition, until one of them changes."""
+
+    def __init__(self, groups: Mapping[str, GroupRow]) -> None:
+        self.matches = {name: CapacityMatch(row.spec) for name, row in sorted(groups.items())}
+        self.due_ms = 0
+        """When the first group of this partition is to be divided."""
+        self.priorities: dict[HpaId, tuple[bytes, Mapping[str, int]]] = {}
+        """HPA -> its object, and the groups that this makes it a member of, with its priority there."""
+        self.reports: dict[HpaId, _LastReport] = {}
+
+    @classmethod
+    def of(cls, state: State) -> _Derived:
+        known = state.derived.get(cls)
+        if known is None:
+            known = state.derived[cls] = cls(state.row.groups)
+        assert isinstance(known, cls)
+        return known
+
+
+def fold_group(fold: EntryFold, body: CapacityGroupSet) -> None:
+    """Fold a group that was applied, changed or deleted. Under a new revision what its members may have is counted as
+    before.
+    """
+    state = fold.state
     row, name = state.row, body.name
     known = row.groups.get(name)
     if body.spec is None:
@@ -80,8 +116,7 @@ def take_group(state: State, body: CapacityGroupSet) -> None:
                 key: structs.replace(each, account=each.account.of_new_spec) for key, each in ceiling.members.items()
             }
             row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=state.now_ms)
-    state.capacity_due_ms = 0
-    state.groups = None
+    state.derived.pop(_Derived, None)
 
 
 def after_loss(state: State) -> None:
@@ -90,31 +125,24 @@ def after_loss(state: State) -> None:
         state.row.groups[name] = structs.replace(each, taken_ms=state.now_ms)
 
 
-def _matches(state: State) -> dict[str, CapacityMatch]:
-    """Return the groups, compiled; the same object until one of them changes."""
-    if state.groups is None:
-        state.groups = {name: CapacityMatch(row.spec) for name, row in sorted(state.row.groups.items())}
-    return state.groups
-
-
 # --- a member ---------------------------------------------------------------------------------------------------------
 
 
 def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
     """Return the groups that an HPA is of, and its priority there. Of a FleetHPA, its HPAs in clusters are members."""
-    groups = _matches(state)
-    known = hpa.groups
-    if known is not None and known[0] is groups and known[1] is hpa.row.hpa:
-        return known[2]
-    labels: dict[str, str] = {} if not groups else hpa.row.hpa_object()["metadata"].get("labels") or {}
-    found: dict[str, int] = {}
-    if hpa.row.fleet is None:
-        for name, group in groups.items():
+    derived = _Derived.of(state)
+    known = derived.priorities.get(hpa.id)
+    if known is not None and known[0] is hpa.row.hpa:
+        return known[1]
+    priorities: dict[str, int] = {}
+    if derived.matches and hpa.row.fleet is None:
+        labels = hpa.row.hpa_object()["metadata"].get("labels") or {}
+        for name, group in derived.matches.items():
             priority = group.priority(hpa.id.cluster, hpa.id.namespace, labels)
             if priority is not None:
-                found[name] = priority
-    hpa.groups = (groups, hpa.row.hpa, found)
-    return found
+                priorities[name] = priority
+    derived.priorities[hpa.id] = (hpa.row.hpa, priorities)
+    return priorities
 
 
 def capacity_left(state: State, hpa: Hpa, settings: Effective, pods: SeenPods) -> CapacityLeft | None:
@@ -247,16 +275,19 @@ def report(
         claims[name] = claim
         ends_ms = claim.reported_ms + REPORTS_MS if what == claim.reported else 0
         until_ms = min(until_ms, ends_ms, claim.until_ms if is_fresh else ends_ms)
-    row.claims, hpa.last_report = claims, None
+    row.claims = claims
+    reports = _Derived.of(state).reports
     if wanted is None and cut is None:
-        hpa.last_report = LastReport(claims, priorities, settings, pods, current, until_ms)
+        reports[hpa.id] = _LastReport(claims, priorities, settings, pods, current, until_ms)
+    else:
+        reports.pop(hpa.id, None)
     return [each for each in made if each is not None]
 
 
 def _reports_the_same(
     state: State, hpa: Hpa, priorities: Mapping[str, int], settings: Effective, pods: SeenPods, current: int | None
 ) -> bool:
-    last = hpa.last_report
+    last = _Derived.of(state).reports.get(hpa.id)
     return (
         last is not None
         and state.now_ms < last.until_ms
@@ -272,6 +303,9 @@ def leave(state: State, hpa: Hpa) -> list[Message]:
     """Return what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
     made = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
     hpa.row.claims = NOTHING
+    derived = _Derived.of(state)
+    derived.priorities.pop(hpa.id, None)
+    derived.reports.pop(hpa.id, None)
     return [each for each in made if each is not None]
 
 
@@ -314,8 +348,11 @@ def _message(
 # --- the group --------------------------------------------------------------------------------------------------------
 
 
-def take_report(state: State, body: CapacityReport) -> None:
-    """Book a report. One of another revision, or of more members than there may be, changes nothing."""
+def fold_report(fold: EntryFold, body: CapacityReport) -> None:
+    """Book what an HPA reports to a group. One of another revision, or of more members than there may be, changes
+    nothing.
+    """
+    state = fold.state
     row, name = state.row, body.group
     group = row.groups.get(name)
     if group is None or group.revision != body.revision:
@@ -347,7 +384,8 @@ def take_report(state: State, body: CapacityReport) -> None:
     if not first_ms and (known is None or body.has_left or body.has_ended or _asks(member) != _asks(known)):
         first_ms = state.now_ms
     row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=first_ms, size=size)
-    state.capacity_due_ms = min(state.capacity_due_ms, _due_ms(row.ceilings[name]))
+    derived = _Derived.of(state)
+    derived.due_ms = min(derived.due_ms, _due_ms(row.ceilings[name]))
 
 
 def _asks(member: CapacityMember) -> tuple[int, ...]:
@@ -381,13 +419,16 @@ def _size(key: str) -> int:
 
 def capacity_turns(state: State) -> list[Message]:
     """Divide the groups that are due, and give the allotments to send."""
-    if not state.row.ceilings or state.now_ms < state.capacity_due_ms:
+    if not state.row.ceilings:
+        return []
+    derived = _Derived.of(state)
+    if state.now_ms < derived.due_ms:
         return []
     made: list[Message] = []
     for name in sorted(state.row.ceilings):
         if _due_ms(state.row.ceilings[name]) <= state.now_ms:
             made += _divide(state, name)
-    state.capacity_due_ms = min(map(_due_ms, state.row.ceilings.values()))
+    derived.due_ms = min(map(_due_ms, state.row.ceilings.values()))
     return made
 
 
@@ -425,16 +466,6 @@ def _divide(state: State, name: str) -> Iterator[Message]:
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
-
-
-def fold_group(fold: EntryFold, body: CapacityGroupSet) -> None:
-    """Fold a CapacityGroup that was applied, changed or deleted."""
-    take_group(fold.state, body)
-
-
-def fold_report(fold: EntryFold, body: CapacityReport) -> None:
-    """Fold what an HPA reported to a CapacityGroup."""
-    take_report(fold.state, body)
 
 
 def fold_allotment(fold: EntryFold, body: CapacityAllotment) -> None:

@@ -1,11 +1,14 @@
 """The share of a FleetHPA takes the place of what the metrics of an HPA in one of its clusters ask for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
 
 from schemas import limits
 from schemas.decisions import Step
+from schemas.entries import FleetReport, FleetReportItem
+from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet
 from streams.across import fleet
 from streams.hpa.autoscaler import Autoscaler
@@ -14,10 +17,18 @@ from streams.hpa.observation import Observation
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.state.acrossrows import ShareRow
 from streams.state.hpastate import Hpa
+from streams.state.message import Message
 from streams.state.partitionstate import State
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
 from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject
+
+_TOGETHER = 64
+"""At most so many HPAs of a namespace report to FleetHPAs in one message."""
+_LONG = 4_096
+"""A part with more characters is a message of its own: none becomes too large, and one that ingest refuses takes no
+other part with it.
+"""
 
 
 class FleetShare(Replacement):
@@ -72,7 +83,7 @@ class FleetShareAccount(HpaAccount):
                 namespace.refuse(limits.FLEET_PART, row.name)
             elif item is not None:
                 row.share = structs.replace(share, reported_ms=state.now_ms)
-                state.report(row.cluster, row.namespace, item)
+                report_together(state, row.cluster, row.namespace, item)
 
     def takes(self, hpa: Hpa, body: AutoscalerSet, now_ms: int) -> None:
         fleet.take_revision(hpa.row, body, now_ms)
@@ -94,6 +105,28 @@ class FleetShareAccount(HpaAccount):
         share = hpa.row.share
         if share is not None and share.is_new:
             hpa.row.share = structs.replace(share, is_new=False)
+
+
+def report_together(state: State, cluster: str, namespace: str, item: FleetReportItem) -> None:
+    """Report to a FleetHPA, in one message with the other HPAs of the namespace that do so at this record."""
+    is_short = len(item.part) <= _LONG
+    newest = _newest_short_report(state.messages) if is_short else None
+    if newest is not None and newest[0] == namespace and newest[1].member == cluster:
+        items = newest[1].items
+        if len(items) < _TOGETHER:
+            items.append(item)
+            return
+    body = FleetReport(member=cluster, at=state.now_ms, items=[item])
+    state.messages.append(Message(FLEET, namespace, state.now_ms, body))
+
+
+def _newest_short_report(messages: Sequence[Message]) -> tuple[str, FleetReport] | None:
+    """Return the namespace and the body of the newest report to FleetHPAs without a long part; None: there is none."""
+    for message in reversed(messages):
+        body = message.body
+        if isinstance(body, FleetReport) and len(body.items[0].part) <= _LONG:
+            return message.namespace, body
+    return None
 
 
 def _part(subject: Subject, observed: Observed, share: ShareRow) -> PartObservation | None:

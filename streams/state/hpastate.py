@@ -17,10 +17,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import IGNORED, AutoscalerSet
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
-from streams.hpa.observation import SeenPods
 from streams.hpa.rules import CURRENT, Rules
-from streams.state.acrossrows import ClaimRow
-from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
 from streams.state.rows import NO_STATUS, NOTHING, NOTHING_APPLIED, NOTHING_SHOWN, HpaRow, MetricKey, TargetName
@@ -36,19 +33,6 @@ class _Referring(Struct, gc=False):
 
 
 _REFERRING = msgspec.json.Decoder(_Referring)
-
-
-class LastReport(Struct, frozen=True, gc=False):
-    """What the newest reports of an HPA to its CapacityGroups were made from; none is sent again until `until_ms` while
-    all of it is the same.
-    """
-
-    claims: Mapping[str, ClaimRow]
-    priorities: Mapping[str, int]
-    settings: Effective
-    pods: SeenPods
-    current: int | None
-    until_ms: int
 
 
 def version_of(row: HpaRow) -> str:
@@ -67,10 +51,8 @@ class Hpa:
         "deadline",
         "dirty",
         "fresh_spec",
-        "groups",
         "id",
         "ignored",
-        "last_report",
         "namespace",
         "outcome",
         "polled",
@@ -104,10 +86,6 @@ class Hpa:
         """The rules that it is compiled for."""
         self.fresh_spec: dict[str, Any] | None = None
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
-        self.groups: tuple[object, bytes, Mapping[str, int]] | None = None
-        """Its CapacityGroups and its priority there, as of these groups and this object."""
-        self.last_report: LastReport | None = None
-        """What its newest reports to its CapacityGroups were made from; None: the next ones are made anew."""
         self.ignored = ""
         """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
         self.target: TargetName = _NO_TARGET

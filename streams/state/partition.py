@@ -238,7 +238,6 @@ class PartitionKernel:
                 if record is not None:
                     decisions.append(record)
         state.ready_or_due.clear()
-        state.reporting = None
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
         for account in accounts_of(state):

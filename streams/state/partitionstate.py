@@ -6,10 +6,8 @@ from typing import Any
 from msgspec import structs
 
 from schemas import limits
-from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
-from schemas.entries import FleetReport, FleetReportItem
-from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
+from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.attached import Attached
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective, fleet_settings
@@ -25,12 +23,6 @@ from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, MetricKey, Pause,
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
-_TOGETHER = 64
-"""At most so many HPAs of a namespace report to FleetHPAs in one message."""
-_LONG = 4_096
-"""A part with more characters is a message of its own: none becomes too large, and one that ingest refuses takes no
-other part with it.
-"""
 
 
 class State:
@@ -60,12 +52,8 @@ class State:
         self.index = RowIndex()
         self.messages: list[Message] = []
         """What the newest record says to other partitions (`PartitionKernel.pop_messages`)."""
-        self.reporting: tuple[tuple[str, str], list[FleetReportItem]] | None = None
-        """Cluster and namespace of the newest report to FleetHPAs that this record makes, and its items."""
-        self.groups: dict[str, CapacityMatch] | None = None
-        """The CapacityGroups of the row, compiled; None: they are to be compiled anew."""
-        self.capacity_due_ms = 0
-        """When the first CapacityGroup of this partition is to be divided."""
+        self.derived: dict[type, Any] = {}
+        """What attached accounts derive from the rows, by its class: it is kept beside them, and never stored."""
         self._settings: dict[str, Effective] = {}
         self._fleet_settings: dict[tuple[str, ...], Effective] = {}
         """Of FleetHPAs, by their clusters."""
@@ -76,17 +64,6 @@ class State:
         """How many of these have a namespace that was taken."""
         self._row_bytes: dict[str, int] = {}
         """Limit -> bytes in the partition's row."""
-
-    def report(self, cluster: str, namespace: str, item: FleetReportItem) -> None:
-        """Report to a FleetHPA, in one message with the other HPAs of the namespace that do so at this record."""
-        open_, place, is_long = self.reporting, (cluster, namespace), len(item.part) > _LONG
-        if open_ is not None and open_[0] == place and len(open_[1]) < _TOGETHER and not is_long:
-            open_[1].append(item)
-            return
-        body = FleetReport(member=cluster, at=self.now_ms, items=[item])
-        self.messages.append(Message(FLEET, namespace, self.now_ms, body))
-        if not is_long:
-            self.reporting = (place, body.items)
 
     def input_position(self, sources: list[str]) -> InputPosition:
         """Return which prefix of the log a decision of this record follows from.

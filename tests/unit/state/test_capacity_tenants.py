@@ -9,7 +9,8 @@ from schemas.capacity import CapacityLimit, CapacityMatch, CapacityPriority, Cap
 from schemas.limits import share_of
 from schemas.observed import AutoscalerList
 from streams.across.allotments import CapacityClaim, granted
-from streams.across.capacity import SETTLES_MS, replica_use, take_report
+from streams.across.capacity import SETTLES_MS, fold_report, replica_use
+from streams.state.fold import EntryFold
 from tests.kit.capacity import GROUP, LABELS, Ceiling
 from tests.kit.fleet import NAME
 from tests.kit.partition import make_hpa, scale
@@ -106,8 +107,8 @@ def test_hpas_of_one_namespace_fill_neither_a_group_nor_all_groups() -> None:
     (revision,) = {each.revision for each in state.row.groups.values()}
     for number in range(2_000):
         name = f"hpa-{number}-" + "x" * 200
-        take_report(
-            state,
+        fold_report(
+            EntryFold(state),
             CapacityReport(group=GROUP, cluster="east", namespace=TENANT, name=name, revision=revision, at=number),
         )
     state.now_ms += SETTLES_MS
@@ -115,5 +116,5 @@ def test_hpas_of_one_namespace_fill_neither_a_group_nor_all_groups() -> None:
     assert sum([len(key) for key in filled]) <= share_of(limits.ALL_MEMBERS.most)
     assert len(filled) <= share_of(limits.CAPACITY_MEMBERS.most)
     report = CapacityReport(group=GROUP, cluster="east", namespace="payments", name="web", revision=revision, at=1)
-    take_report(state, report)
+    fold_report(EntryFold(state), report)
     assert "east/payments/web" in state.row.ceilings[GROUP].members

@@ -16,6 +16,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbea
 from schemas.settings import Restart
 from schemas.topics import MAX_ROW_BYTES
 from streams.across.fleet import away
+from streams.across.fleetshare import report_together
 from streams.hpa.observation import PodCounts, ScaleFailure
 from streams.hpa.parts import PartObservation, written_part
 from streams.partition import Partition
@@ -98,7 +99,7 @@ def test_what_hpas_of_a_namespace_report_at_one_record_is_sent_together(
 ) -> None:
     state = Partition.empty(0).state
     for index, length in enumerate(lengths):
-        state.report("east", "shop", FleetReportItem(f"{index}", 1, 0, 2, 2, "x" * length))
+        report_together(state, "east", "shop", FleetReportItem(f"{index}", 1, 0, 2, 2, "x" * length))
     assert [[int(item.name) for item in each.body.items] for each in state.messages] == messages  # type: ignore[union-attr]
 
 
