@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ClusterError, UnreachableError, UnreadableError, reading
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.manifests import rule_lines
 from reconciler.observer.clusterview import ObserverMetrics
@@ -34,7 +34,14 @@ _SILENCE_MARGIN_S = 30.0
 HEALTHY_EVERY_S = 1.0
 """How often an open watch is noted as healthy while events come; it was when it opened, and its end is noted."""
 CONFIRM_S = 2.0
-"""A right that is missing is asked for once more after this long: one of several API servers may just have begun."""
+"""What ends an open watch is asked for once more after this long: one of several API servers may just have begun."""
+
+
+def is_older(version: str, seen: str) -> bool:
+    """Return whether a version of a collection is older than another: they are numbers that grow, and may be compared
+    (KEP-5504). Of those of a server that has other ones, nothing is known.
+    """
+    return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)
 
 
 def _whole(item: Json) -> Json:
@@ -61,7 +68,8 @@ class Listener:
 @dataclass(frozen=True)
 class WatchLimits:
     """`list_limit`: items per chunk of a list. `watch_s`: how long one watch request lasts. `check_s`: how often it is
-    asked whether an open watch would still be allowed, since it outlives the rights with which it was opened.
+    asked whether an open watch would still be allowed, since it outlives the rights with which it was opened, and an
+    API server's data that is put back to an earlier day.
     `blind_s`: pause between looks while nothing of the cluster can be seen, since a server that has just begun forbids
     everything. `looks_s`: pauses between looks at what is forbidden while other things can be seen; the last one holds
     from then on.
@@ -84,16 +92,12 @@ class ForbiddenError(ClusterError):
 
 @dataclass(frozen=True)
 class Watching:
-    """What all watches of one cluster share. `held`: the collections that are watched; none: nothing can be seen.
-    `lists_anew`: an API server that was away is listed anew. Its data may have been restored from an earlier day: then
-    a watch from the newest version that was seen, which is still to come there, would show nothing.
-    """
+    """What all watches of one cluster share. `held`: the collections that are watched; none: nothing can be seen."""
 
     client: ClusterClient
     metrics: ObserverMetrics
     limits: WatchLimits = field(default_factory=WatchLimits)
     held: set[str] = field(default_factory=set)
-    lists_anew: bool = False
 
 
 class Reflector:
@@ -101,7 +105,7 @@ class Reflector:
 
     def __init__(self, watching: Watching, path: str, listener: Listener, namespace: str = "") -> None:
         self._client, self._metrics = watching.client, watching.metrics
-        self._limits, self._held, self._lists_anew = watching.limits, watching.held, watching.lists_anew
+        self._limits, self._held = watching.limits, watching.held
         self._path, self._listener, self._namespace = path, listener, namespace
         self._label = path.rpartition("/")[2]
         self._version = ""
@@ -140,32 +144,41 @@ class Reflector:
         self._healthy()
 
     async def _watch_while_allowed(self) -> None:
-        """Watch until the server ends it, or until listing has become forbidden, which ends no watch by itself."""
+        """Watch until the server ends it, or until listing has become forbidden or the data of the cluster was restored
+        from an earlier day, neither of which ends a watch.
+        """
         watching = asyncio.ensure_future(self._watch())
         try:
             while True:
                 await asyncio.wait({watching}, timeout=self._limits.check_s * random.uniform(0.8, 1.2))
                 if watching.done():
                     return await watching
-                if (error := await self._revoked()) is not None:
+                if (error := await self._outlived()) is not None:
                     raise error
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _revoked(self) -> ClusterError | None:
-        if await self._forbidden() is None:
+    async def _outlived(self) -> ClusterError | None:
+        """Return why the open watch must end; None: it may go on."""
+        if await self._refused() is None:
             return None
         await asyncio.sleep(CONFIRM_S)
-        return await self._forbidden()
+        return await self._refused()
 
-    async def _forbidden(self) -> ClusterError | None:
-        """The answer of the API server, if it no longer allows listing; without an answer nothing is known."""
+    async def _refused(self) -> ClusterError | None:
+        """Return the answer of an API server that no longer allows listing, or the one that it ought to give where its
+        newest version is older than what the watch has shown. Without an answer nothing is known.
+        """
+        seen = self._version
         try:
-            await self._client.get(f"{self._path}?limit=1")
+            page = await self._client.get(f"{self._path}?limit=1")
         except ClusterError as error:
             return error if error.status == 403 else None
-        return None
+        version = str((page.get("metadata") or {}).get("resourceVersion"))
+        if not is_older(version, seen):
+            return None
+        return ApiError(410, f"its data was restored from an earlier day: version {version} after {seen}")
 
     async def _watch(self) -> None:
         seconds = self._limits.watch_s
@@ -211,8 +224,7 @@ class Reflector:
         if isinstance(error, UnreadableError):
             about = {"cluster": self._client.name, "error": str(error)}
             log.error("an object of a cluster cannot be read", extra=about, exc_info=error)
-        may_be_restored = self._lists_anew and isinstance(error, UnreachableError)
-        if status in (404, 410) or isinstance(error, UnreadableError) or may_be_restored:
+        if status in (404, 410) or isinstance(error, UnreadableError):
             self._version = ""
         if status == 410 and self._received:
             return  # too old to go on from: list again, at once

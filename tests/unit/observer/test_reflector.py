@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ class Server:
     async def get(self, path: str, *, timeout_s: float = 5.0) -> Json:
         self.asked.append(f"list {path.partition('?')[0]}")
         self._check(path, self.lists)
-        return self.pages.pop(0) if self.pages else {"metadata": {"resourceVersion": "7"}, "items": []}
+        return self.pages.pop(0) if self.pages else {"metadata": {"resourceVersion": "8"}, "items": []}
 
     async def get_page(self, path: str, *, timeout_s: float = 5.0) -> ListPage:
         found = await self.get(path)
@@ -184,14 +183,21 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
 
 
 @pytest.mark.parametrize(
-    ("lists_anew", "lists"), [pytest.param(True, 2, id="listed anew"), pytest.param(False, 1, id="watched on")]
+    ("versions", "lists"),
+    [
+        pytest.param(["9", "9"], 1, id="nothing was restored, and it is watched on"),
+        pytest.param(["6", "6"], 2, id="its data was restored from an earlier day"),
+        pytest.param(["6", "9"], 1, id="one of several API servers was behind"),
+        pytest.param(["x", "x"], 1, id="versions that cannot be compared"),
+    ],
 )
-async def test_where_data_may_have_been_restored_an_api_server_that_is_back_is_listed_anew(
-    pauses: list[float], lists_anew: bool, lists: int
+async def test_an_open_watch_is_listed_anew_where_the_api_server_has_an_older_version_than_was_seen(
+    pauses: list[float], versions: list[str], lists: int
 ) -> None:
-    server, received = Server(watches=[UnreachableError("connection refused")]), ReceivedReports()
-    shared = replace(watching(server), lists_anew=lists_anew)
-    await until(server.opened.is_set, Reflector(shared, "/api/v1/pods", received.listener, "shop").run())
+    server, received = Server(), ReceivedReports()
+    server.pages = [{"metadata": {"resourceVersion": each}, "items": []} for each in ("7", *versions)]
+    at_once = watching(server, WatchLimits(check_s=0.0))
+    await until(lambda: len(server.asked) > 6, Reflector(at_once, "/api/v1/pods", received.listener, "shop").run())
     assert len(received.lists) == lists
 
 
