@@ -108,14 +108,28 @@ _CUT_OFF: Final[Mapping[Kind, str]] = {
 class ClusterTrouble:
     """One thing that is wrong in a cluster.
 
-    `since_ms`: when it began (Unix milliseconds; None: it was never otherwise). `text`: one line, without the name of
-    the cluster. `next_step`: the command that helps.
+    `since_ms`: when it began (Unix milliseconds; None: it was never otherwise). `what`, `detail`: what is wrong, and
+    what more is known of it, without the name of the cluster. `next_step`: the command that helps. `known_ms`: the log
+    time as of which since when is said; None: it is not said.
     """
 
     kind: Kind
     since_ms: int | None
-    text: str
+    what: str
     next_step: str
+    detail: str = ""
+    known_ms: int | None = None
+
+    @property
+    def text(self) -> str:
+        """One line, without the name of the cluster: `its API server is away since 15:09:23 (57s ago): timed out`."""
+        when = "" if self.known_ms is None else since(self.since_ms, self.known_ms)
+        return f"{self.what}{when}{self.detail}"
+
+    @property
+    def timeless(self) -> str:
+        """As `text`, without since when."""
+        return f"{self.what}{self.detail}"
 
     @property
     def is_grave(self) -> bool:
@@ -201,7 +215,7 @@ class ClusterView:
 
 class SharedTrouble(NamedTuple):
     """One thing that is wrong in some clusters. `since_ms`: when it began in the first of them; None: not known.
-    `text`: without since when. `trouble`: as the first cluster has it.
+    `text`: without since when (`ClusterTrouble.timeless`). `trouble`: as the first cluster has it.
     """
 
     clusters: list[str]
@@ -214,8 +228,7 @@ def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> l
     """Put the troubles of clusters that differ at most in since when together, in their order."""
     found: dict[tuple[Kind, str], list[tuple[str, ClusterTrouble]]] = {}
     for cluster, trouble in troubles:
-        text = trouble.text.replace(since(trouble.since_ms, cluster.clock_ms), "", 1)
-        found.setdefault((trouble.kind, text), []).append((cluster.name, trouble))
+        found.setdefault((trouble.kind, trouble.timeless), []).append((cluster.name, trouble))
     return [
         SharedTrouble(
             [name for name, _ in each],
@@ -261,14 +274,14 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     if reported_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever reported", start)
     elif newest is not None and newest.reported_ms >= reported_ms and (left := _left(newest)):
-        text = f"it has left the fleet{since(newest.reported_ms, now_ms)}: {left}"
-        yield ClusterTrouble("left", newest.reported_ms, text, f"fleethpa get hpa -A -C {cluster.name}")
+        step = f"fleethpa get hpa -A -C {cluster.name}"
+        yield ClusterTrouble("left", newest.reported_ms, "it has left the fleet", step, f": {left}", now_ms)
     elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
-        text = f"its observer was stopped{since(newest.reported_ms, now_ms)}"
-        yield ClusterTrouble("observerSilent", newest.reported_ms, text, start)
+        what = "its observer was stopped"
+        yield ClusterTrouble("observerSilent", newest.reported_ms, what, start, known_ms=now_ms)
     elif reported_ms < due_ms:
-        text = f"its observer has been silent{since(reported_ms, now_ms)}"
-        yield ClusterTrouble("observerSilent", reported_ms, text, start)
+        what = "its observer has been silent"
+        yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms)
     elif newest is not None:
         yield from _reported(cluster.name, now_ms, newest.troubles)
 
@@ -284,9 +297,8 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
         what = "refuses the observer" if trouble.reason == "forbidden" else "is away"
-        text = f"its API server {what}{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"kubectl --context {cluster} get --raw /readyz"
-        yield ClusterTrouble("apiServerAway", trouble.since, text, step)
+        yield ClusterTrouble("apiServerAway", trouble.since, f"its API server {what}", step, _error(trouble), now_ms)
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
@@ -295,37 +307,38 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 
 
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
-    lacking = f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
-    rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{lacking}{_error(trouble)}"
-    check = f"fleethpa admin clusters check {cluster}"
+    kind, what, step, detail = _kind_of_part(cluster, trouble)
+    known_ms = None if kind == "nativeEvidence" else now_ms
+    return ClusterTrouble(kind, trouble.since, what, step, f"{detail}{_error(trouble)}", known_ms)
+
+
+def _kind_of_part(cluster: str, trouble: ObserverTrouble) -> tuple[Kind, str, str, str]:
+    """Return the kind of a part's trouble, what is wrong, the next step, and what is known beside its error."""
+    where, check = _where(trouble), f"fleethpa admin clusters check {cluster}"
+    missing = f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
     if trouble.part.endswith("metrics.k8s.io"):
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
-        return ClusterTrouble("metricsFailing", trouble.since, f"metrics API {trouble.part} {word}{rest}", step)
+        return "metricsFailing", f"metrics API {trouble.part} {word}{where}", step, missing
     if trouble.part in POLLED_SOURCES:
         source = POLLED_SOURCES[trouble.part]
-        what = {"unreachable": "is away", "forbidden": "refuses the observer"}.get(trouble.reason, "fails")
-        text = f"{source.title} {what}{_where(trouble)}{since(trouble.since, now_ms)}{_error(trouble)}"
-        return ClusterTrouble("metricsFailing", trouble.since, text, source.check.format(cluster=cluster))
+        word = {"unreachable": "is away", "forbidden": "refuses the observer"}.get(trouble.reason, "fails")
+        return "metricsFailing", f"{source.title} {word}{where}", source.check.format(cluster=cluster), ""
     if trouble.part == CANARY_PART:
-        text = f"it cannot be proven that no native HPA controller runs{rest}"
-        return ClusterTrouble("canaryFailing", trouble.since, text, check)
+        return "canaryFailing", f"it cannot be proven that no native HPA controller runs{where}", check, missing
     if trouble.part == NATIVE_EVIDENCE_PART:
-        text = f"something was written in the name of the native HPA controller{_error(trouble)}"
         step = f"kubectl --context {cluster} get hpa -A -o yaml --show-managed-fields"
-        return ClusterTrouble("nativeEvidence", trouble.since, text, step)
+        return "nativeEvidence", "something was written in the name of the native HPA controller", step, ""
     if trouble.part == MEMBERSHIP_PART:
-        text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
-        return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
+        return "unhealthy", "the object that names it reports", "kubectl get clusterprofiles -A", ""
     if trouble.part == REFUSED_PART:
-        text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"read fleethpa.rejected; fleethpa admin clusters remove {cluster}, if its agent is not to be trusted"
-        return ClusterTrouble("reportsRefused", trouble.since, text, step)
+        return "reportsRefused", "ingest refuses some of what its agent reports", step, ""
     if trouble.part == RIVALS_PART:
-        return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
+        return "rivalsUnseen", f"watching {trouble.part} fails{where}", check, missing
     if trouble.reason == "forbidden":
-        return ClusterTrouble("watchForbidden", trouble.since, f"watching {trouble.part} is forbidden{rest}", check)
-    return ClusterTrouble("watchFailing", trouble.since, f"watching {trouble.part} fails{rest}", check)
+        return "watchForbidden", f"watching {trouble.part} is forbidden{where}", check, missing
+    return "watchFailing", f"watching {trouble.part} fails{where}", check, missing
 
 
 def _where(trouble: ObserverTrouble) -> str:
@@ -349,12 +362,12 @@ def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
         return
     begun_ms, holder, generation = hands.changes[-1]
-    text = f"{holder} is in charge{since(begun_ms, cluster.clock_ms)} (generation {generation})"
     reason, enforced = "", counted(cluster.modes.get("enforce", 0), "enforced HPA")
     if served is not None and served.reported_ms >= due_ms and served.problem:
         reason = f"; its agent reports: {one_line(served.problem)}"
     lease = f"kubectl --context {cluster.name} -n fleethpa-system get lease fleethpa-hub -o yaml"
-    yield ClusterTrouble("standIn", begun_ms, f"{text}: the cluster's own controller scales {enforced}{reason}", lease)
+    detail = f" (generation {generation}): the cluster's own controller scales {enforced}{reason}"
+    yield ClusterTrouble("standIn", begun_ms, f"{holder} is in charge", lease, detail, cluster.clock_ms)
 
 
 def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
@@ -366,8 +379,8 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
     elif served.reported_ms < due_ms:
-        text = f"its reconciler has been silent{since(served.reported_ms, cluster.clock_ms)}: {waiting}"
-        yield ClusterTrouble("reconcilerSilent", served.reported_ms, text, start)
+        what, now_ms = "its reconciler has been silent", cluster.clock_ms
+        yield ClusterTrouble("reconcilerSilent", served.reported_ms, what, start, f": {waiting}", now_ms)
     elif served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster.name} get --raw /readyz")
@@ -400,9 +413,7 @@ def _over_limits(cluster: ClusterView) -> Iterator[ClusterTrouble]:
     """Yield what the limits kept out of the state lately."""
     for what, row in sorted(cluster.refused.items()):
         if cluster.clock_ms - row.last_ms <= REFUSED_SHOWN_MS:
-            newest = one_line(row.name)
-            text = (
-                f"over a limit, {counted(row.count, 'report')} not taken{since(row.first_ms, cluster.clock_ms)}: {what}"
-            )
+            refused = f"over a limit, {counted(row.count, 'report')} not taken"
             step = f"fleethpa get hpa -A -C {cluster.name}; the limits are in docs/limits.md"
-            yield ClusterTrouble("overLimit", row.first_ms, f"{text}; newest: {newest}", step)
+            detail = f": {what}; newest: {one_line(row.name)}"
+            yield ClusterTrouble("overLimit", row.first_ms, refused, step, detail, cluster.clock_ms)

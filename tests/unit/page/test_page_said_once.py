@@ -45,7 +45,7 @@ def failed(fleet: Fleet) -> Decision:
 
 def test_a_dead_cluster_is_said_by_the_verdict_and_its_next_step_by_one_box(fleet: Fleet) -> None:
     decision = failed(fleet)
-    trouble = ClusterTrouble(LOST.kind, parse_time_ms(decision.time) - 60_000, LOST.text, LOST.next_step)
+    trouble = ClusterTrouble(LOST.kind, parse_time_ms(decision.time) - 60_000, LOST.what, LOST.next_step)
     found = explained(decision, troubles=[trouble])
     assert found.verdict == "no metric: cluster east unreachable for 1m; replicas held at 3"
     # Its problem is as of now, the verdict as of the decision.
