@@ -77,6 +77,8 @@ WRONG = (
     ("topics check", 2, "Next: fleethpa admin topics --help"),
     ("audit verify --from file", 2, "is a file, and not a bundle"),
     ("audit verify --from folder", 2, "archive.json"),
+    ("get -A", 2, "The type comes before -A"),
+    ("get --problem", 2, "Next: fleethpa get hpa"),
     ("get hpa -A --timeout 0s", 2, "leaves no time"),
     ("get hpa -A --timeout -5s", 2, "is not a duration"),
     ("get hpa -A --time noon", 2, "'noon' is not one of"),
