@@ -118,7 +118,7 @@ bench-fleet: setup  ## All processes together with a generated fleet (HPAS, CLUS
 	$(BIN)/python -m tests.bench.fleet --hpas $(HPAS) --clusters $(CLUSTERS) --broker $(BROKER)
 
 bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature
-	$(BIN)/python -m tests.bench.policies
+	$(BIN)/python -m tests.experiments.policies
 
 manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
 	$(BIN)/python -m tests.kubernetes.manifests

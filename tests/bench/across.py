@@ -3,16 +3,27 @@
 All logs have the same clusters, workloads and loads, made in closed loop; those with members have the reports and
 allotments, too, which are delivered within a second. `python -m tests.bench.across [--hpas N] [--kind ceilings]` takes
 about seven minutes with 5,000; one log partition takes at most 1,400 HPAs of CapacityGroups (`limits.ALL_MEMBERS`).
+
+`--latency STEPS`: how long a FleetHPA takes from a change of load to the writes, under all parts of fleethpa on two
+simulated clusters and the embedded broker. The load of one of them rises at a random moment of the sync period, so that
+both get replicas; samples are 1 s old at most.
 """
 
 import argparse
+import asyncio
 import gc
+import random
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
@@ -22,8 +33,10 @@ from schemas.topics import AUTOSCALERS, REPORTS, SPECS
 from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
 from streams.state.message import Message
-from tests.bench.steady import ENFORCED, ClosedLoop, Record
+from tests.kit.closedloop import ENFORCED, ClosedLoop, Record
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
+from tests.slow.test_region_lost import SETTINGS, Region, ask
+from tests.slow.test_region_lost import WHOLE as FLEET_MANIFEST
 
 HPAS: Final = 5_000
 MEMBERS: Final = 10
@@ -36,6 +49,10 @@ KINDS: Final = ("fleets", "fleets-above-minimum", "ceilings")
 WARM_MINUTES: Final = 3.0
 MINUTES: Final = 2.0
 RUNS: Final = 3
+LOW, HIGH = (150.0, 150.0), (600.0, 150.0)
+"""Load of both clusters: 4 pods are right for the first, 10 for the second."""
+LOOK_S = 0.02
+LONGEST_S = 60.0
 
 
 class Grouped(ClosedLoop):
@@ -174,12 +191,63 @@ def across_clusters(hpas: int, kind: str) -> Iterator[tuple[str, float, str]]:
     yield f"{kind} to alone, per evaluation of an HPA", 100 * per_hpa[kind] / per_hpa[ALONE], "%"
 
 
+# --- latency ----------------------------------------------------------------------------------------------------------
+
+
+async def latencies(steps: int, period_s: float, folder: Path) -> tuple[list[float], list[float]]:
+    """Seconds from each step of the load to the first write, and to the last one that it needs."""
+    region, rng = Region(), random.Random(1)
+    settings = structs.replace(SETTINGS, sync_period_ms=round(period_s * 1000))
+    first, last = [], []
+    async with Stack(StackPlan(folder, fleet=region.fleet, settings=settings)) as stack:
+        await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=FLEET_MANIFEST)
+        region.load(*LOW)
+        await region.until(lambda found: sum(found) == 4, "settled")
+        for number in range(steps):
+            # All is at rest, at any moment of the period: new pods are ready, windows are over.
+            await asyncio.sleep(2 * period_s + rng.uniform(0, period_s))
+            before, begun = region.replicas, time.monotonic()
+            region.load(*HIGH)
+            while region.replicas == before and time.monotonic() < begun + LONGEST_S:
+                await asyncio.sleep(LOOK_S)
+            first.append(time.monotonic() - begun)
+            await region.until(lambda found: sum(found) >= 9, "the step is written")
+            last.append(time.monotonic() - begun)
+            sys.stdout.write(f"step {number + 1}: first write {first[-1]:.2f} s, last {last[-1]:.2f} s\n")
+            sys.stdout.flush()
+            region.load(*LOW)
+            await region.until(lambda found: sum(found) <= 5, "settled again", 90)
+    return first, last
+
+
+def latency_line(what: str, values: Sequence[float]) -> str:
+    """Median and highest."""
+    found = sorted(values)
+    return f"{what:<40} p50 {found[len(found) // 2]:.2f} s, highest {found[-1]:.2f} s"
+
+
+def latency(steps: int, period_s: float) -> int:
+    """Print the latencies; 1 where a first write came later than one sync period and 2 s."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, last = asyncio.run(latencies(steps, period_s, Path(folder)))
+    sys.stdout.write(
+        f"{latency_line('load to the first write', first)}\n{latency_line('load to the last write', last)}\n"
+    )
+    late: int = sum(each > period_s + 2 for each in first)
+    sys.stdout.write(f"{late} of {len(first)} later than one sync period and 2 s\n")
+    return min(late, 1)
+
+
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.across", description=__doc__)
     parser.add_argument("--hpas", type=int, default=HPAS)
     parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
+    parser.add_argument("--latency", type=int, metavar="STEPS", help="instead: so many changes of load, to the writes")
+    parser.add_argument("--period", type=float, default=5.0, help="sync period of --latency, seconds")
     given = parser.parse_args()
+    if given.latency:
+        return latency(given.latency, given.period)
     # As a worker runs: what was loaded is not walked again and again.
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)

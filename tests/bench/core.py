@@ -4,7 +4,8 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import cramjam
@@ -22,9 +23,13 @@ from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
 from streams.state.rowcodec import merge_rows
+from tests.kit.closedloop import ClosedLoop, Record, steady_fleet
 from tests.kit.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5
+STEADY_RUNS = 3
+WARM_MINUTES = 8.0
+"""Log time after which a fleet counts as one that has run for a while."""
 Line = tuple[str, float, str]
 Log = list[tuple[int, int, bytes]]
 
@@ -135,6 +140,56 @@ def _run(log: Log) -> Iterator[list[DecisionRecord]]:
         yield partition.apply(*record)
         if partition.due_checkpoint:
             partition.checkpoint()
+
+
+# --- at rest ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What the measured part of a log took."""
+
+    evaluations: int
+    cpu_s: float
+
+
+@lru_cache(maxsize=4)
+def steady_log(pods: int) -> tuple[Record, ...]:
+    """The log of a fleet with so many pods per HPA: 300 HPAs of 5 pods, fewer of more."""
+    hpas = max(10, 300 * 5 // pods)
+    return tuple(ClosedLoop(steady_fleet(hpas, WARM_MINUTES + 4, pods)).log())
+
+
+def folded_at_rest(log: tuple[Record, ...]) -> Steady:
+    """Fold a log; time what follows the start."""
+    partition = Partition.empty(0)
+    evaluations = 0
+    begin_ms = log[0][1] + round(WARM_MINUTES * 60_000)
+    began = None
+    for record in log:
+        if began is None and record[1] >= begin_ms:
+            began = time.process_time()
+        made = partition.apply(*record)
+        if partition.due_checkpoint:
+            partition.checkpoint()
+        if began is not None:
+            evaluations += len(made)
+            for decision in made:
+                evaluations -= decision.id.endswith("-c")
+    if began is None:
+        raise ValueError("the log ends before its steady state")
+    return Steady(evaluations, time.process_time() - began)
+
+
+def steady_state() -> Iterator[tuple[str, float, str]]:
+    """Everything that a worker computes, of fleets that have run for a while."""
+    for pods in (5, 500):
+        runs = [folded_at_rest(steady_log(pods)) for _ in range(STEADY_RUNS)]
+        best = min(runs, key=lambda run: run.cpu_s)
+        yield f"steady, {pods} pods", best.evaluations / best.cpu_s, "evaluations/CPU s"
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 def memory_of_state() -> Iterator[Line]:

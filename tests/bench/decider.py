@@ -24,8 +24,8 @@ from runtime.kafkaclients import running_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.bench.fleet import ROOT, usage
-from tests.bench.steady import ENFORCED
 from tests.kafka.broker import KafkaBroker, free_ports
+from tests.kit.closedloop import ENFORCED
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, LogGenerator
 
 START_S = 15.0

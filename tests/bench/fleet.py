@@ -34,10 +34,10 @@ from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topicconfigs import TOPICS
-from tests.bench import fleetmetrics
-from tests.bench.fleetreport import document, evaluations_of, table, unchanged_share, worse_than_stored
-from tests.bench.fleetworld import kubeconfig
+from tests.bench.fleetreport import document, evaluations_of, growth_table, table, unchanged_share, worse_than_stored
 from tests.kafka.broker import KafkaBroker, free_ports
+from tests.kit import fleetmetrics
+from tests.kit.fleetworld import kubeconfig
 
 ROOT = Path(__file__).parents[2]
 PERIOD_S = 15
@@ -57,6 +57,13 @@ saves.
 """
 LEAST_START_S, START_S_PER_HPA = 240.0, 0.0072
 """How long the first evaluations of all HPAs may take, unless given: ten minutes for 50,000."""
+ROWS: Mapping[str, tuple[int, ...]] = {
+    "hpas": (1_000, 5_000, 20_000),
+    "pods": (5, 50, 500),
+    "clusters": (1, 20, 200),
+    "deciders": (1, 2, 4),
+}
+"""How the cost of an evaluation grows: values of each table, the first of which is the yardstick."""
 START_S = 60.0
 PROGRESS_S = 15.0
 LAST_LINES = 6
@@ -169,7 +176,7 @@ class FleetRun:
         partitions = plan.partitions if self.broker_pid is not None else 4
         fleet = ["--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods)]
         fleet += ["--push-seconds", str(plan.push_s), "--metrics-from", plan.metrics_from]
-        self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
+        self._run("fleet", "tests.kit.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
         self.port = int(await self._line("fleet"))
         config = self.folder / "kubeconfig"
         config.write_text("\n".join(kubeconfig(self.port, plan.clusters)))
@@ -384,6 +391,13 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")
+    parser.add_argument(
+        "--growth",
+        action="append",
+        choices=["all", *ROWS],
+        help="instead: a table of how the cost of an evaluation grows with it; may be given several times",
+    )
+    parser.add_argument("--most", type=int, default=max(ROWS["hpas"]), help="leave out rows with more HPAs")
     given = parser.parse_args(arguments)
     plan = Plan(
         given.hpas,
@@ -403,9 +417,52 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     return plan, given
 
 
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+
+def plan_of_row(axis: str, value: int, seconds: float, broker: str) -> Plan:
+    """What to run for one row of a table."""
+    hpas = {"hpas": value, "pods": 200}.get(axis, 2_000)
+    return Plan(
+        hpas=hpas,
+        clusters=value if axis == "clusters" else 20,
+        pods=value if axis == "pods" else 5,
+        broker=broker,
+        partitions=24,
+        deciders=value if axis == "deciders" else 1,
+        seconds=seconds,
+        start_s=max(LEAST_START_S, hpas * START_S_PER_HPA),
+        step=0,
+    )
+
+
+def growth(given: argparse.Namespace) -> Iterator[str]:
+    """Run one fleet per row and yield each table as soon as it is whole; its reports go to `given.json`, if asked for.
+
+    A row of many pods has fewer HPAs, so that all rows of that table run in about the same time.
+    """
+    reports: dict[str, list[Any]] = {}
+    for axis in ROWS if "all" in given.growth else given.growth:
+        rows = []
+        for value in ROWS[axis]:
+            plan = plan_of_row(axis, value, given.seconds, given.broker)
+            if plan.hpas <= given.most:
+                sys.stderr.write(f"{axis} {value:,}, load average {os.getloadavg()[0]:.1f}\n")
+                rows.append((value, asyncio.run(measure(plan))))
+        reports[axis] = [report for _, report in rows]
+        yield from growth_table(axis, rows) if rows else ()
+    if given.json:
+        given.json.write_bytes(orjson.dumps(reports, option=orjson.OPT_INDENT_2))
+
+
 def main(arguments: list[str]) -> int:
     """Run and print."""
     plan, given = plan_of(arguments)
+    if given.growth:
+        for line in growth(given):
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        return 0
     found = asyncio.run(measure(plan))
     for line in table(found):
         sys.stdout.write(line + "\n")

@@ -110,3 +110,36 @@ def worse_than_stored(found: Mapping[str, Any], stored: Mapping[str, Any]) -> li
     if found["share_evaluated"] < 0.9 * stored["share_evaluated"]:
         reported.append(f"evaluated per period: {found['share_evaluated']:.2f}, {stored['share_evaluated']:.2f} stored")
     return reported
+
+
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+TITLES = {
+    "hpas": "HPAs, of 5 pods each, in 20 clusters",
+    "pods": "pods of each HPA, 200 HPAs in 20 clusters",
+    "clusters": "clusters, 2,000 HPAs of 5 pods",
+    "deciders": "deciders, 2,000 HPAs of 5 pods in 20 clusters",
+}
+GOAL = 1.3
+"""A cost that grows by no more than this over a table is reached."""
+
+
+def costs(found: Mapping[str, Any]) -> dict[str, float]:
+    """CPU seconds per 1,000 evaluations of each kind of process, of all together, and of the broker."""
+    by_name: Mapping[str, float] = found["cpu_s_per_1000"]
+    parts = {part: sum(cpu_s for name, cpu_s in by_name.items() if name.startswith(part)) for part in PARTS}
+    return parts | {"fleethpa": sum(parts.values()), "broker": by_name.get("broker", 0.0)}
+
+
+def growth_table(axis: str, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """Print the rows of one table; each cost is followed by its ratio to the first row."""
+    first = costs(rows[0][1])
+    yield f"{TITLES[axis]}: CPU s per 1,000 evaluations (times the first row)"
+    yield f"  {axis:>9} {'evaluated':>10}" + "".join(f"{name:>18}" for name in first)
+    for value, found in rows:
+        cells = "".join(
+            f"{cost:>10.3f} ({cost / first[name] if first[name] else 1:>4.2f}x)" for name, cost in costs(found).items()
+        )
+        yield f"  {value:>9,} {found['share_evaluated']:>10.0%}{cells}"
+    ratio = costs(rows[-1][1])["fleethpa"] / first["fleethpa"] if first["fleethpa"] else 1.0
+    yield f"  over the table {ratio:.2f}x (goal: at most {GOAL}x)"

@@ -46,8 +46,8 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import DECISION_TYPE, Decision, source_header
 from schemas.keys import SessionName
 from streams.partition import Partition
-from tests.bench.fleetworld import Server, Workload, World, managed_fields
 from tests.kit.archive import ENFORCING
+from tests.kit.fleetworld import Server, Workload, World, managed_fields
 from tests.kit.generated_log import Fleet, partition_log
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

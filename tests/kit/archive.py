@@ -13,7 +13,7 @@ from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, archived_reco
 from streams.archive.signing import CheckpointWriter
 from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from tests.bench.steady import ClosedLoop
+from tests.kit.closedloop import ClosedLoop
 from tests.kit.generated_log import Fleet, GeneratedRecord, generate
 
 SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)

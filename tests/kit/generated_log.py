@@ -2,7 +2,7 @@
 
 A fleet of namespaces with Deployments, pods, HPAs and an answer of the metrics API every sync period. Load
 follows a slow wave with noise. Wanted writes get no outcome here: an enforcing HPA waits until its write times out.
-`tests.bench.steady` applies them.
+`tests.kit.closedloop` applies them.
 """
 
 import math

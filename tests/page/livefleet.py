@@ -23,7 +23,7 @@ from schemas.keys import HpaId
 from schemas.topicconfigs import TOPICS
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.partition import Partition
-from tests.bench.steady import ENFORCED, WRITE_MS, ClosedLoop
+from tests.kit.closedloop import ENFORCED, WRITE_MS, ClosedLoop
 from tests.kit.generated_log import Fleet
 
 HOUR_MS: Final = 3_600_000

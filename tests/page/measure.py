@@ -43,10 +43,10 @@ from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.history.past import Past
 from streams.state.moves import Move
 from streams.state.partitionrow import ServedRow
-from tests.bench.steady import ENFORCED, ClosedLoop
 from tests.kafka.broker import KafkaBroker
 from tests.kit.archive import Topics, as_record, write_archive
 from tests.kit.cli import Fleet, hpa
+from tests.kit.closedloop import ENFORCED, ClosedLoop
 from tests.kit.generated_log import Fleet as GeneratedFleet
 from tests.kit.page import LOCAL, over
 from tests.page.browsing import launched, serving

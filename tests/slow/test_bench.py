@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.bench import stored, year
-from tests.bench.__main__ import main
+from tests.bench import year
+from tests.bench.__main__ import YARDSTICK, main, much_dearer, relative_costs
 
 pytestmark = pytest.mark.slow
 
@@ -27,15 +27,15 @@ def test_the_bench_of_the_core_runs_and_is_compared(capsys: pytest.CaptureFixtur
 )
 def test_only_what_is_much_dearer_is_reported(cost: float, row: int, reported: list[str]) -> None:
     then = {"partition": (6.0, "times"), "row": (2_000, "bytes")}
-    lines = stored.much_dearer({"partition": (cost, "times"), "row": (row, "bytes"), "new": (1.0, "times")}, then)
+    lines = much_dearer({"partition": (cost, "times"), "row": (row, "bytes"), "new": (1.0, "times")}, then)
     assert [line.partition(":")[0] for line in lines] == reported
 
 
 def test_a_machine_that_is_slower_as_a_whole_costs_the_same() -> None:
-    figures = [(stored.YARDSTICK, 50_000.0, "evaluations/s"), ("partition", 8_000.0, "decisions/s")]
+    figures = [(YARDSTICK, 50_000.0, "evaluations/s"), ("partition", 8_000.0, "decisions/s")]
     slower = [(what, value / 3, unit) for what, value, unit in figures]
-    assert stored.relative_costs(figures) == stored.relative_costs(slower)
-    assert stored.relative_costs([("partition", 8_000.0, "decisions/s"), ("p99", 3.0, "ms")]) == {}
+    assert relative_costs(figures) == relative_costs(slower)
+    assert relative_costs([("partition", 8_000.0, "decisions/s"), ("p99", 3.0, "ms")]) == {}
 
 
 def test_twelve_weeks_of_churn_leave_no_more_rows_and_bytes_than_six(capsys: pytest.CaptureFixture[str]) -> None:

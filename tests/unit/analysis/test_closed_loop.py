@@ -8,8 +8,8 @@ from streams.analysis.backtest import backtest
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.measures import Moment, changes, measure, total
 from streams.history.evaluations import Evaluated
-from tests.bench.closed_loop import CHANGES, DEPLOYED, SHAPES, Score, run, scores
-from tests.bench.simulated_hpa import HPA, spec
+from tests.experiments.closed_loop import CHANGES, DEPLOYED, SHAPES, Score, run, scores
+from tests.kit.simulated_hpa import HPA, spec
 
 
 def test_one_change_is_predicted_within_bounds() -> None:

@@ -14,7 +14,7 @@ from streams.analysis.closedloop import ClosedLoop, start_up
 from streams.analysis.load import need
 from streams.hpa.observation import MetricFailure
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.kit.simulated_hpa import HPA, live, spec
 
 
 @cache

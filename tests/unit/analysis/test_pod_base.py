@@ -16,7 +16,7 @@ from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.podbase import base_per_pod
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.kit.simulated_hpa import HPA, live, spec
 
 SHAPES: dict[str, LoadCurve] = {
     "step": StepLoad(150, 520, 900),

@@ -12,7 +12,7 @@ from fleethpa.lab.simulator.model import SineLoad
 from streams.analysis.candidate import Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.kit.simulated_hpa import HPA, live, spec
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -8,8 +8,8 @@ from streams.analysis.candidate import candidate
 from streams.analysis.ideal import ideal, recorded_ideal
 from streams.analysis.measures import Moment, Scores, by_hours, demand, scores, spans_ms
 from streams.history.evaluations import Evaluated
-from tests.bench.closed_loop import SHAPES
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.experiments.closed_loop import SHAPES
+from tests.kit.simulated_hpa import HPA, live, spec
 
 PERIOD_MS = 60_000
 HOUR = [index * PERIOD_MS for index in range(60)]

@@ -15,7 +15,7 @@ from schemas.windows import Weekdays, Window, parse_window
 from streams.analysis.candidate import Candidate, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.kit.simulated_hpa import HPA, live, spec
 
 UTC = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.policies import PEAK_PODS, Played, play, played_load, row, trace_files
-from tests.bench.simulated_hpa import REQUEST_MILLI, spec
+from tests.experiments.policies import PEAK_PODS, Played, play, played_load, row, trace_files
 from tests.kit.loads import PointsLoad, Trace, TraceLoad, parse_trace, read_trace
+from tests.kit.simulated_hpa import REQUEST_MILLI, spec
 
 
 def test_a_number_a_line_is_a_value_a_second() -> None:

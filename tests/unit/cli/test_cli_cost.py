@@ -22,9 +22,9 @@ from streams.archive.layout import DECISIONS
 from streams.archive.segmentreader import PartitionReader
 from streams.history.archivepast import ArchivePast
 from streams.history.evaluations import readers_by_hpa
-from tests.bench.steady import steady_fleet
 from tests.kit.archive import topics_in_closed_loop, write_archive
 from tests.kit.cli import Cli
+from tests.kit.closedloop import steady_fleet
 from tests.kit.documented import ROOT
 from tests.kit.generated_log import Fleet
 from tests.kit.published import fits

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fleethpa.frame.options import MEASURES
-from tests.bench.closed_loop import CHANGES, SHAPES
+from tests.experiments.closed_loop import CHANGES, SHAPES
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 

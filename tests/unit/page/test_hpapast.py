@@ -30,8 +30,8 @@ from streams.history import recorded
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import DecisionWindow, Recorded, recorded_at
 from streams.partition import Partition
-from tests.bench.steady import ENFORCED
 from tests.kit.archive import Topics, topics_in_closed_loop, write_archive
+from tests.kit.closedloop import ENFORCED
 from tests.kit.generated_log import START_MS, Fleet
 from tests.kit.memorypast import MemoryPast
 

@@ -1,7 +1,7 @@
 """From the first decision that wants a write to the write, as the fleet bench counts it."""
 
 from schemas.codec import encode
-from tests.bench.fleetstats import READ_WITHIN_MS, Stats
+from tests.kit.fleetstats import READ_WITHIN_MS, Stats
 
 
 def decided(stats: Stats, at_ms: int, wants: int | None, uid: str = "a") -> None:

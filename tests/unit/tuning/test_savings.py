@@ -23,10 +23,10 @@ from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import start_up
 from streams.analysis.savings import Saving, saving
 from streams.archive.archiver import Archiver, SegmentLimits
-from tests.bench.policies import played_load, trace_files
-from tests.bench.simulated_hpa import HPA, live, spec
+from tests.experiments.policies import played_load, trace_files
 from tests.kit.cli import Cli
 from tests.kit.published import fits
+from tests.kit.simulated_hpa import HPA, live, spec
 
 HOUR_MS = 3_600_000
 CALM = {"stabilizationWindowSeconds": 60}

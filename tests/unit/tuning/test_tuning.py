@@ -25,8 +25,8 @@ from streams.analysis.candidate import candidate
 from streams.analysis.load import cycle_ms
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
 from tests.kit.loads import PointsLoad
+from tests.kit.simulated_hpa import HPA, PROFILE, live, spec
 
 WAVE = SineLoad(500, 350, 1_500)
 

@@ -1,7 +1,7 @@
 """How near the closed loop comes: what it predicts for a change of spec against what the simulator then really does.
 
-`python -m tests.bench.closed_loop` prints the table of docs/backtest.md. The recording is the simulator's under the
-deployed spec; the truth is a second run of the same load under the changed spec, looked at every second.
+`python -m tests.experiments.closed_loop` prints the table of docs/backtest.md. The recording is the simulator's under
+the deployed spec; the truth is a second run of the same load under the changed spec, looked at every second.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from streams.analysis.backtest import backtest
 from streams.analysis.candidate import Candidate, candidate
 from streams.history.evaluations import Evaluated
 from streams.state.inputs import EvaluationInputs
-from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, live, spec
 from tests.kit.loads import PointsLoad
+from tests.kit.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, live, spec
 
 MINUTES = 90
 TOLERANCE = 0.1

@@ -1,6 +1,6 @@
 """Specs that people deploy by habit over recorded loads, lived in the simulator.
 
-Run: python -m tests.bench.policies [--traces DIR]
+Run: python -m tests.experiments.policies [--traces DIR]
 
 The table of docs/backtest.md. Every trace is scaled so that its peak needs 8 pods that use all that they request, and
 those that last for weeks are played so fast that they last a day. Demand is counted at 100 % of the request for every
@@ -21,8 +21,8 @@ from fleethpa.lab.simulator.model import SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.ideal import ideal
 from streams.analysis.measures import Moment, Scores, scores
-from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 from tests.kit.loads import TraceLoad, read_trace
+from tests.kit.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 PEAK_PODS = 8
@@ -97,7 +97,9 @@ def row(found: Played) -> str:
 
 def main() -> None:
     """Print the table, a line as soon as it is known."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.policies", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.experiments.policies", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of traces (default: the project's)")
     asked = parser.parse_args()
     head = "trace | spec | replica-hours | / ideal | θU | θO | τU | τO | instability | adaptations/h | slack"

@@ -1,14 +1,10 @@
-"""The core in its steady state: every wanted write is applied and its outcome recorded, and scale and pods follow.
+"""A generated log in closed loop: every wanted write is applied and its outcome recorded, and scale and pods follow.
 
 So most evaluations give what the one before gave, as in a fleet that has run for a while.
-The log is made once, in closed loop with the decisions that it causes, and then folded again against the clock.
 """
 
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -25,9 +21,6 @@ from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, L
 WRITE_MS: Final = 500
 """From a wanted write to its outcome."""
 WAVE_MINUTES: Final = 90.0
-WARM_MINUTES: Final = 8.0
-"""Log time after which a fleet counts as one that has run for a while."""
-RUNS: Final = 3
 ENFORCED: Final = ClusterSettings(default_mode="enforce", native_controller="absent")
 Record = tuple[int, int, bytes]
 
@@ -92,21 +85,6 @@ class ClosedLoop(LogGenerator):
         return whole * self.fleet.pods / len(workload.pods)
 
 
-@dataclass(frozen=True)
-class Steady:
-    """What the measured part of a log took."""
-
-    evaluations: int
-    cpu_s: float
-
-
-@lru_cache(maxsize=4)
-def steady_log(pods: int) -> tuple[Record, ...]:
-    """The log of a fleet with so many pods per HPA: 300 HPAs of 5 pods, fewer of more."""
-    hpas = max(10, 300 * 5 // pods)
-    return tuple(ClosedLoop(steady_fleet(hpas, WARM_MINUTES + 4, pods)).log())
-
-
 def steady_fleet(hpas: int, minutes: float, pods: int = 5, seed: int = 0) -> Fleet:
     """A fleet for the closed loop, of one partition."""
     return Fleet(
@@ -119,32 +97,3 @@ def steady_fleet(hpas: int, minutes: float, pods: int = 5, seed: int = 0) -> Fle
         settings=ENFORCED,
         seed=seed,
     )
-
-
-def measured(log: tuple[Record, ...]) -> Steady:
-    """Fold a log; time what follows the start."""
-    partition = Partition.empty(0)
-    evaluations = 0
-    begin_ms = log[0][1] + round(WARM_MINUTES * 60_000)
-    began = None
-    for record in log:
-        if began is None and record[1] >= begin_ms:
-            began = time.process_time()
-        made = partition.apply(*record)
-        if partition.due_checkpoint:
-            partition.checkpoint()
-        if began is not None:
-            evaluations += len(made)
-            for decision in made:
-                evaluations -= decision.id.endswith("-c")
-    if began is None:
-        raise ValueError("the log ends before its steady state")
-    return Steady(evaluations, time.process_time() - began)
-
-
-def steady_state() -> Iterator[tuple[str, float, str]]:
-    """Everything that a worker computes, of fleets that have run for a while."""
-    for pods in (5, 500):
-        runs = [measured(steady_log(pods)) for _ in range(RUNS)]
-        best = min(runs, key=lambda run: run.cpu_s)
-        yield f"steady, {pods} pods", best.evaluations / best.cpu_s, "evaluations/CPU s"

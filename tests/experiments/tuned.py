@@ -1,4 +1,4 @@
-"""What `fleethpa tune` proposes, lived in the simulator: `python -m tests.bench.tuned [generated workloads]`.
+"""What `fleethpa tune` proposes, lived in the simulator: `python -m tests.experiments.tuned [generated workloads]`.
 
 Every workload is recorded under a deployed spec. The tuner sees the first two thirds of the recording. Then the
 workload is lived once more under the proposal and under each default target, and scored on the last third, which no
@@ -23,8 +23,8 @@ from fleethpa.lab.simulator.model import LoadCurve, PodProfile, SimulatedWorkloa
 from fleethpa.tuning.specsearch import Objective, RefusedError, Tuning, tune
 from streams.analysis.candidate import candidate
 from streams.state.inputs import EvaluationInputs
-from tests.bench.policies import TRACES, played_load, trace_files
-from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
+from tests.experiments.policies import TRACES, played_load, trace_files
+from tests.kit.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 
 DEFAULTS = (50, 60, 70, 80)
 DEPLOYED = 50
@@ -319,7 +319,7 @@ def errors(made: Sequence[Trial]) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Print a line per workload, then wins, losses, the worst loss, and the prediction error."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.tuned")
+    parser = argparse.ArgumentParser(prog="python -m tests.experiments.tuned")
     parser.add_argument("generated", nargs="?", type=int, default=40, help="how many generated workloads")
     parser.add_argument("--first", type=int, default=0, help="the number of the first generated workload")
     parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of other traces")

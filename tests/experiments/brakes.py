@@ -1,4 +1,4 @@
-"""`python -m tests.bench.brakes`: a metrics backend is wrong for 200 HPAs in 4 clusters, with and without brakes.
+"""`python -m tests.experiments.brakes`: a metrics backend is wrong for 200 HPAs in 4 clusters, with and without brakes.
 
 Every part of fleethpa runs as a process (observer, ingest, decider, reconciler) over simulated clusters with HTTP
 servers. Once every target has 10 replicas, the metrics APIs answer with half of the pods, and then with zero for all of
@@ -191,7 +191,7 @@ def table(results: list[Result]) -> str:
 
 def main() -> int:
     """Run the arms; the exit code is 1 where more was removed than the budget allows."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.brakes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.experiments.brakes", description=__doc__)
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="only this one; repeatable")
     parser.add_argument("--wrong", type=float, default=60.0, help="seconds of zeros (default 60)")
     parser.add_argument("--folder", type=Path, help="keep what the processes write in this folder")

@@ -1,4 +1,4 @@
-"""From a load step to wanted writes in log time, with pushed samples: `python -m tests.bench.loadstep`.
+"""From a load step to wanted writes in log time, with pushed samples: `python -m tests.experiments.loadstep`.
 
 The core alone: what the processes and the brokers take comes on top. Each HPA's five pods push their usage every two
 seconds; after a minute the load of all becomes 2.5 times as large. Writes have their outcome 200 ms later, and new pods

@@ -1,4 +1,4 @@
-"""A fleet behind HTTP servers that answer as API servers do, at low cost: `python -m tests.bench.fleetworld`.
+"""A fleet behind HTTP servers that answer as API servers do, at low cost: `python -m tests.kit.fleetworld`.
 
 One process is all clusters; the first element of the path names the cluster. Answers are put together from texts, not
 from objects. Pods start, become ready and go; workloads follow what is written to `/scale`; load follows a recorded
@@ -22,8 +22,8 @@ from runtime.records import Publisher
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.observed import Point, Samples
-from tests.bench import fleetmetrics
-from tests.bench.fleetstats import Stats, quantiles
+from tests.kit import fleetmetrics
+from tests.kit.fleetstats import Stats, quantiles
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 HPAS_PER_NAMESPACE = 10
@@ -533,7 +533,7 @@ async def push_samples(world: World, brokers: str, every_s: float) -> None:
 
 def options(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleetworld", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.kit.fleetworld", description=__doc__)
     parser.add_argument("--hpas", type=int, required=True)
     parser.add_argument("--clusters", type=int, required=True)
     parser.add_argument("--pods", type=int, default=5)
