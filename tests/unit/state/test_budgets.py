@@ -1,9 +1,7 @@
 """Removal and addition budgets: what they cut, when they let go, and the laws that hold for every log."""
 
-import random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,12 +11,9 @@ from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, parse_budget
-from streams.partition import Partition
 from streams.state.budget import BUCKET_MS
 from tests.kit.brakes import MINUTE, SECOND, World, after, whole
-from tests.kit.crashing import Crashing, restored_from
-from tests.kit.generated_log import Fleet, partition_log
-from tests.kit.partition import START_MS, Record, disturbed_log, fold, make_hpa, make_pod, scale
+from tests.kit.partition import START_MS, disturbed_log, make_hpa, make_pod, scale
 from tests.laws import examples
 
 # --- the setting ------------------------------------------------------------------------------------------------------
@@ -298,48 +293,6 @@ def test_pods_that_are_not_seen_for_a_while_make_no_room_for_removals() -> None:
 
 Json = dict[str, Any]
 SEEDS = st.integers(0, 10_000)
-BRAKING = st.sampled_from(
-    [
-        ClusterSettings(downscale_stabilization_ms=0, removal_budgets={"*": "3/2m"}),
-        ClusterSettings(downscale_stabilization_ms=0, removal_budget="30%/1m,then=hold"),
-        ClusterSettings(downscale_stabilization_ms=0, removal_budgets={"*": "2/1m,then=hold"}),
-        ClusterSettings(downscale_stabilization_ms=0, removal_budget="40%/1m", addition_budgets={"shop": "50%/1m"}),
-        ClusterSettings(
-            downscale_stabilization_ms=0,
-            removal_budget="30%/3m",
-            removal_budgets={"shop": "2/1m"},
-            addition_budget="100%/2m",
-        ),
-    ]
-)
-
-
-@settings(max_examples=examples(20))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000), braking=BRAKING)
-def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int, braking: ClusterSettings) -> None:
-    log = disturbed_log(seed, braking=braking)
-    expected = [decision.value for decision in log.decisions]
-    assert Crashing(log.records, crashes).run() == expected
-
-
-@settings(max_examples=examples(10))
-@given(seed=SEEDS, at=st.integers(1, 120), braking=BRAKING)
-def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int, braking: ClusterSettings) -> None:
-    log = disturbed_log(seed, braking=braking)
-    topic: dict[int, dict[str, bytes]] = {}
-    partition = Partition.empty(0)
-    base: list[tuple[bytes, bytes]] = []
-    first = random.Random(at).randrange(at)
-    for record in log.records[:at]:
-        topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
-        if record.offset == first:
-            base = partition.checkpoint()
-    written = partition.checkpoint()
-    late = [made.value for made in log.decisions if int(made.id.split("-")[1]) >= at]
-    for length in range(len(written) + 1):
-        restored = restored_from([*base, *written[:length]])
-        records = log.records[restored.applied_offset + 1 :]
-        assert late == [each.value for rec in records for each in restored.apply(*rec, topic.get(rec.offset, {}))]
 
 
 @settings(max_examples=examples(25))
@@ -414,26 +367,3 @@ def test_rows_do_not_keep_what_no_window_reaches() -> None:
 
 
 # --- several namespaces and clusters in one partition -----------------------------------------------------------------
-
-
-def fleet_log(seed: int, braking: ClusterSettings) -> list[Record]:
-    """Some namespaces of two clusters in one partition, enforced; no write has an outcome."""
-    enforced = msgspec.structs.replace(braking, default_mode="enforce", native_controller="absent")
-    fleet = Fleet(hpas=9, namespaces=4, clusters=2, minutes=2, seed=seed, churn=0.3, behavior=False, settings=enforced)
-    return [Record(*each) for each in partition_log(fleet)]
-
-
-@settings(max_examples=examples(4))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000), braking=BRAKING)
-def test_crashes_change_no_byte_where_a_budget_spans_namespaces(
-    seed: int, crashes: int, braking: ClusterSettings
-) -> None:
-    records = fleet_log(seed, msgspec.structs.replace(braking, partial_view=True))
-    expected = fold(records)[1]
-    assert Crashing(records, crashes).run() == expected
-
-
-def test_the_logs_of_several_namespaces_are_cut_by_the_clusters_budget() -> None:
-    braking = ClusterSettings(downscale_stabilization_ms=0, removal_budget="10%/3m", addition_budget="10%/3m")
-    values = [value for seed in range(4) for value in fold(fleet_log(seed, braking))[1]]
-    assert any(b'"of":"cluster ' in value for value in values)

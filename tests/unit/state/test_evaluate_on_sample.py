@@ -3,18 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from schemas.entries import Outcome
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.partition import Partition
-from streams.state.rowcodec import merge_rows
-from tests.kit.crashing import Crashing
-from tests.kit.pushed import ON, SECOND, Pushed, moving_samples
-from tests.laws import examples
+from tests.kit.pushed import ON, SECOND, Pushed
 
 Json = dict[str, Any]
 
@@ -99,23 +93,3 @@ def test_a_setting_that_is_taken_away_ends_what_was_planned() -> None:
     pushed.log.add(SettingsSet(cluster="*", settings=ClusterSettings(), unset=["evaluateOn"]))
     after_ms, _ = pushed.until_decided()
     assert after_ms > 5 * SECOND
-
-
-@settings(max_examples=examples(25))
-@given(seed=st.integers(0, 10_000), crashes=st.integers(0, 1_000_000))
-@example(seed=10_000, crashes=18_308)  # a checkpoint in which nothing has changed ends at the offset of a torn one
-def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
-    log = moving_samples(seed)
-    assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
-
-
-@settings(max_examples=examples(15))
-@given(seed=st.integers(0, 10_000))
-def test_a_restore_after_every_record_changes_no_byte(seed: int) -> None:
-    log = moving_samples(seed)
-    partition, rows, values = Partition.empty(0), dict[bytes, bytes](), []
-    for record in log.records:
-        values += [decision.value for decision in partition.apply(*record)]
-        merge_rows(rows, partition.checkpoint())
-        partition = Partition.restore(0, rows)
-    assert values == [decision.value for decision in log.decisions]

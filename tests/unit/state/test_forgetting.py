@@ -1,6 +1,5 @@
 """What is gone is forgotten by log time, the same at every fold, and its rows leave the changelog."""
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -27,9 +26,8 @@ from streams.state.forgetting import LONG_MS, SWEEP_MS
 from streams.state.ledger import StateError
 from streams.state.partitionrow import IndexRow, index_key
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
-from tests.bench.year import Churn, churned
-from tests.kit.crashing import Crashing
-from tests.kit.partition import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
+from tests.kit.crowded import churn_log, few_names
+from tests.kit.partition import KEY, LogBuilder, make_hpa, make_pod, scale
 from tests.laws import examples
 
 Rows = dict[bytes, bytes]
@@ -179,30 +177,6 @@ def test_samples_are_taken_once_the_namespace_is_known(known: Any) -> None:
     assert log.partition.state.namespaces[KEY].series
 
 
-CHURN = Churn(days=3, previews=4, names=3, steady=1, rename_days=1, renamed_hpas=1)
-
-
-@cache
-def churn_log() -> list[Record]:
-    return list(churned(CHURN))
-
-
-@cache
-def churn_decisions() -> list[bytes]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitionrow, "MOST_NAMES", 6)
-        return fold(churn_log())[1]
-
-
-@settings(max_examples=examples(4))
-@given(crashes=st.integers(0, 1_000_000))
-def test_crashes_change_no_byte_while_names_come_and_go(crashes: int) -> None:
-    records = churn_log()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitionrow, "MOST_NAMES", 6)
-        assert Crashing(records, crashes).run() == churn_decisions()
-
-
 @settings(max_examples=examples(4))
 @given(at=st.integers(30, 64), gap=st.integers(1, 12))
 def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: int, gap: int) -> None:
@@ -213,7 +187,7 @@ def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: 
     whole = Partition.empty(0)
     topic = {record.offset: {made.id: made.value for made in whole.apply(*record)} for record in records[: at + 8]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitionrow, "MOST_NAMES", 6)
+        few_names(patch)
         for record in records[:at]:
             partition.apply(*record)
             if record.offset in (at - 1, at - 1 - gap, at - 1 - 2 * gap):
@@ -237,7 +211,7 @@ def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> No
     rows, older = Rows(), dict[bytes, list[bytes]]()
     partition = Partition.empty(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitionrow, "MOST_NAMES", 6)
+        few_names(patch)
         for record in churn_log()[: data.draw(st.integers(30, 60))]:
             partition.apply(*record)
             for key, value in partition.checkpoint():
@@ -258,7 +232,7 @@ def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> No
 def test_a_piece_of_the_index_that_was_left_over_and_is_written_again_is_not_deleted() -> None:
     log = LogBuilder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitionrow, "MOST_NAMES", 6)
+        few_names(patch)
         for index in range(4):
             log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
         rows = dict(log.partition.checkpoint())

@@ -3,17 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from schemas.answers import Answers
 from schemas.observed import PodDeleted, PodSet
-from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
 from tests.kit.brakes import MINUTE, SECOND, World, after
-from tests.kit.crashing import Crashing
-from tests.kit.partition import cpu_answer, disturbed_log, make_pod, scale
-from tests.laws import examples
+from tests.kit.partition import cpu_answer, make_pod, scale
 
 Json = dict[str, Any]
 APPS = ("api", "pay", "web")
@@ -129,18 +124,3 @@ def test_half_the_pods_and_then_zeros_are_one_partial_view() -> None:
 
 def test_off_is_upstreams_answer() -> None:
     assert after(watched(partial_view=False).poll(0)) == dict.fromkeys(APPS, 1)
-
-
-BRAKING = ClusterSettings(downscale_stabilization_ms=0, partial_view=True, removal_budgets={"*": "3/2m"})
-
-
-@settings(max_examples=examples(20))
-@given(seed=st.integers(0, 10_000), crashes=st.integers(0, 1_000_000))
-def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
-    log = disturbed_log(seed, braking=BRAKING)
-    assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
-
-
-def test_the_logs_of_the_laws_contain_partial_views() -> None:
-    logs = [disturbed_log(seed, braking=BRAKING) for seed in (12, 16)]
-    assert any(b"PartialView" in made.value for log in logs for made in log.decisions)

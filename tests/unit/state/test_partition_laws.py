@@ -1,103 +1,26 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import limits
-from schemas.answers import Answers
 from schemas.codec import encode
 from schemas.entries import LogRecord
-from schemas.observed import (
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Command,
-    PodDeleted,
-    PodList,
-    PodSet,
-    Point,
-    Rival,
-    Samples,
-    Target,
-)
-from schemas.settings import SettingsSet
-from schemas.topics import MAX_ROW_BYTES
 from streams.history.checkpointrows import NewestCheckpoint
-from streams.partition import Partition
-from streams.state import rowcodec
-from streams.state.namespace import Namespace
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import applied_offset, bodies_of_namespace, encode_row, merge_rows
-from tests.kit.central import central_log
-from tests.kit.crashing import Crashing, restored_from, taken, usage
+from streams.state.rowcodec import applied_offset, encode_row
+from tests.kit.crashing import taken
+from tests.kit.crowded import TIGHT, crowded_log, tight
 from tests.kit.generated_log import Fleet, partition_log
-from tests.kit.partition import (
-    ENFORCING,
-    LogBuilder,
-    Record,
-    cpu_answer,
-    disturbed_log,
-    fold,
-    make_hpa,
-    make_pod,
-    scale,
-)
+from tests.kit.partition import Record, disturbed_log, fold
 from tests.laws import examples
 
 SEEDS = st.integers(0, 10_000)
-
-
-@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 400, 1], ids=["one row of a kind", "several", "one a thing"])
-@settings(max_examples=examples(25))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-@example(seed=19, crashes=1)
-@example(seed=8, crashes=1)
-def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, crashes: int) -> None:
-    log = disturbed_log(seed)
-    expected = [decision.value for decision in log.decisions]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", largest_row)
-        assert Crashing(log.records, crashes).run() == expected
-
-
-@settings(max_examples=examples(40))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-def test_a_worker_that_crashes_inside_nearly_every_checkpoint_loses_nothing_to_compaction(
-    seed: int, crashes: int
-) -> None:
-    log = disturbed_log(seed, 60)
-    assert Crashing(log.records, crashes, torn=0.96).run() == [decision.value for decision in log.decisions]
-
-
-@settings(max_examples=examples(40))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-@example(seed=1056, crashes=611_658)
-def test_crashes_change_no_byte_where_each_checkpoint_cuts_a_namespace_in_another_way(seed: int, crashes: int) -> None:
-    """As where its rows become too large and small again while a checkpoint is torn."""
-    log, chosen = disturbed_log(seed), random.Random(crashes)
-    with pytest.MonkeyPatch.context() as patch:
-
-        def bodies(namespace: Namespace, side: int, pieces: int = 0) -> list[bytes]:
-            patch.setattr(rowcodec, "MAX_ROW_BYTES", chosen.choice([1, 300, 1_000, MAX_ROW_BYTES]))
-            return bodies_of_namespace(namespace, side, pieces)
-
-        patch.setattr(rowcodec, "bodies_of_namespace", bodies)
-        assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
-
-
-@settings(max_examples=examples(20))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashes: int) -> None:
-    log = central_log(seed)
-    expected = [decision.value for decision in log.decisions]
-    assert expected
-    assert Crashing(log.records, crashes).run() == expected
 
 
 @pytest.mark.parametrize(
@@ -131,149 +54,6 @@ def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: s
     for key, value in reversed(rows):
         backwards.add(key, value)
     assert applied_offset(backwards.rows[b"0|i/2.0"]) == read
-
-
-@settings(max_examples=examples(15))
-@given(seed=SEEDS, at=st.integers(1, 120))
-def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -> None:
-    log = disturbed_log(seed)
-    topic: dict[int, dict[str, bytes]] = {}
-    partition = Partition.empty(0)
-    first = random.Random(at).randrange(at)
-    base: list[tuple[bytes, bytes]] = []
-    for record in log.records[:at]:
-        topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
-        if record.offset == first:
-            base = partition.checkpoint()
-    written = partition.checkpoint()
-    for length in range(len(written) + 1):
-        restored = restored_from([*base, *written[:length]])
-        has_ended = b"0|p" in dict(written[:length])
-        assert restored.applied_offset == (at - 1 if has_ended else first)
-        again = [
-            made.value
-            for record in log.records[restored.applied_offset + 1 :]
-            for made in restored.apply(*record, topic.get(record.offset, {}))
-        ]
-        late = [made for made in log.decisions if int(made.id.split("-")[1]) >= at]
-        assert again == [made.value for made in late]
-        assert (restored.seq, restored.prev) == (log.partition.seq, log.partition.prev)
-
-
-@settings(max_examples=examples(15))
-@given(seed=SEEDS)
-def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
-    log = disturbed_log(seed, 80)
-    partition = Partition.empty(0)
-    rows: dict[bytes, bytes] = {}
-    for record in log.records:
-        partition.apply(*record)
-        merge_rows(rows, partition.checkpoint())
-        partition = Partition.restore(0, rows)
-    assert (partition.seq, partition.prev, partition.log_hash) == (
-        log.partition.seq,
-        log.partition.prev,
-        log.partition.log_hash,
-    )
-
-
-TIGHT = {
-    "NAMESPACE_PODS": 600,
-    "NAMESPACE_ANSWERS": 700,
-    "NAMESPACE_SAMPLES": 180,
-    "NAMESPACE_SCALES": 330,
-    "NAMESPACE_HPAS": 800,
-    "NAMESPACE_RIVALS": 150,
-    "NAMESPACE_COMMANDS": 200,
-    "CLUSTER_BYTES": 16_000,
-    "CLUSTER_HPAS": 5,
-    "CLUSTER_NAMESPACES": 3,
-}
-
-
-def tight(patch: pytest.MonkeyPatch, **others: int) -> None:
-    """Set limits that a few objects reach."""
-    for name, most in (TIGHT | others).items():
-        patch.setattr(limits, name, replace(getattr(limits, name), most=most))
-
-
-def crowded_log(seed: int) -> LogBuilder:
-    """Namespaces of one cluster in which things come and go, more of them than the limits take."""
-    chosen, log = random.Random(seed), LogBuilder()
-    names = [f"{letter}{number}" for letter in "abc" for number in range(5)]
-    log.add(SettingsSet(cluster="*", settings=ENFORCING))
-    for _ in range(120):
-        entries = []
-        for _ in range(chosen.randrange(4)):
-            name, number = chosen.choice(names), log.now_ms % 1_000
-            place = chosen.choice(("one", "two", "three", "four"))
-            made = make_hpa(name, f"uid-{place}-{name}-{len(log.records)}", number)
-            rivals = [Rival(kind="X", name=name * 9, target=Target(kind="Deployment", name=name))] * 2
-            point = Point(type="Pods", metric=name[0], milli=number, time=log.now_ms, pod=name)
-            body: Any = chosen.choice(
-                (
-                    PodSet(pod=make_pod(name, name[0], uid="u" * number)),
-                    PodDeleted(name=name),
-                    PodList(list_id=f"p{number}", pods=[make_pod(each) for each in names[: number % 9]]),
-                    AutoscalerSet(hpa=made | {"metadata": made["metadata"] | {"annotations": {"a": "x" * number}}}),
-                    AutoscalerDeleted(name=name),
-                    AutoscalerList(list_id=f"h{number}", hpas=[made], rivals=rivals),
-                    scale(name, number % 9),
-                    Samples(points=[point]),
-                    Answers(items=[cpu_answer(name[0], dict.fromkeys(names[: number % 9], number), log.now_ms)]),
-                    Command(command="pause", name=name, reason="r" * (number // 9)),
-                )
-            )
-            entries.append(log.entry(body, f"eu/{place}"))
-        log.add(*entries, after_ms=chosen.choice((20, 700, 3_000, 600_000)))
-    return log
-
-
-def stored(partition: Partition) -> list[Any]:
-    """What is stored of namespaces and clusters, and the sums of it."""
-    state = partition.state
-    spaces = [
-        (
-            key,
-            sorted(space.pods),
-            space.directory,
-            space.scales,
-            space.answers,
-            space.series,
-            space.arrivals,
-            space.rivals,
-            space.commands,
-            (space.held.bytes, space.held.hpas),
-            {row: size for row, size in space.held.sums.items() if size},
-        )
-        for key, space in sorted(state.namespaces.items())
-    ]
-    return [usage(partition), *[each for each in spaces if any(each[1:])]]
-
-
-def sums_of(records: list[Record]) -> dict[int, Any]:
-    """The sums after each record, as a fold has them that never crashes."""
-    partition, sums = Partition.empty(0), {}
-    for record in records:
-        partition.apply(*record)
-        sums[record.offset] = usage(partition)
-    return sums
-
-
-@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 400, 1], ids=["one row of a kind", "several", "one a thing"])
-@settings(max_examples=examples(10), phases=(Phase.explicit, Phase.generate))
-@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-@example(seed=564, crashes=2911)
-def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
-    largest_row: int, seed: int, crashes: int
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        tight(patch)
-        patch.setattr("streams.state.rowcodec.MAX_ROW_BYTES", largest_row)
-        log = crowded_log(seed)
-        crashing = Crashing(log.records, crashes, sums_of(log.records))
-        assert crashing.run() == [decision.value for decision in log.decisions]
-        assert stored(crashing.partition) == stored(log.partition)
 
 
 def test_a_crowded_log_reaches_the_limits() -> None:
