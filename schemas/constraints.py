@@ -21,6 +21,10 @@ class Constraint(Struct, frozen=True, kw_only=True):
     outside minReplicas and maxReplicas, on the way to them. `step`: the step of a decision that explains it; empty: it
     has none of its own. `label`: how a table names that step. `released`: what happens when the step's `until` is
     reached; empty: it has no such time.
+
+    So of a removal budget the page says: `held by the removal budget` (`words`); `the removal budget of namespace shop
+    (30%/10m) allows 4, and 4 were removed` (the decision's `paused`); `until 15:09:23: more may be removed`
+    (`released`).
     """
 
     name: str

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field, structs
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 from schemas.limits import MAX_TIME_MS, MOST_REPLICAS, Positive, TimeMs
 from schemas.observed import EntryBody, MetricType, Mode
 from schemas.topics import MAX_PARTITIONS
@@ -234,14 +235,28 @@ MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
 """Settings that are maps, of which a cluster may have some members and take the others from `*`."""
 
 
+def parse_tolerance(text: str) -> Quantity:
+    """Read a tolerance, such as 0.1 or 100m. Raises ValueError: it is no number, or below 0."""
+    try:
+        tolerance = parse_quantity(text)
+    except QuantityError as error:
+        raise ValueError("expected a number such as 0.1") from error
+    if tolerance.sign() < 0:
+        raise ValueError("expected a number such as 0.1, not below 0")
+    return tolerance
+
+
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "tolerance": parse_tolerance,
     "price": parse_price,
     "removal_budget": partial(parse_budget, whole_cluster=True),
     "addition_budget": partial(parse_budget, whole_cluster=True, additions=True),
     "removal_budgets": parse_budget,
     "addition_budgets": partial(parse_budget, additions=True),
 }
-"""What reads the settings that are texts, and the members of those that are maps of texts; raises ValueError."""
+"""What reads the settings that are texts, and the members of those that are maps of texts; raises ValueError. Those of
+settings that name rules are in `streams.state.clustersettings.TEXT_READERS`.
+"""
 
 
 def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSettings:

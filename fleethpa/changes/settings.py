@@ -36,8 +36,9 @@ from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
 from schemas.observed import Command, MetricType
-from schemas.settings import MAPS, READERS, SETTING_NAMES, SETTING_TEXTS, ClusterSettings, SettingsSet, parse_price
+from schemas.settings import MAPS, SETTING_NAMES, SETTING_TEXTS, ClusterSettings, SettingsSet, parse_price
 from streams.hpa.rules import NEWEST, NEWEST_IS, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
+from streams.state.clustersettings import TEXT_READERS
 
 # --- pause, resume and mode -------------------------------------------------------------------------------------------
 
@@ -228,16 +229,9 @@ def _value(field: str, text: str) -> Any:
         return str(parse_price(text.removesuffix("/h")))
     if field.endswith("_ms"):
         return _span(text, least or 0)
-    if field == "rules":
-        rules_of(minor_of(text))
-    elif field == "gates":
-        parse_gates(text)
-    elif field.endswith("_budget"):
-        READERS[field](text)
-    elif kind is int:
+    if kind is int:
         return _count(text, least or 0)
-    elif not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
-        raise ValueError("expected a number such as 0.1")
+    TEXT_READERS[field](text)
     return text
 
 
@@ -247,7 +241,7 @@ def _member(field: str, text: str) -> str:
         if text == "prometheus":
             raise ValueError("a Prometheus is set in the file of `fleethpa run observer --prometheus FILE`, with rules")
         return _choice(text, choices)
-    READERS[field](text)
+    TEXT_READERS[field](text)
     return text
 
 

@@ -2,7 +2,6 @@
 
 from streams.across import capacity
 from streams.across.allotments import CONSTRAINT, STEP, CapacityLeft
-from streams.hpa.observation import SeenPods
 from streams.state.hpastate import Hpa
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
@@ -14,8 +13,8 @@ class CapacityGroups(WriteLimit):
     cuts = True
     reads_others = True
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> CapacityLeft | None:
-        return capacity.capacity_left(subject.state, subject.hpa, subject.settings, pods)
+    def inputs(self, subject: Subject, observed: Observed) -> CapacityLeft | None:
+        return capacity.capacity_left(subject.state, subject.hpa, subject.settings, observed.observation.pods)
 
     def apply(self, inputs: CapacityLeft, write: LimitedWrite) -> LimitedWrite:
         wanted = write.pending

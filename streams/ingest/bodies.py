@@ -14,7 +14,6 @@ from schemas.decisions import ENGINE
 from schemas.entries import Body, ControlTransferred, FleetAllotment, FleetReport, Outcome, central_name
 from schemas.fitting import fitted, fitted_hpa
 from schemas.keys import FLEET
-from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
@@ -33,17 +32,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
-from schemas.settings import (
-    EVERY_NAMESPACE,
-    READERS,
-    SETTING_NAMES,
-    EngineSet,
-    LogTimeSet,
-    Restart,
-    SettingsSet,
-    WatermarkReset,
-)
-from streams.hpa.rules import minor_of, parse_gates, rules_of
+from schemas.settings import EVERY_NAMESPACE, SETTING_NAMES, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import own as topickinds
 from streams.ingest.checks import (
     check_allotment,
@@ -66,6 +55,7 @@ from streams.ingest.checks import (
 )
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Piece, SourcePlace
+from streams.state.clustersettings import TEXT_READERS
 from streams.state.namespacerows import target_key
 
 Refuse = Callable[[Refusal], None]
@@ -298,8 +288,8 @@ def _settings(body: SettingsSet) -> None:
         _cluster_or_all(body.cluster)
     limits.check(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
-    for field, read in _TEXTS.items():
-        if (text := getattr(settings, field)) is not None:
+    for field, read in TEXT_READERS.items():
+        if isinstance(text := getattr(settings, field), str):
             _read(text, f"settings.{_WIRE_NAMES[field]}", read)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
@@ -314,7 +304,7 @@ def _budgets(field: str, budgets: Mapping[str, str]) -> None:
     for namespace, text in budgets.items():
         if namespace != EVERY_NAMESPACE:
             check_namespace(namespace)
-        _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", READERS[field])
+        _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", TEXT_READERS[field])
 
 
 def _read(text: str, field: str, read: Callable[[str], object]) -> None:
@@ -324,21 +314,7 @@ def _read(text: str, field: str, read: Callable[[str], object]) -> None:
         raise Refusal("invalid", f"{field} {text[:40]!r}: {error}") from error
 
 
-def _tolerance(text: str) -> None:
-    if parse_quantity(text).sign() < 0:
-        raise ValueError("must not be negative")
-
-
 _WIRE_NAMES = {field: name for name, field in SETTING_NAMES.items()}
-_TEXTS: dict[str, Callable[[str], object]] = {
-    "tolerance": _tolerance,
-    "price": READERS["price"],
-    "removal_budget": READERS["removal_budget"],
-    "addition_budget": READERS["addition_budget"],
-    "rules": lambda text: rules_of(minor_of(text)),
-    "gates": parse_gates,
-}
-"""Settings that are texts -> what reads them; raises ValueError."""
 
 
 def _engine(body: EngineSet) -> None:

@@ -3,7 +3,7 @@
 Its HPAs are decided by the rules of the version that the settings pin, else of the version that its observer reported.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -18,7 +18,17 @@ from schemas.limits import TEXT, shortened
 from schemas.observed import Mode
 from schemas.settings import READERS, Budget, ClusterSettings, settings_of
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, known_gates, minor_of, rules_named, rules_text
+from streams.hpa.rules import (
+    CURRENT_TEXT,
+    OLDEST,
+    UnknownRulesError,
+    known_gates,
+    minor_of,
+    parse_gates,
+    rules_named,
+    rules_of,
+    rules_text,
+)
 from streams.state.budget import NO_BUDGETS, Budgets
 
 T = TypeVar("T")
@@ -129,6 +139,16 @@ def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -
         base, sync_period_ms=period_ms, asked_every_ms=period_ms, controller=structs.replace(base.controller, **found)
     )
     return FleetSettings(made, tuple(differing))
+
+
+TEXT_READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    **READERS,
+    "rules": lambda text: rules_of(minor_of(text)),
+    "gates": parse_gates,
+}
+"""What reads each setting that is a text, and the members of those that are maps of texts; raises ValueError. The
+command line and ingest refuse by the same.
+"""
 
 
 def _read(text: str | None, read: Callable[[str], T], default: T) -> T:

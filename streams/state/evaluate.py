@@ -154,9 +154,8 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
             constraints,
         )
-    pods = observed.observation.pods
     limits_, by = subject.state.attached.limits, decided.replaced_by
-    left = limited(limits_, lambda each: each.inputs(subject, pods), evaluation, pending, by)
+    left = limited(limits_, lambda each: each.inputs(subject, observed), evaluation, pending, by)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)
@@ -246,7 +245,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         history=observed.history,
         settings=settings.controller,
         period_ms=settings.sync_period_ms,
-        limits=limits_now(subject, seen.pods),
+        limits=limits_now(subject, observed),
         replacements=replacements_now(subject),
         restart=observed.restart,
         native_moves=row.native_moves,

@@ -48,8 +48,8 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     `status`: the stored status before it. `history`: memory before it, already emptied at a restart in the log
     (`restart`: why). `now_ms`: time as of which it decides, up to 2 s ahead of the log (`streams.state.timing.as_of`).
     `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
-    `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`); no decision
-    depends on them.
+    `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`). Of a
+    decision only its `states` follow from them (whether it is flapping), which a backtest leaves out.
     """
 
     decision: str

@@ -86,9 +86,9 @@ class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
 class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     """What an HPA counted for in its namespace's and cluster's budgets from log offset `offset` on.
 
-    `replicas`: of its scale. `ready`: how many of them have been ready (`Brakes.begin`). `removed`, `added`: replicas
-    changed (negative: a write failed, they are free again); they count as of `at_ms` (0: as of `time_ms`). `claims_*`:
-    it was cut in this way, and asks for more.
+    `replicas`: of its scale. `ready`: how many of them have been ready (`BudgetAccount.before`). `removed`, `added`:
+    replicas changed (negative: a write failed, they are free again); they count as of `at_ms` (0: as of `time_ms`).
+    `claims_*`: it was cut in this way, and asks for more.
     """
 
     offset: int
@@ -162,7 +162,9 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
     moves: tuple[tuple[int, int, int, str], ...] = ()
-    """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
+    """The last changes of spec.replicas: (time ms, before, after, writer); those of others as evaluations saw them,
+    those of fleethpa itself as their outcomes told.
+    """
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
     shadow_status: Raw = NOTHING_SHOWN

@@ -23,7 +23,10 @@ AT_ONCE = {
 
 
 class World:
-    """HPAs of a namespace whose writes all succeed at once, unless a test makes them fail."""
+    """HPAs of a namespace whose writes all succeed at once, unless a test makes them fail.
+
+    Pods that are removed go; those that are added never come, so that only the first of two additions is more.
+    """
 
     def __init__(self, *apps: str, replicas: int = 10, **braking: Any) -> None:
         self.log = LogBuilder()

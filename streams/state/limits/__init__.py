@@ -1,1 +1,3 @@
-"""fleethpa's own limits on a write that an evaluation wants, one file each; `table` has them in their order."""
+"""fleethpa's own limits on a write that an evaluation wants, one file each; `LIMITS` in
+`streams/attachments.py` has them in their order.
+"""

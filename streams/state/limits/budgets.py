@@ -7,7 +7,6 @@ from msgspec import structs
 
 from schemas.pauses import is_in_force
 from streams.hpa.evaluation import Pending
-from streams.hpa.observation import SeenPods
 from streams.state.budget import CONSTRAINT, Left, Way
 from streams.state.hpastate import Hpa
 from streams.state.limits.limit import LimitedWrite, WriteLimit
@@ -30,7 +29,7 @@ class BudgetLimit(WriteLimit):
         self.name = CONSTRAINT[way]  # type: ignore[misc]  # one class for two limits
         self.settings = (f"{way}_budget", f"{way}_budgets")  # type: ignore[misc]
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> Left | None:
+    def inputs(self, subject: Subject, observed: Observed) -> Left | None:
         return _left(subject, self.way)
 
     def apply(self, inputs: Left, write: LimitedWrite) -> LimitedWrite:

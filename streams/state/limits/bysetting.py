@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 from schemas.changerules import CHANGE_RULES, ScaleChange
 from schemas.constraints import CONSTRAINTS
-from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.subject import Subject
+from streams.state.subject import Observed, Subject
 
 
 class RuleInputs(NamedTuple):
@@ -27,7 +26,7 @@ class SettingLimit(WriteLimit):
         self.cuts = CONSTRAINTS[name].cuts  # type: ignore[misc]
         self.settings = (self.rule.setting,)  # type: ignore[misc]
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> RuleInputs | None:
+    def inputs(self, subject: Subject, observed: Observed) -> RuleInputs | None:
         value = getattr(subject.settings.stated, self.rule.setting)
         bounds = subject.autoscaler
         made = RuleInputs(value, subject.namespace.cluster, bounds.min_replicas, bounds.max_replicas)

@@ -9,9 +9,8 @@ from msgspec import structs
 from schemas.decisions import Step
 from schemas.kubernetes.shape import JsonView
 from streams.hpa.evaluation import Evaluation, Pending
-from streams.hpa.observation import SeenPods
 from streams.state.inputs import NamedInputs
-from streams.state.subject import Subject
+from streams.state.subject import Observed, Subject
 
 
 class LimitedWrite(NamedTuple):
@@ -39,7 +38,12 @@ class LimitedWrite(NamedTuple):
         return self.change > 0
 
     def blocked(self, name: str, why: str, step: Step | None = None) -> "LimitedWrite":
-        """Return it with one more limit that blocks it; the reason of the first stays."""
+        """Return it with one more limit that blocks it; the reason of the first stays.
+
+        `why`: the decision's `paused`, a sentence without its end that names the setting, annotation or state that
+        blocks it: `a change from 10 to 12 is smaller than the cluster's min-step 3`. Until when belongs into the step
+        (`until`); what happens then, into the `Constraint`.
+        """
         return self._replace(constraints=(*self.constraints, name), held=self.held or why, step=step or self.step)
 
     def cut_to(self, most: int) -> Pending:
@@ -73,10 +77,13 @@ class WriteLimit(ABC):
     """What it leaves depends on other HPAs, too."""
 
     @abstractmethod
-    def inputs(self, subject: Subject, pods: SeenPods) -> Any:
+    def inputs(self, subject: Subject, observed: Observed) -> Any:
         """Return what it reads of an HPA at this record, as a value that can be hashed (a backtest keeps equal ones
-        once); None: it does not bound the HPA now. What depends on the metrics is read in `apply`, of the evaluation:
-        counterfactuals and backtests change it.
+        once); None: it does not bound the HPA now.
+
+        The HPA's row is still as the evaluation before left it: a change of the scale that this one is the first to see
+        is in `observed.moves` alone. What depends on the metrics is read in `apply`, of the evaluation: counterfactuals
+        and backtests change that, and use the recorded inputs again.
         """
 
     @abstractmethod
@@ -107,7 +114,7 @@ class AnnotatedLimit(WriteLimit):
     def stated(self, text: str) -> Any:
         """Return what it reads of an HPA with this text, whether that can be read or not."""
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> Any:
+    def inputs(self, subject: Subject, observed: Observed) -> Any:
         text = subject.hpa.row.annotations.get(self.annotation)
         return None if text is None else self.stated(text)
 
@@ -133,10 +140,10 @@ def limited(
     return write
 
 
-def limits_now(subject: Subject, pods: SeenPods) -> NamedInputs:
+def limits_now(subject: Subject, observed: Observed) -> NamedInputs:
     """Return what all limits read of an HPA at this record."""
     limits: tuple[WriteLimit, ...] = subject.state.attached.limits
-    given = [(limit.name, limit.inputs(subject, pods)) for limit in limits]
+    given = [(limit.name, limit.inputs(subject, observed)) for limit in limits]
     return NamedInputs(tuple([each for each in given if each[1] is not None]))
 
 

@@ -3,17 +3,16 @@
 from typing import Literal
 
 from streams.hpa.evaluation import Evaluation
-from streams.hpa.observation import SeenPods
 from streams.state.guards import left_its_type
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.subject import Subject
+from streams.state.subject import Observed, Subject
 
 
 class Overflow(WriteLimit):
     name = "Overflow"
     settings = ("hold_on_overflow",)
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> Literal[True] | None:
+    def inputs(self, subject: Subject, observed: Observed) -> Literal[True] | None:
         return None if subject.settings.stated.hold_on_overflow is False else True
 
     def apply(self, inputs: Literal[True], write: LimitedWrite) -> LimitedWrite:

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from schemas.decisions import Step
 from streams.hpa.evaluation import Pending
-from streams.hpa.observation import SeenPods
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view
-from streams.state.subject import Subject
+from streams.state.subject import Observed, Subject
 
 
 class ViewNow(NamedTuple):
@@ -21,7 +20,7 @@ class PartialView(WriteLimit):
     name = "PartialView"
     settings = ("partial_view",)
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> ViewNow | None:
+    def inputs(self, subject: Subject, observed: Observed) -> ViewNow | None:
         namespace, now_ms = subject.namespace, subject.state.now_ms
         reason = partial_view(namespace, now_ms) if subject.settings.stated.partial_view else ""
         return ViewNow(reason, namespace.view.since_ms + LONGEST_HOLD_MS) if reason else None

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-from streams.hpa.observation import SeenPods
 from streams.state.guards import pause_in_force
 from streams.state.limits.budgets import is_exempt
 from streams.state.limits.limit import LimitedWrite, WriteLimit
-from streams.state.subject import Subject
+from streams.state.subject import Observed, Subject
 
 
 class PausesInForce(NamedTuple):
@@ -19,7 +18,7 @@ class PausesInForce(NamedTuple):
 class Paused(WriteLimit):
     name = "Paused"
 
-    def inputs(self, subject: Subject, pods: SeenPods) -> PausesInForce | None:
+    def inputs(self, subject: Subject, observed: Observed) -> PausesInForce | None:
         namespace, state, name, exempt = subject.namespace, subject.state, subject.hpa.id.name, is_exempt(subject.hpa)
         up, down = (
             pause_in_force(namespace, name, state.row, is_up, state.now_ms, is_exempt=exempt) for is_up in (True, False)

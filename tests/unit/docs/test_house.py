@@ -1,8 +1,8 @@
 """What must not grow: the kernel's imports, private names of other people's libraries, and features woven into others.
 
-Each number is today's. A change that lowers one lowers it here, too; one that raises it says why in its commit. The
-bound of the kernel is 15,000 lines; the goals are 50 modules for it, no private name, and a feature in one file and at
-most two places.
+Those of the kernel are its bounds. Each other number is today's: a change that lowers one lowers it here, too; one that
+raises it says why in its commit. The goals are 50 modules for the kernel, no private name, and a feature in one file
+and at most two places.
 """
 
 import ast
@@ -17,7 +17,7 @@ from tests.tiers import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 KERNEL = "streams.state.partition"
-MOST_MODULES, MOST_LINES = 71, 14_799
+MOST_MODULES, MOST_LINES = 71, 15_000
 WOVEN = {"FleetHPA": 18, "CapacityGroup": 15}
 """How many product files name a feature beside those of its own (`OWN`)."""
 OWN = re.compile(r"across|fleet|capacity|ceiling|whole", re.IGNORECASE)
@@ -40,11 +40,15 @@ def kernel() -> list[Path]:
     return [path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py" for path in paths]
 
 
-def test_the_kernel_imports_no_more_than_it_does_today() -> None:
+def test_the_kernel_imports_no_more_than_its_bounds() -> None:
     files = kernel()
     lines = sum(len(sources()[file].splitlines()) for file in files)
-    assert (len(files), lines) <= (MOST_MODULES, MOST_LINES), f"{len(files)} modules, {lines} lines"
-    assert lines <= MOST_LINES
+    advice = (
+        "what only a leaf needs belongs into the leaf (a limit of size, too: `ELSEWHERE` in tests/limitsreference.py); "
+        "what the kernel does not need is attached to it (streams/attachments.py)"
+    )
+    assert len(files) <= MOST_MODULES, f"{len(files)} modules: {advice}"
+    assert lines <= MOST_LINES, f"{lines:,} lines: {advice}"
 
 
 def private_names() -> Iterator[str]:

@@ -215,7 +215,7 @@ BAD_PODS: list[tuple[dict[str, Any], str]] = [
             id="negative replicas of an outcome",
         ),
         pytest.param("settings", {"cluster": "a/b"}, "cluster 'a/b'", id="settings of an impossible cluster"),
-        pytest.param("settings", {"settings": {"tolerance": "-0.1"}}, "must not be negative", id="negative tolerance"),
+        pytest.param("settings", {"settings": {"tolerance": "-0.1"}}, "not below 0", id="negative tolerance"),
         pytest.param("settings", {"settings": {"tolerance": "x"}}, "settings.tolerance 'x'", id="tolerance of text"),
         pytest.param(
             "settings", {"settings": {"syncPeriodMs": 0}}, ">= 100 - at `$.entries[0].settings", id="no period"

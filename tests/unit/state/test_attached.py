@@ -10,19 +10,28 @@ from msgspec import structs
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, FilterTextError, read_filter
 from fleethpa.show import words
 from reconciler.core.writeplan import ObservedScale, Write, WriteGuards, plan
+from schemas.capacity import CapacityLimit
 from schemas.changerules import CHANGE_RULES, ChangeRule, ScaleChange
 from schemas.constraints import CONSTRAINTS, Constraint, is_limit
 from schemas.decisions import Decision
 from schemas.entries import WHOLE_PARTITION_KEY
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet, parse_budget
 from streams import attachments
+from streams.across.allotments import CapacityLeft
 from streams.analysis.counterfactual import counterfactuals
 from streams.attachments import REPLACEMENTS
 from streams.history.evaluations import Evaluated, events
+from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, Pending
 from streams.partition import Partition
-from streams.state.limits.bysetting import SettingLimit
+from streams.state.budget import Left
+from streams.state.limits.bysetting import RuleInputs, SettingLimit
+from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.limits.partialview import ViewNow
+from streams.state.limits.paused import PausesInForce
+from streams.state.limits.scaledownblock import parse_block
 from tests.kit.brakes import World, after, whole
 from tests.kit.cli import Cli, Fleet, table_rows
+from tests.kit.documented import ROOT
 
 
 class MinStep(ChangeRule):
@@ -163,7 +172,60 @@ DECIDER_ONLY = {
 def test_the_reconciler_knows_every_limit_that_needs_no_more_than_a_setting() -> None:
     by_rule = {each.name for each in attachments.LIMITS if isinstance(each, SettingLimit)}
     assert by_rule == set(CHANGE_RULES)
-    assert by_rule | set(DECIDER_ONLY) == {each.name for each in attachments.LIMITS}
+    assert DECIDER_ONLY.keys() <= {each.name for each in attachments.LIMITS}
+    for each in attachments.LIMITS:
+        assert each.name in by_rule or each.name in DECIDER_ONLY, (
+            f"{each.name}: give it a ChangeRule, which the reconciler checks once more, or say in DECIDER_ONLY why not"
+        )
+
+
+BUDGET = parse_budget("1/1m")
+assert BUDGET is not None
+LEFT = Left(cap=1, scope="namespace shop", budget=BUDGET, allowed=1, used=1, share=1, until_ms=60_000)
+BLOCKING: dict[str, Any] = {
+    "Frozen": RuleInputs(True, "eu", 1, 100),
+    "Paused": PausesInForce("paused by ann", "paused by ann"),
+    "PartialView": ViewNow("half of the pods are gone", 60_000),
+    "Overflow": True,
+    "ScaleDownBlock": parse_block("metric=nope,above=0"),
+    "MaxStep": RuleInputs(1, "eu", 1, 100),
+    "RemovalBudget": LEFT,
+    "AdditionBudget": LEFT,
+    "CapacityGroup": CapacityLeft("group", CapacityLimit(count=25), 25),
+}
+"""Limit → what it reads where it leaves less than all of a change of ten replicas."""
+
+
+def a_write(change: int) -> LimitedWrite:
+    pending = Pending(
+        current_replicas=20,
+        desired_replicas=20 + change,
+        reason="",
+        name="web",
+        reference="Deployment/shop/web",
+        generation=1,
+        to_zero=False,
+        conditions=[],
+    )
+    return LimitedWrite(pending, Evaluation(path="metrics", history=EMPTY_HISTORY))
+
+
+@pytest.mark.parametrize("limit", attachments.LIMITS, ids=lambda limit: limit.name)
+def test_what_the_table_of_constraints_says_of_a_limit_is_what_it_does(
+    limit: WriteLimit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limit.name in BLOCKING, f"add to BLOCKING what {limit.name} reads where it blocks a write"
+    monkeypatch.setattr("streams.state.limits.overflow.overflow", lambda evaluation: "a metric overflowed")
+    declared = CONSTRAINTS[limit.name]
+    left = {side: limit.apply(BLOCKING[limit.name], a_write(change)) for side, change in (("up", 10), ("down", -10))}
+    bounded = {side: write for side, write in left.items() if write.constraints}
+    assert all(write.constraints == (limit.name,) for write in bounded.values())
+    assert declared.side == ("" if len(bounded) == 2 else next(iter(bounded)))
+    assert declared.cuts == any(not write.held for write in bounded.values())
+    assert declared.label
+    steps = [write.step for write in bounded.values() if write.step is not None]
+    assert [step.step for step in steps] == [declared.step] * len(bounded) * bool(declared.step)
+    assert bool(declared.released) == any(step.until is not None for step in steps)
 
 
 CHANGES = st.builds(
@@ -229,3 +291,9 @@ def test_those_that_are_declared_to_cut_are_asked_last() -> None:
     cutting = [each.cuts for each in attachments.LIMITS]
     assert cutting == sorted(cutting)
     assert [each.name for each in attachments.LIMITS if each.cuts != CONSTRAINTS[each.name].cuts] == []
+
+
+def test_each_limit_has_its_place_in_the_documents() -> None:
+    text = (ROOT / "docs" / "brakes.md").read_text() + (ROOT / "docs" / "across-clusters.md").read_text()
+    missing = [each.name for each in attachments.LIMITS if f"`{each.name}`" not in text]
+    assert not missing, f"docs/brakes.md does not say what {', '.join(missing)} in constraintsApplied is"
