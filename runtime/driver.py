@@ -110,8 +110,8 @@ class _ReplacingBytes(bytearray):
     """Bytes whose slices decode with replacement characters."""
 
     def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
-        return _ReplacingBytes(found) if isinstance(key, slice) else found
+        text = super().__getitem__(key)
+        return _ReplacingBytes(text) if isinstance(key, slice) else text
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return super().decode(encoding, "replace")
@@ -299,8 +299,8 @@ class FairFetcher(fetcher.Fetcher):  # type: ignore[misc]
 
     async def fetched_records(self, *arguments: Any, **options: Any) -> Any:
         """Do what the driver's does; whose records were read now is behind the others the next time."""
-        found = await super().fetched_records(*arguments, **options)
-        for tp in found:
+        records = await super().fetched_records(*arguments, **options)
+        for tp in records:
             if (left := self._records.pop(tp, None)) is not None:
                 self._records[tp] = left
-        return found
+        return records

@@ -91,8 +91,8 @@ async def _refuse(
     """Read on for a while. Raises HubTakenError: a record comes that a hub has signed by which this one is refused."""
     ends_s = time.monotonic() + watched_s
     while time.monotonic() < ends_s:
-        for found in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-            for other in filter(None, map(hub_of, found)):
+        for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+            for other in filter(None, map(hub_of, records)):
                 if is_refused(other):
                     raise HubTakenError(_taken(kafka, hub, other))
 

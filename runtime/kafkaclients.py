@@ -167,7 +167,7 @@ async def await_brokers(settings: KafkaSettings, stop: asyncio.Event) -> None:
 
 async def _unreachable(settings: KafkaSettings) -> OSError | None:
     """Why none of the brokers accepts a connection; None: one does."""
-    found: OSError | None = None
+    last_error: OSError | None = None
     for host, port, _ in collect_hosts(settings.bootstrap_servers):
         try:
             async with asyncio.timeout(ANSWERED_MS / 1000):
@@ -175,8 +175,8 @@ async def _unreachable(settings: KafkaSettings) -> OSError | None:
             writer.close()
             return None
         except OSError as error:  # TimeoutError is one of them
-            found = error
-    return found
+            last_error = error
+    return last_error
 
 
 @asynccontextmanager
@@ -410,8 +410,8 @@ async def seek_back(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, in
     begins = await consumer.beginning_offsets(list(ends))
     times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
     for partition, end in ends.items():
-        found = times.get(partition)
-        consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
+        at_time = times.get(partition)
+        consumer.seek(partition, max(begins[partition], at_time.offset if at_time is not None else end - most))
 
 
 async def read_back(

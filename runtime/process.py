@@ -296,9 +296,9 @@ def _application(
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        found = problems()
-        lines = [*(found or ["ok"]), *notes()]
-        return web.Response(text="".join(f"{line}\n" for line in lines), status=503 if found else 200)
+        reasons = problems()
+        lines = [*(reasons or ["ok"]), *notes()]
+        return web.Response(text="".join(f"{line}\n" for line in lines), status=503 if reasons else 200)
 
     async def metrics(_: web.Request) -> web.Response:
         # The metrics of thousands of HPAs take a while to write; the part continues meanwhile.

@@ -89,10 +89,10 @@ class Publisher:
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:
-            found = await self._producer.partitions_for(topic)
-            if not found:
+            partitions = await self._producer.partitions_for(topic)
+            if not partitions:
                 raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa admin topics init`")
-            self._partitions[topic] = len(found)
+            self._partitions[topic] = len(partitions)
         return self._partitions[topic]
 
 
@@ -117,8 +117,8 @@ async def follow_topic(settings: KafkaSettings, topic: str, handle: HandleEntry,
                 hand_over(record.value, record.timestamp, handle)
         caught_up()
         while True:
-            for found in (await consumer.getmany(timeout_ms=1_000)).values():
-                for record in found:
+            for fetched in (await consumer.getmany(timeout_ms=1_000)).values():
+                for record in fetched:
                     hand_over(record.value, record.timestamp, handle)
 
 
@@ -152,16 +152,16 @@ async def read_in_force(settings: KafkaSettings) -> InForce:
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.
     """
-    found = InForce()
+    in_force = InForce()
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S), kafkaclients.topic_reader(settings, SETTINGS) as consumer:
             ends = await kafkaclients.ends_of(consumer)
             async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
                 async for record in records:
-                    hand_over(record.value, record.timestamp, found.apply)
+                    hand_over(record.value, record.timestamp, in_force.apply)
     except TimeoutError as error:
         raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s") from error
-    return found
+    return in_force
 
 
 def hand_over(value: bytes | None, time_ms: int, handle: HandleEntry) -> None:

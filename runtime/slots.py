@@ -77,10 +77,10 @@ class FairSlots(Generic[K]):
             if self._pace is not None and (wait_s := self._pace.left_s(time.monotonic())) > 0:
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._go_on)
                 return
-            if (found := self._turns.next()) is None:
+            if (turn := self._turns.next()) is None:
                 return
-            if not found[1].done():
-                found[1].set_result(None)
+            if not turn[1].done():
+                turn[1].set_result(None)
                 if self._pace is not None:
                     self._pace.wait_s(time.monotonic(), 0.0)
 

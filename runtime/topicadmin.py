@@ -159,13 +159,13 @@ class TopicAdmin:
         if not names:
             return {}
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        found: dict[str, list[Any]] = {}
+        configs: dict[str, list[Any]] = {}
         for answer in await self._client.describe_configs(resources):
             for code, text, _, name, entries in answer.resources:
                 if code:
                     raise TopicError(f"cannot read the settings of {name}: {for_code(code).__name__} {text or ''}")
-                found[name] = entries
-        return found
+                configs[name] = entries
+        return configs
 
 
 def _found(described: Mapping[str, Any], entries: Sequence[Any]) -> FoundTopic:
@@ -186,13 +186,13 @@ async def check_topics(
     they differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
     """
     async with TopicAdmin(settings) as admin:
-        found = await admin.existing([topic.name for topic in TOPICS])
-        want = wanted_beside(found, partitions, replication)
-        registered = (await read_in_force(settings)).agents.agents() if topics.SETTINGS in found else []
+        existing = await admin.existing([topic.name for topic in TOPICS])
+        want = wanted_beside(existing, partitions, replication)
+        registered = (await read_in_force(settings)).agents.agents() if topics.SETTINGS in existing else []
         ours = [topic for agent in registered for topic in agent_topics(agent.topics, want[0].replication)]
-        found |= await admin.existing([topic.name for topic in ours]) if ours else {}
+        existing |= await admin.existing([topic.name for topic in ours]) if ours else {}
     want += ours
-    return want, [difference for one in want for difference in differences(one, found.get(one.name))]
+    return want, [difference for one in want for difference in differences(one, existing.get(one.name))]
 
 
 async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:
@@ -202,10 +202,10 @@ async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Topi
     """
     left: list[TopicDifference] = []
     async with TopicAdmin(settings) as admin:
-        found = await admin.existing([one.name for one in want])
-        await admin.create(one for one in want if one.name not in found)
+        existing = await admin.existing([one.name for one in want])
+        await admin.create(one for one in want if one.name not in existing)
         for one in want:
-            there = found.get(one.name)
+            there = existing.get(one.name)
             listed = differences(one, there)
             if there is not None and any(difference.fixable for difference in listed):
                 await admin.configure(one, there)

@@ -23,8 +23,8 @@ class AgentRegistry:
 
     def present(self, cluster: str) -> AgentSet | None:
         """The agent of a cluster; None: it has none."""
-        found = self._known.get(cluster)
-        return None if found is None or found.left else found
+        agent = self._known.get(cluster)
+        return None if agent is None or agent.left else agent
 
     def agents(self) -> list[AgentSet]:
         """All agents there are now, by the names of their clusters."""
@@ -32,5 +32,5 @@ class AgentRegistry:
 
     def agent_of(self, topics: AgentTopics) -> AgentSet | None:
         """The agent that reports on a topic; None: it has left, or a later incarnation took its place."""
-        found = self.present(topics.cluster)
-        return found if found is not None and found.incarnation == topics.incarnation else None
+        agent = self.present(topics.cluster)
+        return agent if agent is not None and agent.incarnation == topics.incarnation else None

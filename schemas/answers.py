@@ -98,14 +98,14 @@ class PodColumns(Struct, frozen=True, gc=False, array_like=True):
 
     def containers(self) -> Iterator[tuple[str, dict[str, list[int | None]]]]:
         """Yield the name of each container and resource -> milli value for each pod."""
-        found: dict[tuple[str, int], dict[str, list[int | None]]] = {}
+        usage: dict[tuple[str, int], dict[str, list[int | None]]] = {}
         seen: Counter[tuple[str, str]] = Counter()
         for container, resource, factor, values in self.columns:
             place = (container, seen[container, resource])
             seen[container, resource] += 1
             millis = values if factor == 1 else [value if value is None else factor * value for value in values]
-            found.setdefault(place, {})[resource] = millis
-        return ((name, columns) for (name, _), columns in found.items())
+            usage.setdefault(place, {})[resource] = millis
+        return ((name, columns) for (name, _), columns in usage.items())
 
 
 def window_of_seconds_ms(seconds: int) -> int:
@@ -265,7 +265,7 @@ def _columns(pods: Sequence[Sequence[tuple[str, Mapping[str, int]]]]) -> list[tu
 
     Source: kubernetes-sigs/metrics-server, pkg/storage/pod.go `GetMetrics`, which goes through a map.
     """
-    found: dict[tuple[str, int, str], list[int | None]] = {}
+    columns: dict[tuple[str, int, str], list[int | None]] = {}
     for number, containers in enumerate(pods):
         places: dict[str, int] = {}
         for container, resources in containers:
@@ -274,12 +274,14 @@ def _columns(pods: Sequence[Sequence[tuple[str, Mapping[str, int]]]]) -> list[tu
                 # With a column for each container of this name before it, which says that it is another one.
                 for earlier in range(place, -1, -1):
                     key = (container, earlier, resource)
-                    if key in found:
+                    if key in columns:
                         break
-                    limits.check(limits.ANSWER, (len(found) + 1) * len(pods) * _LEAST_BYTES, "so many containers")
-                    found[key] = [None] * len(pods)
-                found[container, place, resource][number] = milli
-    return [(container, resource, found[container, place, resource]) for container, place, resource in sorted(found)]
+                    limits.check(limits.ANSWER, (len(columns) + 1) * len(pods) * _LEAST_BYTES, "so many containers")
+                    columns[key] = [None] * len(pods)
+                columns[container, place, resource][number] = milli
+    return [
+        (container, resource, columns[container, place, resource]) for container, place, resource in sorted(columns)
+    ]
 
 
 def _with_factor(container: str, resource: str, values: list[int | None]) -> PodColumn:

@@ -185,13 +185,13 @@ def parse_units(text: str) -> dict[str, int]:
 
     Raises ValueError: it is not of that form, or a number is negative or too large.
     """
-    found = {}
+    units = {}
     for part in text.split(","):
         name, sign, number = part.strip().partition("=")
         if not (name and sign):
             raise ValueError(f"{part[:40]!r} is not NAME=NUMBER, such as gpu=2")
-        found[name] = milli_units(number)
-    return found
+        units[name] = milli_units(number)
+    return units
 
 
 def milli_units(text: str) -> int:

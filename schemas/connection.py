@@ -110,13 +110,13 @@ class KafkaSettings:
     @property
     def extension_values(self) -> dict[str, str]:
         """The extensions by name. Raises SettingsError: one is not `name=value`, in letters and printable ASCII."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for part in filter(None, self.extensions.split(",")):
             name, separator, value = (each.strip() for each in part.partition("="))
             if not (separator and name.isascii() and name.isalpha() and value.isascii() and value.isprintable()):
                 raise SettingsError("extensions must be name=value,…, each name of letters, each value printable ASCII")
-            found[name] = value
-        return found
+            values[name] = value
+        return values
 
     @property
     def servers(self) -> list[str]:
@@ -215,16 +215,16 @@ def properties_given(text: str) -> dict[str, str]:
         if reason := refusal(key, value):
             raise SettingsError(f"{reason}{_pem_hint(key)}")
         _check_store(key, value)
-    found: dict[str, tuple[str, str]] = {}
+    given_by: dict[str, tuple[str, str]] = {}
     for key in filter(USED.__contains__, given):
-        _add(found, USED[key], key, given[key])
+        _add(given_by, USED[key], key, given[key])
     if jaas := given.get("sasl.jaas.config"):
         for field, value in _jaas_options(jaas).items():
-            _add(found, field, "sasl.jaas.config", value)
+            _add(given_by, field, "sasl.jaas.config", value)
     identification = given.get("ssl.endpoint.identification.algorithm")
     if identification is not None and identification.lower() != "https":
-        found["verify_hostname"] = "ssl.endpoint.identification.algorithm", "false"
-    return {field: value for field, (_, value) in found.items()}
+        given_by["verify_hostname"] = "ssl.endpoint.identification.algorithm", "false"
+    return {field: value for field, (_, value) in given_by.items()}
 
 
 def _add(given: dict[str, tuple[str, str]], field: str, key: str, value: str) -> None:
@@ -293,15 +293,15 @@ def _properties(text: str) -> dict[str, str]:
 
     Raises SettingsError: one is refused. Of a line without `=` or `:` the text shows nothing: it may be a secret.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     try:
         for each in read_properties(text):
             if not each.has_sign and refusal(each.key, each.value):
                 raise SettingsError(f"client.properties, property {each.number}: expected name=value")
-            found[each.key] = each.value.strip(TRIMMED)
+            properties[each.key] = each.value.strip(TRIMMED)
     except JavaTextError as error:
         raise SettingsError(f"client.properties, {error}") from error
-    return found
+    return properties
 
 
 def _jaas_options(jaas: str) -> dict[str, str]:
@@ -329,14 +329,14 @@ def _jaas_options(jaas: str) -> dict[str, str]:
 
 def _oauth_options(options: Mapping[str, str]) -> dict[str, str]:
     names = LOGIN_OPTIONS["OAuthBearerLoginModule"]
-    found: dict[str, tuple[str, str]] = {}
+    given_by: dict[str, tuple[str, str]] = {}
     for name in filter(names.__contains__, options):
-        _add(found, names[name], f"sasl.jaas.config: {name}", options[name])
+        _add(given_by, names[name], f"sasl.jaas.config: {name}", options[name])
     extensions = [
         f"{name.removeprefix(prefix)}={value}"
         for name, value in options.items()
         for prefix in EXTENSION_PREFIXES
         if name.startswith(prefix)
     ]
-    given = {field: value for field, (_, value) in found.items()}
+    given = {field: value for field, (_, value) in given_by.items()}
     return given | ({"extensions": ",".join(extensions)} if extensions else {})

@@ -37,8 +37,8 @@ def stopping(
     pauses: Iterable[KnownPause], namespace: str, name: str, direction: ScalingDirection, now_ms: int
 ) -> KnownPause | None:
     """The first pause in force that stops changes of an HPA in a direction, or None."""
-    found = (pause for pause in pauses if covers(pause, namespace, name, direction))
-    return next((pause for pause in found if is_in_force(pause.until, now_ms)), None)
+    covering = (pause for pause in pauses if covers(pause, namespace, name, direction))
+    return next((pause for pause in covering if is_in_force(pause.until, now_ms)), None)
 
 
 class InForceChange(NamedTuple):
@@ -129,10 +129,10 @@ class InForce:
 
     def of(self, cluster: str) -> ClusterSettings:
         """The settings of a cluster: its own, else those of `*`."""
-        found = self._merged.get(cluster)
-        if found is None:
-            found = self._merged[cluster] = settings_of(self.settings, cluster)
-        return found
+        merged = self._merged.get(cluster)
+        if merged is None:
+            merged = self._merged[cluster] = settings_of(self.settings, cluster)
+        return merged
 
     def pushed(self, cluster: str) -> frozenset[str]:
         """The metric types that are pushed in a cluster: no decision uses what a metrics API answers about them."""

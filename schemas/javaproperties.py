@@ -87,10 +87,10 @@ _ESCAPED: Final = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
 def _unescaped(text: str, number: int) -> str:
     parts: list[str] = []
     index = 0
-    while (found := text.find("\\", index)) >= 0:
-        parts.append(text[index:found])
-        letter = text[found + 1 : found + 2]
-        index = found + 2
+    while (backslash := text.find("\\", index)) >= 0:
+        parts.append(text[index:backslash])
+        letter = text[backslash + 1 : backslash + 2]
+        index = backslash + 2
         if letter == "u":
             parts.append(_unit(text[index : index + 4], number))
             index += 4

@@ -30,10 +30,10 @@ def murmur2(data: bytes) -> int:
 
 def by_partition(cluster: str, namespaces: Iterable[str], partitions: int) -> dict[int, list[str]]:
     """Partition → those of a cluster's namespaces that are in it, in their order."""
-    found: dict[int, list[str]] = {}
+    by_number: dict[int, list[str]] = {}
     for name in namespaces:
-        found.setdefault(partition_for(namespace_key(cluster, name), partitions), []).append(name)
-    return found
+        by_number.setdefault(partition_for(namespace_key(cluster, name), partitions), []).append(name)
+    return by_number
 
 
 @lru_cache(maxsize=65_536)

@@ -268,4 +268,4 @@ def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSe
     maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in MAPS}
     merged = merge(shared, own)
     frozen = shared.frozen or merged.frozen
-    return structs.replace(merged, frozen=frozen, **{name: found or None for name, found in maps.items()})
+    return structs.replace(merged, frozen=frozen, **{name: members or None for name, members in maps.items()})

@@ -102,10 +102,10 @@ def parse_window(text: str) -> Window:
         what = " ".join(words[:-1])
         raise ValueError(f"{what!r} is not one word of days, nor 'monthly' with days of the month; write {EXAMPLE}")
     begin, _, end = words[-1].partition("-")
-    found = Window(days, _minutes(begin), _minutes(end))
-    if found.begin_min == found.end_min or found.begin_min == DAY_MINUTES:
+    window = Window(days, _minutes(begin), _minutes(end))
+    if window.begin_min == window.end_min or window.begin_min == DAY_MINUTES:
         raise ValueError(f"{text!r} is empty; all day is 00:00-24:00")
-    return found
+    return window
 
 
 def _days(text: str) -> DayRule:
@@ -128,7 +128,7 @@ def _weekdays(text: str) -> Iterator[int]:
 
 
 def _month_days(text: str) -> MonthDays:
-    found: set[int] = set()
+    days: set[int] = set()
     parts = text.split(",")
     for part in parts:
         if part == "last":
@@ -137,8 +137,8 @@ def _month_days(text: str) -> MonthDays:
         begin, end = _month_day(first), _month_day(last if dash else first)
         if end < begin:
             raise ValueError(f"{part!r} ends before it begins; write {first}-31,1-{last} for days over a month's end")
-        found.update(range(begin, end + 1))
-    return MonthDays(frozenset(found), has_last="last" in parts)
+        days.update(range(begin, end + 1))
+    return MonthDays(frozenset(days), has_last="last" in parts)
 
 
 def _month_day(text: str) -> int:
@@ -170,12 +170,12 @@ def _date(text: str) -> tuple[int, ...]:
         raise ValueError(
             f"{text!r} is not a date; write 2026-12-24, 12-24 for every year, or 'monthly 24' for every month"
         )
-    found = tuple(int(part) for part in match.groups() if part is not None)
+    parts = tuple(int(part) for part in match.groups() if part is not None)
     try:
-        date(*(found if len(found) == 3 else (_LEAP_YEAR, *found)))
+        date(*(parts if len(parts) == 3 else (_LEAP_YEAR, *parts)))
     except ValueError as error:
         raise ValueError(f"{text!r} is not a date: {error}") from error
-    return found
+    return parts
 
 
 def _minutes(text: str) -> int:

@@ -269,9 +269,9 @@ class Struct:
         for name, each, decode in self._folded if run.fold else self._exact:
             given = members.get(name)
             if given is not None:
-                found = decode(given, prefix + each.name, run)
-                if found or each.shows(found):
-                    decoded[each.name] = found
+                member = decode(given, prefix + each.name, run)
+                if member or each.shows(member):
+                    decoded[each.name] = member
             elif each.presence == ALWAYS:
                 decoded[each.name] = each.shape.zero()
         return decoded

@@ -214,8 +214,8 @@ def strict_errors(manifest: Mapping[str, Any], duplicates: Sequence[str] = ()) -
 
     Raises ManifestError: another kind or version, whose fields are not known.
     """
-    found = [StrictError("unknown", path, _hint(path, siblings)) for path, siblings in unknown_fields(manifest)]
-    return [*found, *(StrictError("duplicate", path) for path in duplicates)][:MOST]
+    errors = [StrictError("unknown", path, _hint(path, siblings)) for path, siblings in unknown_fields(manifest)]
+    return [*errors, *(StrictError("duplicate", path) for path in duplicates)][:MOST]
 
 
 def old_metric_fields(manifest: Mapping[str, Any]) -> dict[int, list[str]]:
@@ -226,8 +226,8 @@ def old_metric_fields(manifest: Mapping[str, Any]) -> dict[int, list[str]]:
     metrics = spec.get("metrics") if isinstance(spec, Mapping) else None
     if manifest.get("apiVersion") not in (V2, V2BETA2) or not isinstance(metrics, list):
         return {}
-    found = ((index, list(_old_fields(each))) for index, each in enumerate(metrics) if isinstance(each, Mapping))
-    return {index: fields for index, fields in found if fields}
+    old_fields = ((index, list(_old_fields(each))) for index, each in enumerate(metrics) if isinstance(each, Mapping))
+    return {index: fields for index, fields in old_fields if fields}
 
 
 _SOURCES: Final = tuple(each.name for each in METRIC_V1.fields if each.name != "type")
@@ -277,11 +277,11 @@ def _places() -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def _by_name(shape: Struct) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for path, name in _walk(shape, ""):
         if not path.startswith("status"):
-            found[name] = (*found.get(name, ()), path)
-    return found
+            by_name[name] = (*by_name.get(name, ()), path)
+    return by_name
 
 
 def _walk(shape: Shape, path: str) -> Iterator[tuple[str, str]]:

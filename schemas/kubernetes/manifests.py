@@ -50,15 +50,17 @@ def parse_yaml(text: str, *, texts: bool = False, last_key_wins: bool = False) -
     cannot be.
     """
     try:
-        found = [each for each in _documents(text, texts) if each[1] is not None]
+        documents = [each for each in _documents(text, texts) if each[1] is not None]
     except ManifestSyntaxError as error:
         place = _PLACE.match(str(error))
         raise YamlTextError(str(error), place[0] if place else "") from error
-    if len(found) > 1:
-        raise YamlTextError(f"line {found[1][0]}: a second document, where one is expected", f"line {found[1][0]}")
-    if found and found[0][2] and not last_key_wins:
-        raise YamlTextError(f"{found[0][2][0]} is given twice")
-    return found[0][1] if found else None
+    if len(documents) > 1:
+        raise YamlTextError(
+            f"line {documents[1][0]}: a second document, where one is expected", f"line {documents[1][0]}"
+        )
+    if documents and documents[0][2] and not last_key_wins:
+        raise YamlTextError(f"{documents[0][2][0]} is given twice")
+    return documents[0][1] if documents else None
 
 
 _PLACE = re.compile(r"line \d+(?:, column \d+)?")
@@ -237,14 +239,14 @@ def _json_value(written: Any, reading: _Reading, line: int, path: str, depth: in
         return [_json_value(each, reading, line, f"{path}[{index}]", depth + 1) for index, each in values]
     if not isinstance(written, Pairs):
         return json.dumps(written) if reading.texts and written is not None else written
-    found: Json = {}
+    mapping: Json = {}
     for name, value in written.pairs:
         key = well_formed(name)
         where = f"{path}.{key}" if path else key
-        if key in found:
+        if key in mapping:
             reading.duplicates.append(where)
-        found[key] = _json_value(value, reading, line, where, depth + 1)
-    return found
+        mapping[key] = _json_value(value, reading, line, where, depth + 1)
+    return mapping
 
 
 def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
@@ -257,22 +259,22 @@ def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
 
 
 def _mapping(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Json:
-    found: Json = {}
+    mapping: Json = {}
     own: set[str] = set()
     for key_node, value_node in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             value = _value(value_node, reading, path, depth + 1)
             # The later wins, a key of the mapping or a merge; but earlier ones win in a list of merged mappings.
             for each in reversed(value) if isinstance(value, list) else [value]:
-                found |= _object(each, f"line {key_node.start_mark.line + 1}: <<")
+                mapping |= _object(each, f"line {key_node.start_mark.line + 1}: <<")
         else:
             key = _key(key_node, reading)
             where = f"{path}.{key}" if path else key
             if key in own:
                 reading.duplicates.append(where)
             own.add(key)
-            found[key] = _value(value_node, reading, where, depth + 1)
-    return found
+            mapping[key] = _value(value_node, reading, where, depth + 1)
+    return mapping
 
 
 def _key(node: yaml.Node, reading: _Reading) -> str:

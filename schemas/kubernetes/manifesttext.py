@@ -68,16 +68,16 @@ class JsonStart:
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Each value with its first line, from 1."""
         text = self._part.text
-        while found := _JSON.match(text, self._end):
+        while match := _JSON.match(text, self._end):
             try:
-                value, end = _DECODER.raw_decode(text, found.end())
+                value, end = _DECODER.raw_decode(text, match.end())
             except json.JSONDecodeError as error:
                 self._error = error
                 return
             except ValueError:  # a word that YAML has, but not JSON
                 return
-            line = self._line + text.count("\n", self._end, found.end())
-            self._line = line + text.count("\n", found.end(), end)
+            line = self._line + text.count("\n", self._end, match.end())
+            self._line = line + text.count("\n", match.end(), end)
             self._end = end
             yield line + 1, value
 
@@ -174,16 +174,16 @@ class GoScanner(yaml.SafeLoader):
 
     def scan_block_scalar_indentation(self) -> tuple[list[str], int, Any]:
         """Skip what is before the first line of a block text, which blanks alone indent."""
-        found = super().scan_block_scalar_indentation()
-        self._refuse_tab("while scanning a block text", found[2])
-        return found
+        indentation = super().scan_block_scalar_indentation()
+        self._refuse_tab("while scanning a block text", indentation[2])
+        return indentation
 
     def scan_block_scalar_breaks(self, indent: int) -> tuple[list[str], Any]:
         """Skip the indentation of a line of a block text."""
-        found = super().scan_block_scalar_breaks(indent)
+        breaks = super().scan_block_scalar_breaks(indent)
         if self.column < indent:
-            self._refuse_tab("while scanning a block text", found[1])
-        return found
+            self._refuse_tab("while scanning a block text", breaks[1])
+        return breaks
 
     def _refuse_tab(self, what: str, mark: Any) -> None:
         if self.peek() == "\t":

@@ -10,8 +10,8 @@ from schemas.limits import TEXT, shortened
 def metric_source(metric: Mapping[str, Any]) -> Json:
     """Return the member of a metric (of a spec or a status) that its type names; empty where there is none."""
     kind = metric.get("type") or ""
-    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
-    return found
+    source: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
+    return source
 
 
 def metric_name(metric: Mapping[str, Any]) -> str:

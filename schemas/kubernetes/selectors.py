@@ -335,5 +335,5 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = [(word if word in _SYMBOLS else _WORD, word) for word in _TOKENS.findall(text) if word]
-    return [*found, (_END, "")]
+    tokens = [(word if word in _SYMBOLS else _WORD, word) for word in _TOKENS.findall(text) if word]
+    return [*tokens, (_END, "")]

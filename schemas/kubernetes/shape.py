@@ -30,5 +30,5 @@ JsonView = Mapping[str, Any]
 
 def minor_version(version: str) -> int | None:
     """Return 33 of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`; None: it is no 1.x."""
-    found = re.match(r"v?1\.(\d{1,4})(?!\d)", version)
-    return None if found is None else int(found[1])
+    match = re.match(r"v?1\.(\d{1,4})(?!\d)", version)
+    return None if match is None else int(match[1])

@@ -44,10 +44,10 @@ def plain_numbers(texts: Sequence[str], unit: str, *, fractions: bool = False) -
     if not (digits.isdigit() and digits.isascii()):
         return []
     try:
-        found: list[Any] = orjson.loads(f"[{numbers[:-1]}]")
+        values: list[Any] = orjson.loads(f"[{numbers[:-1]}]")
     except orjson.JSONDecodeError:  # zeros before a number, or a point without digits
         return []
-    return found if len(found) == len(texts) else []
+    return values if len(values) == len(texts) else []
 
 
 def parse_durations_ms(texts: Sequence[str]) -> list[int]:

@@ -82,13 +82,13 @@ def _effective(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:
     They do not change the bounds of what the member can have, whichever allotment it reports to obey. Without this, the
     list of a member that never obeys would grow for ever.
     """
-    found = [allotments[-1]]
-    least = most = found[0].replicas
+    in_force = [allotments[-1]]
+    least = most = in_force[0].replicas
     for each in allotments[-2::-1]:
         if not least <= each.replicas <= most:
             least, most = min(least, each.replicas), max(most, each.replicas)
-            found.append(each)
-    return tuple(found[::-1])
+            in_force.append(each)
+    return tuple(in_force[::-1])
 
 
 def allotted(account: Account, share: int, *, again: bool = False) -> Account:

@@ -70,15 +70,19 @@ def need_of(
     asks: list[int | None] = []
     counted, is_over = 0, False
     for metric in made.metrics:
-        found = metric.calculation
+        calculation = metric.calculation
         if metric.spec.calculation not in kinds.OF_PODS:
             asks.append(None)
         elif not replicas:
             asks.append(0)
         else:
-            asks.append(min(most, has if found is None else max(0, found.proposal)))
-            is_over = is_over or (found is not None and found.proposal > most)
-            exact = 0.0 if found is None or not isfinite(found.ratio) else min(found.ratio * replicas, float(most))
+            asks.append(min(most, has if calculation is None else max(0, calculation.proposal)))
+            is_over = is_over or (calculation is not None and calculation.proposal > most)
+            exact = (
+                0.0
+                if calculation is None or not isfinite(calculation.ratio)
+                else min(calculation.ratio * replicas, float(most))
+            )
             counted = max(counted, asks[-1] or 0, ceil(exact))
     return ClusterNeed(has, tuple(asks), counted, is_over)
 
@@ -113,8 +117,8 @@ def fleet_bounds(
             if each.calculation is not None and each.spec.calculation not in kinds.OF_PODS
         ]
         most = max([most, *of_whole])
-        found = max([present, *[each.calculation.proposal for each in made.metrics if each.calculation is not None]])
-        if 100 * asked > DILUTED_PERCENT * found + 100 * len(needs):
+        highest = max([present, *[each.calculation.proposal for each in made.metrics if each.calculation is not None]])
+        if 100 * asked > DILUTED_PERCENT * highest + 100 * len(needs):
             least = asked
     over = tuple(name for name, each in needs.items() if each.is_over)
     return FleetBounds(least, max(most, least), keeps, counted, over)

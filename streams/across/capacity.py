@@ -147,7 +147,7 @@ def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
 
 def capacity_left(state: State, hpa: Hpa, settings: Effective, pods: SeenPods) -> CapacityLeft | None:
     """Return what the tightest of the HPA's groups leaves; None: nothing bounds it."""
-    found: CapacityLeft | None = None
+    tightest: CapacityLeft | None = None
     for name in _priorities(state, hpa):
         group = state.row.groups[name]
         if not weight(hpa, group.spec.limit, settings, pods):
@@ -160,9 +160,9 @@ def capacity_left(state: State, hpa: Hpa, settings: Effective, pods: SeenPods) -
             continue
         else:
             left = CapacityLeft(name, group.spec.limit, 0)
-        if found is None or left.most < found.most:
-            found = left
-    return found
+        if tightest is None or left.most < tightest.most:
+            tightest = left
+    return tightest
 
 
 def _is_fresh(claim: ClaimRow, now_ms: int) -> bool:

@@ -328,14 +328,16 @@ def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms
     history = _like_with_like(history, fleet, now_ms, period_ms)
     if not names:
         return history
-    found: list[Sequence[tuple[int, int]]] = [history.recommendations] if fleet.begun and history.recommended else []
+    recommendations: list[Sequence[tuple[int, int]]] = (
+        [history.recommendations] if fleet.begun and history.recommended else []
+    )
     for name in names:
         part = fleet.parts[name].part
-        found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
+        recommendations.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
     parts = [fleet.parts[name].part for name in names]
     added = newest_events([*history.scale_up_events, *[each for part in parts for each in part.added]])
     removed = newest_events([*history.scale_down_events, *[each for part in parts for each in part.removed]])
-    return History((), (), added, removed).with_recommendations(added_up(found))
+    return History((), (), added, removed).with_recommendations(added_up(recommendations))
 
 
 def _like_with_like(history: History, fleet: FleetRow, now_ms: int, period_ms: int) -> History:
@@ -517,10 +519,10 @@ def there_is(fleet: FleetRow, now_ms: int, period_ms: int) -> int:
 
 def bounds_steps(autoscaler: Autoscaler, bounds: FleetBounds | None, evaluation: Evaluation) -> list[Step]:
     """Return the step of a decision that says how the clusters' own metrics bounded the total; none: they did not."""
-    found = evaluation.normalization
+    normalization = evaluation.normalization
     if bounds is None or evaluation.desired_replicas is None:
         return []
-    wanted = evaluation.current_replicas or 0 if found is None else found.stabilized
+    wanted = evaluation.current_replicas or 0 if normalization is None else normalization.stabilized
     made = evaluation.desired_replicas
     if wanted < made <= bounds.least and made > autoscaler.min_replicas:
         return [Step(step="clusters", in_=wanted, out=made, detail={"keep": _listed(bounds.keeps)})]

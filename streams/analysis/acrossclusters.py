@@ -296,10 +296,10 @@ class _Run:
 def needed(evaluation: Evaluation, newest: Mapping[str, _Seen], present: set[str]) -> float | None:
     """How many pods the load of the FleetHPA takes at target, by the metric that needs most; None: none is known."""
     status = sum([scale.status_replicas for name in present if isinstance(scale := newest[name].part.scale, Scale)])
-    found = []
+    needs = []
     for metric in evaluation.metrics:
         made = metric.calculation
         if made is not None and isfinite(made.ratio):
             per_pod = metric.spec.calculation in (kinds.OBJECT_PER_POD, kinds.EXTERNAL_PER_POD)
-            found.append(made.ratio * (status if per_pod else made.used))
-    return max(found, default=None)
+            needs.append(made.ratio * (status if per_pod else made.used))
+    return max(needs, default=None)

@@ -122,7 +122,7 @@ def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.
     """
-    found: list[Compared] = []
+    compared: list[Compared] = []
     history, autoscaler = EMPTY_HISTORY, None
     for event in events:
         if isinstance(event, WriteEnded) and autoscaler is not None:
@@ -141,9 +141,9 @@ def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]
                 for before, after, at_ms in inputs.native_moves:
                     history = with_rescale(history, autoscaler, after - before, at_ms)
             made = answer(structs.replace(changed, history=history))
-            found.append(Compared(inputs, answer(inputs), made))
+            compared.append(Compared(inputs, answer(inputs), made))
             history = made.evaluation.history
-    return found
+    return compared
 
 
 Model = Literal["open", "closed"]
@@ -201,14 +201,14 @@ def tolerance_above(inputs: EvaluationInputs) -> float:
 
 def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
     """Return what ran, and the load on it."""
-    found = []
+    moments = []
     for each in inputs:
         scale, pods, answers = each.observation.scale, each.observation.pods, each.observation.answers
         if isinstance(scale, Scale):
             ready, count = serving_at(answers, pods), scale.spec_replicas
             load = need(each.autoscaler, answers, pods)
-            found.append(Moment(each.now_ms, count, ready, load, count >= each.autoscaler.max_replicas))
-    return found
+            moments.append(Moment(each.now_ms, count, ready, load, count >= each.autoscaler.max_replicas))
+    return moments
 
 
 def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:

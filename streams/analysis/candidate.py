@@ -115,11 +115,11 @@ class Scheduled:
         minute = now_ms // 60_000
         if self._known is None or self._known[0] != minute:
             local = datetime.fromtimestamp(minute * 60, UTC).astimezone(self.zone)
-            found = self.base
+            tried = self.base
             for rule in self.rules:
                 if rule.times.holds(local):
-                    found = rule.tried
-            self._known = minute, found
+                    tried = rule.tried
+            self._known = minute, tried
         return self._known[1]
 
     def on(self, inputs: EvaluationInputs) -> EvaluationInputs:

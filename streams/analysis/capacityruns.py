@@ -215,7 +215,7 @@ class _Ceiling:
 
 
 def _held(hpas: Mapping[str, _Hpa]) -> list[HeldHpa]:
-    found = [
+    held = [
         HeldHpa(
             hpa=name,
             priority=hpa.priority,
@@ -229,4 +229,4 @@ def _held(hpas: Mapping[str, _Hpa]) -> list[HeldHpa]:
         for name, hpa in hpas.items()
         if hpa.spans.closed
     ]
-    return sorted(found, key=lambda each: (-each.missing_replica_hours, each.hpa))
+    return sorted(held, key=lambda each: (-each.missing_replica_hours, each.hpa))

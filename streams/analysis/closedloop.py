@@ -247,7 +247,7 @@ class ClosedLoop:
 
     def _moment(self, changed: EvaluationInputs) -> Moment:
         autoscaler, seen = changed.autoscaler, changed.observation
-        found = needs(autoscaler, seen.answers, seen.pods)
-        at_ms = max((each.time_ms or 0 for each in found), default=0) or None
+        needed = needs(autoscaler, seen.answers, seen.pods)
+        at_ms = max((each.time_ms or 0 for each in needed), default=0) or None
         ready = len(self._serving(at_ms, changed.now_ms))
-        return Moment(changed.now_ms, self.replicas, ready, most_pods(found), self.replicas >= autoscaler.max_replicas)
+        return Moment(changed.now_ms, self.replicas, ready, most_pods(needed), self.replicas >= autoscaler.max_replicas)

@@ -203,10 +203,10 @@ async def costs(task: CostTask) -> tuple[list[Cost], Faults]:
     hpas = frozenset([hpa for hpa in task.hpas if hpa.cluster != FLEET])
 
     def take(hpa: HpaId, decision: Decision, time_ms: int) -> None:
-        if (found := series.get(hpa)) is None:
-            found = series[hpa] = CostSeries(hpa)
+        if (of_hpa := series.get(hpa)) is None:
+            of_hpa = series[hpa] = CostSeries(hpa)
         with faults.of(hpa):
-            found.add(decision, time_ms)
+            of_hpa.add(decision, time_ms)
 
     await read_evaluations(task.decisions, read, hpas, take)
     made = []

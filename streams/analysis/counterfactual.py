@@ -240,11 +240,11 @@ def _of_metrics(inputs: EvaluationInputs, recorded: Answer) -> Iterator[Flip | U
         search = _Search(inputs, number, recorded, _final)
         alone = _Search(inputs, number, recorded, partial(_asked, inputs.autoscaler))
         for direction in ("lower", "higher"):
-            found = search.flip(direction)
-            if isinstance(found, Unmoved) and "StabilizationWindow" in found.limits:
+            flip = search.flip(direction)
+            if isinstance(flip, Unmoved) and "StabilizationWindow" in flip.limits:
                 asks = alone.flip(direction)
-                found = structs.replace(found, asks=asks if isinstance(asks, Flip) else None)
-            yield found
+                flip = structs.replace(flip, asks=asks if isinstance(asks, Flip) else None)
+            yield flip
 
 
 def _final(made: Answer) -> int:
@@ -362,12 +362,12 @@ class _Search:
         end = 0 if direction == "lower" else self._farthest()
         start = self.number.now
         low, high = min(start, end), max(start, end)
-        found = {end}
+        edges = {end}
         for test in self._branches():
             place = low + bisect_left(range(low, high + 1), True, key=test)
-            found |= {each for each in (place - 1, place, place + 1) if low <= each <= high}
-        found.discard(start)
-        return sorted(found, reverse=direction == "lower")
+            edges |= {each for each in (place - 1, place, place + 1) if low <= each <= high}
+        edges.discard(start)
+        return sorted(edges, reverse=direction == "lower")
 
     def _farthest(self) -> int:
         """A value from which on more changes nothing: the metric asks for over twice the maximum, at a ratio over 8."""

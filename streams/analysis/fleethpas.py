@@ -71,12 +71,12 @@ def bounded(clusters: Sequence[FleetCluster], before: int, most: int) -> list[Fl
 def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> tuple[object, ...]:
     """Return the recorded sums in the order of the metrics that are tried."""
     read = zip(inputs.spec.get("metrics") or (), inputs.autoscaler.metrics, known.joined.answers, strict=True)
-    found = {metric_key(metric): (spec, answer) for metric, spec, answer in read}
+    by_key = {metric_key(metric): (spec, answer) for metric, spec, answer in read}
     made: list[object] = []
     for key, metric in zip(tried.asked, tried.autoscaler.metrics, strict=True):
-        if key not in found:
+        if key not in by_key:
             raise CandidateError(f"{inputs.hpa}: its clusters report nothing for {metric.name or metric.type}")
-        spec, answer = found[key]
+        spec, answer = by_key[key]
         if metric.calculation == UTILIZATION and spec.calculation != UTILIZATION:
             raise CandidateError(
                 f"{inputs.hpa}: its clusters report no requests for {metric.name}, as it has no such target"

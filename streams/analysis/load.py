@@ -54,16 +54,16 @@ def cycle_ms(times_ms: Sequence[int], load: Sequence[float | None]) -> int | Non
     apart = [value - mean for value in values]
     if sum(each * each for each in apart) <= 1e-12 * max(1.0, mean * mean) * len(apart):
         return None
-    found = [_likeness(apart, lag) for lag in range(len(apart) * 2 // 3)]
-    dipped = next((lag for lag, value in enumerate(found) if value < 0), None)
+    likenesses = [_likeness(apart, lag) for lag in range(len(apart) * 2 // 3)]
+    dipped = next((lag for lag, value in enumerate(likenesses) if value < 0), None)
     if dipped is None:
         return None
-    best = max(range(dipped, len(found)), key=lambda lag: found[lag])
-    if found[best] < _LIKE:
+    best = max(range(dipped, len(likenesses)), key=lambda lag: likenesses[lag])
+    if likenesses[best] < _LIKE:
         return None
     # Multiples of a cycle resemble as much: the first summit that is nearly as high is the cycle.
     for lag in range(dipped + 1, best):
-        if found[lag] >= 0.85 * found[best] and found[lag - 1] <= found[lag] >= found[lag + 1]:
+        if likenesses[lag] >= 0.85 * likenesses[best] and likenesses[lag - 1] <= likenesses[lag] >= likenesses[lag + 1]:
             best = lag
             break
     return round(best * (times_ms[-1] - times_ms[0]) / len(values))
@@ -87,10 +87,10 @@ def _binned(times_ms: Sequence[int], load: Sequence[float | None]) -> list[float
             at = (time_ms - begin_ms) * bins // length_ms
             sums[at] += value
             counts[at] += 1
-    found: list[float] = []
+    means: list[float] = []
     for total, count in zip(sums, counts, strict=True):
-        found.append(total / count if count else (found[-1] if found else 0.0))
-    return found
+        means.append(total / count if count else (means[-1] if means else 0.0))
+    return means
 
 
 _NO_SAMPLES: dict[str, tuple[int, int, int]] = {}
@@ -185,13 +185,13 @@ class MetricNeed(Struct, frozen=True, gc=False):
 
 def needs(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods: TargetPods) -> list[MetricNeed]:
     """Return what each metric with a known load asks for, in the order of the spec."""
-    found = []
+    of_metrics = []
     for index, (spec, answer) in enumerate(zip(autoscaler.metrics, answers, strict=False)):
         load = metric_load(spec, answer, pods)
         wanted = None if load is None else needed(spec, load)
         if load is not None and wanted is not None:
-            found.append(MetricNeed(index, spec, wanted, wanted / load.pods if load.pods else None, load.time_ms))
-    return found
+            of_metrics.append(MetricNeed(index, spec, wanted, wanted / load.pods if load.pods else None, load.time_ms))
+    return of_metrics
 
 
 def most_pods(needs: Sequence[MetricNeed]) -> float | None:
@@ -236,16 +236,16 @@ def lowered_requests(earlier: Iterable[Decision], decision: Decision) -> list[Lo
 
     A request counts as lower only where the rounding of percentages cannot explain it.
     """
-    found: dict[str, LoweredRequest] = {}
+    by_path: dict[str, LoweredRequest] = {}
     past = list(earlier)
     for metric in decision.metrics:
         for before in past:
             for old in before.metrics:
                 lowered = _lowered(old, metric) if (old.type, old.name) == (metric.type, metric.name) else None
-                known = found.get(metric.name)
+                known = by_path.get(metric.name)
                 if lowered is not None and (known is None or lowered.request_before > known.request_before):
-                    found[metric.name] = lowered
-    return list(found.values())
+                    by_path[metric.name] = lowered
+    return list(by_path.values())
 
 
 def _lowered(old: MetricDecision, new: MetricDecision) -> LoweredRequest | None:

@@ -82,8 +82,8 @@ def measure(moments: Sequence[Moment], tolerance: float, period_ms: int) -> Meas
 
 def spans_ms(times_ms: Sequence[int], period_ms: int) -> list[int]:
     """How long each moment holds, in milliseconds: until the next, but one period only where a gap follows."""
-    found = [after - before for before, after in pairwise(times_ms)] + [period_ms] * bool(times_ms)
-    return [span_ms if span_ms <= GAP_PERIODS * period_ms else period_ms for span_ms in found]
+    spans = [after - before for before, after in pairwise(times_ms)] + [period_ms] * bool(times_ms)
+    return [span_ms if span_ms <= GAP_PERIODS * period_ms else period_ms for span_ms in spans]
 
 
 def _times(moments: Sequence[Moment]) -> list[int]:
@@ -216,19 +216,19 @@ def _instability(moments: Sequence[Moment], period_ms: int) -> float:
 def by_hours(parts: Sequence[Scores]) -> Scores:
     """Several HPAs together: accuracies and shares are means over time, hours and replica-hours are sums."""
     hours = sum(each.hours for each in parts)
-    found: dict[str, float] = {}
+    per_hour: dict[str, float] = {}
     for name in Scores.__struct_fields__:
         values = [getattr(each, name) for each in parts]
         if name == "hours" or name.endswith("replica_hours"):
-            found[name] = sum(values)
+            per_hour[name] = sum(values)
         elif name == "slack":
             ran = sum(each.replica_hours for each in parts)
             used = sum(each.slack * each.replica_hours for each in parts)
-            found[name] = used / ran if ran else 0.0
+            per_hour[name] = used / ran if ran else 0.0
         else:
             weighted = sum(value * each.hours for value, each in zip(values, parts, strict=True))
-            found[name] = weighted / hours if hours else 0.0
-    return Scores(**found)
+            per_hour[name] = weighted / hours if hours else 0.0
+    return Scores(**per_hour)
 
 
 class EvaluatedMoment(Struct, frozen=True, gc=False):
@@ -294,20 +294,20 @@ def _is_inactive(decision: Decision) -> bool:
 def wave_measures(moments: Mapping[HpaId, Sequence[EvaluatedMoment]], replicas: Mapping[HpaId, int]) -> WaveMeasures:
     """Measure a group of HPAs. `replicas`: what each had at the beginning; it names the whole group."""
     series = [(count, moments.get(hpa) or ()) for hpa, count in replicas.items()]
-    known = [(count, found) for count, found in series if found]
+    known = [(count, of_hpa) for count, of_hpa in series if of_hpa]
     had = sum(replicas.values())
-    events = [_directions(found) for _, found in known]
+    events = [_directions(of_hpa) for _, of_hpa in known]
     return WaveMeasures(
         hpas=len(replicas),
         unevaluated=len(series) - len(known),
         replicas_removed=_percent(
-            sum(count - _lowest(count, (m.replicas for m in found)) for count, found in known), had
+            sum(count - _lowest(count, (m.replicas for m in of_hpa)) for count, of_hpa in known), had
         ),
         recommended_removal=_percent(
-            sum(count - _lowest(count, (m.proposal for m in found)) for count, found in known), had
+            sum(count - _lowest(count, (m.proposal for m in of_hpa)) for count, of_hpa in known), had
         ),
-        at_max=_percent(sum(found[-1].is_at_max for _, found in known), len(replicas)),
-        failing=_percent(sum(found[-1].is_failing for _, found in known), len(replicas)),
+        at_max=_percent(sum(of_hpa[-1].is_at_max for _, of_hpa in known), len(replicas)),
+        failing=_percent(sum(of_hpa[-1].is_failing for _, of_hpa in known), len(replicas)),
         scale_events=sum(map(len, events)) / len(replicas) if replicas else 0.0,
         direction_flips=sum(a != b for each in events for a, b in pairwise(each)) / len(replicas) if replicas else 0.0,
     )

@@ -62,8 +62,8 @@ class ControllerSetting(NamedTuple):
     def now(self, inputs: EvaluationInputs) -> float:
         """The value in force at an evaluation."""
         holder = inputs if self.field == "period_ms" else inputs.settings
-        found: float = getattr(holder, self.field)
-        return found
+        value: float = getattr(holder, self.field)
+        return value
 
     def instead_of(self, inputs: EvaluationInputs) -> str:
         """It in words, beside what is in force."""
@@ -137,7 +137,7 @@ def explaining_setting(moments: Sequence[NativeMoment]) -> ControllerSetting | N
 
 def _agreeing(moments: Sequence[NativeMoment], setting: ControllerSetting | None) -> int:
     """Count the moments at which fleethpa, with a memory of the syncs alone, gives what the native controller made."""
-    memory, newest, uid, found = EMPTY_HISTORY, None, "", 0
+    memory, newest, uid, agreeing = EMPTY_HISTORY, None, "", 0
     for seen in moments:
         raw, inputs = [each if setting is None else setting.put_in(each) for each in (seen.raw, seen.inputs)]
         if uid != uid_of(inputs.decision):
@@ -151,12 +151,12 @@ def _agreeing(moments: Sequence[NativeMoment], setting: ControllerSetting | None
             other = structs.replace(raw, history=memory)
             if (again := answer(other)).final == seen.native:
                 used, made = other, again
-        found += made.final == seen.native
+        agreeing += made.final == seen.native
         if seen.is_sync:
             change = seen.native - made.current if seen.rescaled else 0
             memory = with_rescale(made.evaluation.history, used.autoscaler, change, used.now_ms)
             newest = used
-    return found
+    return agreeing
 
 
 def _others(inputs: EvaluationInputs) -> Iterator[ControllerSetting]:

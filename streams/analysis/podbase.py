@@ -117,13 +117,15 @@ def base_of(asked: Sequence[Sequence[MetricNeed]], high: float) -> PodBase | Non
     for row in asked:
         for need in row:
             by_spec.setdefault((need.spec.type, need.spec.name, need.spec.target), []).append(need)
-    for (_, _, target), found in by_spec.items():
-        spec = found[0].spec
-        leading = sum((each.spec.type, each.spec.name, each.spec.target) == _key(found[0]) for each in leads)
+    for (_, _, target), of_spec in by_spec.items():
+        spec = of_spec[0].spec
+        leading = sum((each.spec.type, each.spec.name, each.spec.target) == _key(of_spec[0]) for each in leads)
         if spec.calculation not in _PER_POD or not target or leading < _LEADS * len(leads):
             continue
         base = _base(
-            spec.name.split(" ")[0], [_sample(each) for each in found if each.ratio and each.time_ms is not None], high
+            spec.name.split(" ")[0],
+            [_sample(each) for each in of_spec if each.ratio and each.time_ms is not None],
+            high,
         )
         if base is not None:
             return base
@@ -153,10 +155,10 @@ def base_range(asked: Sequence[Sequence[MetricNeed]]) -> BaseRange:
     if not leads:
         return nothing
     key = leads.most_common(1)[0][0]
-    found = [need for row in asked for need in row if _key(need) == key and need.ratio and need.time_ms is not None]
-    if not found or found[0].spec.calculation not in _PER_POD:
+    needs = [need for row in asked for need in row if _key(need) == key and need.ratio and need.time_ms is not None]
+    if not needs or needs[0].spec.calculation not in _PER_POD:
         return nothing
-    samples = [next(group) for _, group in groupby(map(_sample, found), key=lambda each: each.time_ms)]
+    samples = [next(group) for _, group in groupby(map(_sample, needs), key=lambda each: each.time_ms)]
     least = sorted(each.each for each in samples)[len(samples) // 200]
     removals = [each for each in _changes(samples) if not each.is_up]
     if len(removals) < _FEWEST_REMOVALS:
@@ -179,18 +181,18 @@ def _sample(need: MetricNeed) -> _Sample:
 
 def _base(name: str, samples: Sequence[_Sample], high: float) -> PodBase | None:
     once = [next(group) for _, group in groupby(samples, key=lambda each: each.time_ms)]
-    found = list(_changes(once))
-    if len(found) < _FEWEST_CHANGES or not _comes_with_the_pods(found, once, high):
+    changes = list(_changes(once))
+    if len(changes) < _FEWEST_CHANGES or not _comes_with_the_pods(changes, once, high):
         return None
-    beside = sorted([side for each in found for side in (each.before, each.after)], key=lambda side: side.pods)
+    beside = sorted([side for each in changes for side in (each.before, each.after)], key=lambda side: side.pods)
     if beside[-1].pods < _APART * beside[0].pods:
         return None
     few = [side.each for side in beside if side.pods == beside[0].pods]
     many = [side.each for side in beside if side.pods == beside[-1].pods]
     return PodBase(
         name,
-        _typical(found, [each.base for each in found]),
-        len(found),
+        _typical(changes, [each.base for each in changes]),
+        len(changes),
         (beside[0].pods, median(few)),
         (beside[-1].pods, median(many)),
     )
@@ -228,15 +230,15 @@ def _changes(samples: Sequence[_Sample]) -> list[_Change]:
     where they do.
     """
     levels = [list(group) for _, group in groupby(samples, key=lambda each: each.pods)]
-    found = []
+    changes = []
     for left, right in pairwise(levels):
         before, after = left[-_NEAR:], right[:_NEAR]
         slopes = [slope for slope in (_slope(before), _slope(after)) if slope is not None]
         passed_ms = after[0].time_ms - before[-1].time_ms
         moved = sum(slopes) / len(slopes) * passed_ms if slopes else 0.0
         came = after[0].total - before[-1].total - moved
-        found.append(_Change(before[-1], after[0], came / (after[0].pods - before[-1].pods)))
-    return found
+        changes.append(_Change(before[-1], after[0], came / (after[0].pods - before[-1].pods)))
+    return changes
 
 
 def _slope(samples: Sequence[_Sample]) -> float | None:

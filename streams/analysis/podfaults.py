@@ -25,19 +25,19 @@ def pod_faults(inputs: EvaluationInputs, evaluation: Evaluation, owners: Mapping
 
     `owners`: pod → its controller as `Kind/name`; a pod without one is absent.
     """
-    found: list[str] = []
+    faults: list[str] = []
     for index, spec in enumerate(inputs.autoscaler.metrics):
         made = evaluation.metrics[index] if index < len(evaluation.metrics) else None
         is_failed = made is not None and bool(made.error)
         kept = made is not None and made.calculation is not None and bool(made.calculation.kept)
         if spec.calculation in kinds.OF_PODS and (is_failed or kept or _misses(evaluation, index)):
-            found += _of_metric(inputs, index, spec, owners, is_failed=is_failed)
+            faults += _of_metric(inputs, index, spec, owners, is_failed=is_failed)
         if made is not None and made.calculation is not None and _drifts(inputs, spec, made.calculation.proposal):
-            found.append(
+            faults.append(
                 f"{spec.name}: the proposal is the number of pods that run during the rollout, not spec.replicas, so "
                 "that the count drifts upwards while the value is within its tolerance: kubernetes #138505"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(faults))
 
 
 def _misses(evaluation: Evaluation, index: int) -> bool:
@@ -88,13 +88,13 @@ def _without_request(
     """The pods that request nothing of the resource, where a utilization needs the request of each."""
     if spec.calculation != kinds.UTILIZATION:
         return
-    found = [pod for pod in rows if isinstance(pod.template.request(spec.resource, spec.container, rules), str)]
-    if not found:
+    pods = [pod for pod in rows if isinstance(pod.template.request(spec.resource, spec.container, rules), str)]
+    if not pods:
         return
-    names = ", ".join(dict.fromkeys(name for pod in found for name in _silent_containers(pod, spec)))
+    names = ", ".join(dict.fromkeys(name for pod in pods for name in _silent_containers(pod, spec)))
     where = f"container {names}" if names else "their containers"
-    have = "requests" if len(found) == 1 else "request"
-    yield f"{_named(found, owners)} {have} no {spec.resource}: set resources.requests.{spec.resource} of {where}"
+    have = "requests" if len(pods) == 1 else "request"
+    yield f"{_named(pods, owners)} {have} no {spec.resource}: set resources.requests.{spec.resource} of {where}"
 
 
 def _silent_containers(pod: PodRow, spec: MetricSpec) -> list[str]:

@@ -75,11 +75,11 @@ class Retraced(Struct, frozen=True, kw_only=True):
 def retrace(events: Sequence[HpaEvent]) -> list[Retraced | None]:
     """Re-derive every sync of the native controller among the events of one HPA; None: its scale was not known."""
     memory = _NativeMemory()
-    found = []
+    traces = []
     for index, event in enumerate(events):
         if isinstance(event, NativeSync):
-            found.append(memory.retrace(event, events, index))
-    return found
+            traces.append(memory.retrace(event, events, index))
+    return traces
 
 
 def _around(events: Sequence[HpaEvent], index: int) -> Iterator[EvaluationInputs]:
@@ -129,26 +129,26 @@ class _NativeMemory:
         self._begin(inputs)
         here = answer(inputs)
         if here.final == native and shows(here, sync.status):
-            found = _Explained(self._with_memory(inputs), None, "", shown=True)
+            explained = _Explained(self._with_memory(inputs), None, "", shown=True)
         else:
             candidates = [inputs, *_with_other_samples(inputs, _around(events, index))]
-            found = self._explain(candidates, sync.status, native)
-        self._remember(found.used, native if sync.rescaled else None)
+            explained = self._explain(candidates, sync.status, native)
+        self._remember(explained.used, native if sync.rescaled else None)
         return Retraced(
             inputs=inputs,
-            used=found.used,
+            used=explained.used,
             uid=uid_of(inputs.decision),
             current=current,
             native=native,
             fleethpa=here.final,
             rescaled=sync.rescaled,
-            kind=found.kind,
-            why=found.why,
-            shown=found.shown,
+            kind=explained.kind,
+            why=explained.why,
+            shown=explained.shown,
             values=_values_text(inputs, sync.status),
             status=sync.status,
             after=self.history,
-            shifted=found.shifted,
+            shifted=explained.shifted,
         )
 
     def _begin(self, inputs: EvaluationInputs) -> None:
@@ -337,8 +337,12 @@ def windows_text(own: History, native: History) -> str:
 
 
 def _window_text(history: History) -> str:
-    found = history.recommended
-    return f"{min(found)} to {max(found)} of {len(found)} recommendations" if found else "no recommendation"
+    recommended = history.recommended
+    return (
+        f"{min(recommended)} to {max(recommended)} of {len(recommended)} recommendations"
+        if recommended
+        else "no recommendation"
+    )
 
 
 def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:

@@ -139,11 +139,11 @@ class RevisionReader:
             fold_specs(partition, record, (), hpa.cluster)
             return []
         before = self._version
-        found = self._changes(record, folded)
+        revisions = self._changes(record, folded)
         after = self._version = self._version_now()
         if after == before or _known(self._partition, self._hpa) is None:
-            return found
-        return [*found, *_upgrade(before, after, self._hpa.cluster, self._partition.clock_ms, record[0])]
+            return revisions
+        return [*revisions, *_upgrade(before, after, self._hpa.cluster, self._partition.clock_ms, record[0])]
 
     def _version_now(self) -> _Version:
         state, cluster = self._partition.state, self._hpa.cluster
@@ -158,13 +158,13 @@ class RevisionReader:
             return []
         before = _known(partition, hpa)
         fold_specs(partition, record, folded, hpa.cluster)
-        found: list[Revision] = []
+        revisions: list[Revision] = []
         now_ms = partition.clock_ms
         entries = _entries(value, hpa)
         revision = _change(before, _known(partition, hpa), now_ms, offset)
         if revision is not None:
-            found.append(_attributed(revision, entries, hpa))
-        return [*found, *_commands(entries, now_ms, offset, hpa, before)]
+            revisions.append(_attributed(revision, entries, hpa))
+        return [*revisions, *_commands(entries, now_ms, offset, hpa, before)]
 
 
 def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: int) -> Revision | None:

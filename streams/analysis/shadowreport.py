@@ -304,15 +304,15 @@ class _Comparison:
     # explaining why the native controller did nothing
 
     def _explain(self, inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str]:
-        for found in (
+        for cause in (
             self._by_sync(inputs),
             self._by_late_sync(inputs, made),
             self._by_last_status(inputs, current),
             _by_limit(inputs, made, current),
             _by_condition(inputs),
         ):
-            if found:
-                return found
+            if cause:
+                return cause
         if why := by_moved_windows(inputs, current):
             return "timing", why
         before = bisect_right(self.times_ms, inputs.now_ms)
@@ -378,42 +378,44 @@ class _Comparison:
     def _against(
         self, counts: dict[str, int], evidence: _Evidence, rescales: int, rescales_agreed: int, reproduced: int
     ) -> list[str]:
-        found, decisions = [], self.agreed + len(self.differences)
+        objections, decisions = [], self.agreed + len(self.differences)
         of = "" if evidence.decisions == decisions else f" under the present spec ({decisions:,} in all)"
         if (missing := MIN_DECISIONS - evidence.decisions) > 0:
-            found.append(
+            objections.append(
                 f"only {evidence.decisions} decisions were compared{of}, {MIN_DECISIONS} are needed: about "
                 f"{_minutes(missing * self.steps[-1].inputs.period_ms)} more"
             )
         if not rescales_agreed and reproduced < MIN_REPRODUCED:
             none = f"none of {rescales} native rescales is fleethpa's answer too"
-            found.append(
+            objections.append(
                 f"{none if rescales else 'no native rescale was seen'}, and {reproduced} native statuses with metric "
                 f"values that fleethpa computes too ({MIN_REPRODUCED} are needed{self._until_reproduced(reproduced)}): "
                 "nothing shows how fleethpa would scale"
             )
         if self.moved > decisions:
-            found.append(
+            objections.append(
                 f"something else wrote the replicas between {self.moved:,} evaluations, more than the {decisions:,} "
                 "that can be compared: it would fight with fleethpa"
             )
         if self.setting is not None:
-            found.append(
+            objections.append(
                 f"{counts['settings']} differences are those of another setting of the native controller: fleethpa "
                 f"settings {self.hpa.cluster} {self.setting.text}, then compare what follows"
             )
         if counts["semantics"]:
-            found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
+            objections.append(
+                f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}"
+            )
         others = self._episodes()
         if others > max(ALLOWED_DIFFERENCES, (1 - MIN_AGREEMENT) * decisions):
-            found.append(
+            objections.append(
                 f"agreement is {_percent(decisions - others, decisions)}, below {MIN_AGREEMENT:.0%}: {others:,} of "
                 f"{decisions:,} decisions differ in more than time (the {len(self.differences) - counts['timing']:,} "
                 "such differences, those within a stabilization window of the first counted once)"
             )
         if self._fails_alone():
-            found.append("its newest evaluations had no metrics or no scale, the native controller's had")
-        return found
+            objections.append("its newest evaluations had no metrics or no scale, the native controller's had")
+        return objections
 
     def _until_reproduced(self, reproduced: int) -> str:
         """How long the missing statuses will take at the rate so far; the controller writes one when values change."""
@@ -423,16 +425,16 @@ class _Comparison:
         return f": about {_minutes((MIN_REPRODUCED - reproduced) * passed_ms // reproduced)} more at this rate"
 
     def _not_seen(self, evidence: _Evidence) -> list[str]:
-        found = []
+        causes = []
         under = "under the present spec that fleethpa gives too"
         if not evidence.ups + evidence.downs:
-            found.append(f"a rescale {under}: how it would scale is not proven")
+            causes.append(f"a rescale {under}: how it would scale is not proven")
         elif not evidence.ups or not evidence.downs:
-            found.append(f"a scale-{'up' if evidence.downs else 'down'} {under}")
+            causes.append(f"a scale-{'up' if evidence.downs else 'down'} {under}")
         passed_ms = self.until_ms - evidence.since_ms
         if passed_ms < DAY_MS - self.steps[-1].inputs.period_ms:
-            found.append(f"a whole day: the comparison covers {_minutes(passed_ms)} of the present spec")
-        return found
+            causes.append(f"a whole day: the comparison covers {_minutes(passed_ms)} of the present spec")
+        return causes
 
     def _fails_alone(self) -> bool:
         """Return whether the newest evaluations failed and the native controller's syncs meanwhile did not."""
@@ -449,23 +451,23 @@ class _Comparison:
         the window.
         """
         window_ms = down_window_ms(self.steps[-1].inputs)
-        found, since_ms = 0, -window_ms - 1
+        episodes, since_ms = 0, -window_ms - 1
         for each in self.differences:
             if each.kind != "timing" and each.time - since_ms > window_ms:
-                found, since_ms = found + 1, each.time
-        return found
+                episodes, since_ms = episodes + 1, each.time
+        return episodes
 
     def _first(self, kind: Class) -> str:
         return next(each.decision for each in self.differences if each.kind == kind)
 
     def _in_favour(self, counts: dict[str, int], agreed: int, rescales: int, reproduced: int) -> list[str]:
         explained = sum(counts.values())
-        found = [f"{self.agreed} decisions agree, {agreed} of {rescales} native rescales"]
+        reasons = [f"{self.agreed} decisions agree, {agreed} of {rescales} native rescales"]
         if not rescales:
-            found.append(
+            reasons.append(
                 f"no rescale was seen; {reproduced} native statuses show the metric values of fleethpa's samples"
             )
-        return [*found, _explained(explained)] if explained else found
+        return [*reasons, _explained(explained)] if explained else reasons
 
 
 def _explained(count: int) -> str:

@@ -79,12 +79,12 @@ class _Run:
 
     def limits(self, period_ms: int) -> dict[str, float]:
         """Constraint → minutes."""
-        found: dict[str, float] = {}
+        by_limit: dict[str, float] = {}
         spans = spans_ms([moment.time_ms for moment in self.moments], period_ms)
         for names, span_ms in zip(self.held, spans, strict=True):
             for name in names:
-                found[name] = found.get(name, 0.0) + span_ms / 60_000
-        return dict(sorted(found.items()))
+                by_limit[name] = by_limit.get(name, 0.0) + span_ms / 60_000
+        return dict(sorted(by_limit.items()))
 
 
 def spec_pair(hpa: HpaId, recorded: Sequence[EvaluationInputs], base: Tried, changed: Tried) -> SpecPair:

@@ -161,8 +161,8 @@ def is_at_edge(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> boo
         return False
     alone = structs.replace(now, tolerance_is_band=target.tolerance_is_band)
     bands = [tolerance_band(inputs.autoscaler, structs.replace(inputs.settings, rules=rules)) for rules in (now, alone)]
-    found = [each.calculation for each in recorded.evaluation.metrics if each.calculation is not None]
-    ratios = [each.ratio if each.final_ratio is None else each.final_ratio for each in found]
+    calculations = [each.calculation for each in recorded.evaluation.metrics if each.calculation is not None]
+    ratios = [each.ratio if each.final_ratio is None else each.final_ratio for each in calculations]
     return any(len({low <= ratio <= high for low, high in bands}) > 1 for ratio in ratios)
 
 

@@ -438,8 +438,8 @@ class Archiver:
 
 
 def _seq_of(record: ArchivedRecord) -> int:
-    found = _SEQ.search(record.value[:512])
-    return int(found[1]) if found else 0
+    match = _SEQ.search(record.value[:512])
+    return int(match[1]) if match else 0
 
 
 def _last_seq(root: Path, partition: int) -> int:
@@ -452,7 +452,7 @@ def _answerable(pending: list[ArchivedRecord], log_offset: int | None) -> int:
     """How many of these decisions follow from log records that are durable."""
     end = -1 if log_offset is None else log_offset
     for index, record in enumerate(pending):
-        found = _ID.match(record.value)
-        if found is not None and int(found[1]) > end:
+        match = _ID.match(record.value)
+        if match is not None and int(match[1]) > end:
             return index
     return len(pending)

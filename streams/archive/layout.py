@@ -163,8 +163,8 @@ def snapshots(root: Path, partition: int) -> list[tuple[int, Path]]:
     """The snapshots of a log partition: (applied offset, file), oldest first."""
     folder = root / "snapshots" / str(partition)
     with reading(folder):
-        found = sorted(folder.glob("[0-9]*.rows"))
-    return [(int(path.stem), path) for path in found if path.stem.isdecimal()]
+        paths = sorted(folder.glob("[0-9]*.rows"))
+    return [(int(path.stem), path) for path in paths if path.stem.isdecimal()]
 
 
 VERSION = 1
@@ -412,7 +412,7 @@ def _before_lengths(path: Path) -> bytes:
 
 def frame_positions(path: Path) -> list[int]:
     """Where the whole frames of a segment file begin; only their headers are read."""
-    found: list[int] = []
+    positions: list[int] = []
     size, before = path.stat().st_size, _before_lengths(path)
     with reading(path), path.open("rb") as file:
         length = len(before) + _FRAME_HEADER.size
@@ -420,25 +420,25 @@ def frame_positions(path: Path) -> list[int]:
             begin = file.tell() - length
             if (end := file.tell() + _FRAME_HEADER.unpack(header[len(before) :])[0]) > size:
                 break
-            found.append(begin)
+            positions.append(begin)
             file.seek(end)
-    return found
+    return positions
 
 
 def read_frame(path: Path, position: int, holding: bytes = b"") -> list[ArchivedRecord]:
     """The records of the frame at a position. Raises ArchiveError: it cannot be read."""
     with reading(path), path.open("rb") as file:
         file.seek(position)
-        found = _next_frame(path, file)
-    lengths, packed = found or ((1, 0), b"")
+        frame = _next_frame(path, file)
+    lengths, packed = frame or ((1, 0), b"")
     return _unpack(path, position, packed, lengths[1], holding)
 
 
 def _complete_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterator[tuple[int, int, bytes, int]]:
     with reading(path), path.open("rb") as file:
         file.seek(position)
-        while (found := _next_frame(path, file)) is not None:
-            lengths, packed = found
+        while (frame := _next_frame(path, file)) is not None:
+            lengths, packed = frame
             if len(packed) < lengths[0]:
                 if torn_end_ok:
                     return

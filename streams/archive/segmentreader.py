@@ -99,19 +99,19 @@ _named_in = msgspec.json.Decoder(_Named).decode
 def hpa_of(record: ArchivedRecord) -> str:
     """`cluster/namespace/name` of the HPA that a decision is of; empty: it names none."""
     try:
-        found = _named_in(record.value)
+        name = _named_in(record.value)
     except BAD_JSON:
         return ""
-    return f"{found.cluster}/{found.namespace}/{found.name}" if found.name else ""
+    return f"{name.cluster}/{name.namespace}/{name.name}" if name.name else ""
 
 
 def hpa_frames(frames: Iterable[tuple[int, Iterable[ArchivedRecord]]]) -> HpaFrames:
     """Return what the file of a segment's HPAs says; the frames are given with where they begin."""
-    found: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for position, records in frames:
         for hpa in dict.fromkeys(map(hpa_of, records)):
-            found.setdefault(hpa, []).append(position)
-    return dict(sorted(found.items()))
+            by_name.setdefault(hpa, []).append(position)
+    return dict(sorted(by_name.items()))
 
 
 class Head(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -237,10 +237,10 @@ class PartitionReader:
     def last(self) -> tuple[int, int]:
         """Offset and timestamp (ms) of the last record, the open segment's included; -1 and 0: there is none."""
         manifests = self.manifests()
-        found = (manifests[-1].last_offset, manifests[-1].last_timestamp_ms) if manifests else (-1, 0)
+        last = (manifests[-1].last_offset, manifests[-1].last_timestamp_ms) if manifests else (-1, 0)
         for record in self.open_records(manifests):
-            found = record.offset, record.timestamp_ms
-        return found
+            last = record.offset, record.timestamp_ms
+        return last
 
     def first_offset(self) -> int | None:
         """Offset of the first record; None: none."""
@@ -285,9 +285,9 @@ class PartitionReader:
     def _open_frames(self, listed: list[SegmentManifest]) -> Iterator[list[ArchivedRecord]]:
         closed = listed[-1].last_offset if listed else -1
         try:
-            for found in _frames(self._open_path, torn_end_ok=True, holding=self._holding):
+            for frame in _frames(self._open_path, torn_end_ok=True, holding=self._holding):
                 # A segment of decisions is removed from here only once it is listed.
-                yield _since(found, closed + 1)
+                yield _since(frame, closed + 1)
         except FileNotFoundError:
             named = {manifest.file for manifest in listed}
             for path in sorted(self.folder.glob(f"[0-9]*{SEGMENT[self.topic]}")):
@@ -301,8 +301,8 @@ class PartitionReader:
         path = self._path(manifest)
         is_checked = self._checked and not self.is_known(manifest)
         if self.topic == DECISIONS and self._hpa is not None:
-            found = self._of_hpa(path, manifest, self._hpa)
-            if stretch := _since(found, from_offset):
+            of_hpa = self._of_hpa(path, manifest, self._hpa)
+            if stretch := _since(of_hpa, from_offset):
                 yield stretch
             return
         begin = 0
@@ -383,8 +383,8 @@ class PartitionReader:
 
     def _of_hpa(self, path: Path, manifest: SegmentManifest, hpa: HpaId) -> list[ArchivedRecord]:
         positions = self.hpas(manifest).get(str(hpa), [])
-        found = [read_frame(path, position, self._holding) for position in positions]
-        return sorted(chain.from_iterable(found), key=_offset)
+        frames = [read_frame(path, position, self._holding) for position in positions]
+        return sorted(chain.from_iterable(frames), key=_offset)
 
     def verify_segment(self, manifest: SegmentManifest, head: bytes) -> bytes:
         """Check one closed segment against its manifest: the chain head after it.
@@ -450,8 +450,8 @@ def _in_order(frames: Iterable[list[ArchivedRecord]], topic: str) -> Iterator[li
 
 
 def _file_of(path: Path, manifest: SegmentManifest) -> tuple[Path, int, int, str]:
-    found = path.stat()
-    return path, found.st_size, found.st_mtime_ns, manifest.content
+    stat = path.stat()
+    return path, stat.st_size, stat.st_mtime_ns, manifest.content
 
 
 def _as_named(

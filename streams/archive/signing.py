@@ -58,9 +58,9 @@ def check_layout(root: Path) -> int:
         raise ArchiveError(f"{root / odd[0]} does not belong to the archive")
     wanted = {str(number) for number in range(info.partitions)}
     for topic in (LOG, DECISIONS):
-        found = _names(root / topic)
-        if found != wanted:
-            odd = sorted(found ^ wanted)
+        names = _names(root / topic)
+        if names != wanted:
+            odd = sorted(names ^ wanted)
             raise ArchiveError(f"{root / topic / odd[0]} is missing or does not belong to {info.partitions} partitions")
     return info.partitions
 
@@ -386,8 +386,8 @@ def _check_newest(root: Path, *, written: bool) -> None:
     path = folder / _HEAD
     data = read_small(path)
     files = checkpoint_files(root)
-    odd = [found for found in sorted(folder.iterdir()) if not found.match("[0-9]*.json") and found != path]
-    if odd := [found for found in odd if not (written and found.name.endswith(UNFINISHED))]:
+    odd = [each for each in sorted(folder.iterdir()) if not each.match("[0-9]*.json") and each != path]
+    if odd := [each for each in odd if not (written and each.name.endswith(UNFINISHED))]:
         raise ArchiveError(f"{odd[0]} does not belong to the archive")
     newest = struct_in(path, data, Newest)
     if data != encode(newest) or newest.number not in (len(files) - 1, len(files) - 2):
@@ -415,17 +415,17 @@ def _verified(path: Path, public: Ed25519PublicKey | None, of: bytes, what: str)
 
     data = read_small(path)
     try:
-        found = decode(data, Signed)
-        signature = bytes.fromhex(found.signature)
-        key = public or Ed25519PublicKey.from_public_bytes(bytes.fromhex(found.public_key))
+        signed = decode(data, Signed)
+        signature = bytes.fromhex(signed.signature)
+        key = public or Ed25519PublicKey.from_public_bytes(bytes.fromhex(signed.public_key))
     except (WireError, ValueError) as error:
         raise ArchiveError(f"{path}: {error}") from error
-    if data != encode(found):
+    if data != encode(signed):
         raise ArchiveError(f"{path}: is not in canonical form")
-    if _hex(key) != found.public_key:
-        raise ArchiveError(f"{path}: signed with another key ({found.public_key[:16]}…, not {_hex(key)[:16]}…)")
+    if _hex(key) != signed.public_key:
+        raise ArchiveError(f"{path}: signed with another key ({signed.public_key[:16]}…, not {_hex(key)[:16]}…)")
     try:
-        key.verify(signature, of + found.signed.encode())
+        key.verify(signature, of + signed.signed.encode())
     except InvalidSignature as error:
         raise ArchiveError(f"{path}: the signature is not that of {what}") from error
-    return found
+    return signed

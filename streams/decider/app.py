@@ -54,14 +54,14 @@ def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
     """Why this worker is not ready; empty when it is."""
     if recovering:
         return ["recovering state rows or waiting for an assignment"]
-    found = []
+    reasons = []
     for number, owned in sorted(assignment.owned.items()):
         behind_ms = owned.behind_clamp_ms
         if abs(behind_ms) > CLOCK_BEHIND_MS:
             way = "behind" if behind_ms > 0 else "ahead of"
             off = f"the broker's clock is {abs(behind_ms) // 1000} s {way} log time"
-            found.append(f"log partition {number}: {off}. Next: fleethpa admin topics log-time")
-    return found
+            reasons.append(f"log partition {number}: {off}. Next: fleethpa admin topics log-time")
+    return reasons
 
 
 class RowStore(memory.Store):  # type: ignore[misc]
@@ -308,12 +308,12 @@ class Decider:
         """
         with ending_on_error():
             try:
-                found = await KafkaPast(self.config.kafka).checkpoint_to_continue(number)
+                checkpoint = await KafkaPast(self.config.kafka).checkpoint_to_continue(number)
             except StateError:  # a row that cannot be read: recovery comes upon it, and says what to do
                 return 0
-        if found is None:
+        if checkpoint is None:
             return 0
-        rows, end_record = found
+        rows, end_record = checkpoint
         self.table.data.checkpoints.replace(number, rows)
         return end_record + 1
 
@@ -362,8 +362,8 @@ class Decider:
         with ending_on_error():
             host, port = self.config.web_host, self.config.web_port or 0
             server = health_server(self.metrics.registry, self.problems, further=self.hpa_metrics, host=host, port=port)
-            async with server as found:
-                print(f"fleethpa decider: http://{host}:{found}", flush=True)
+            async with server as served:
+                print(f"fleethpa decider: http://{host}:{served}", flush=True)
                 await asyncio.Event().wait()
 
     def hpa_metrics(self) -> str:

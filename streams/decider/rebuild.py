@@ -167,9 +167,9 @@ async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None =
 async def _opened(archive: Path, partitions: int) -> ArchivePast:
     source = ArchivePast(archive, checked=True)
     with _archive_faults():
-        found = await source.partitions()
-    if found != partitions:
-        text = f"{archive} is an archive of {found} partitions, the log has {partitions}: it is of another log"
+        count = await source.partitions()
+    if count != partitions:
+        text = f"{archive} is an archive of {count} partitions, the log has {partitions}: it is of another log"
         raise StartError(Exit.NEEDS_OPERATOR, text)
     return source
 

@@ -114,7 +114,7 @@ async def check_patiently(config: DeciderConfig) -> int:
 async def _check_topics(config: DeciderConfig) -> int:
     async with TopicAdmin(config.kafka) as admin:
         counts = await admin.partitions(_TOPICS)
-        found = await admin.config(LOG)
+        stated = await admin.config(LOG)
     if missing := [name for name in _TOPICS if name not in counts]:
         raise StartError(
             Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa admin topics init`"
@@ -122,7 +122,7 @@ async def _check_topics(config: DeciderConfig) -> int:
     if len(set(counts.values())) != 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise StartError(Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {listed}")
-    if problem := stamp_problem(found, is_playback=config.playback, option="--playback"):
+    if problem := stamp_problem(stated, is_playback=config.playback, option="--playback"):
         raise StartError(Exit.NEEDS_OPERATOR, problem)
     return counts[LOG]
 

@@ -306,19 +306,19 @@ class PartitionTail:
 
     async def earlier(self, numbers: range) -> Sequence[ConsumerRecord]:
         """Records with these numbers before the first one that was fetched, in the order of their numbers."""
-        found: dict[int, ConsumerRecord] = {}
+        by_seq: dict[int, ConsumerRecord] = {}
         if self._begin is None or self._begin <= self._least:
             return ()
         position = await self._consumer.position(self._tp)
         backwards = read_backwards(self._consumer, self._tp, self._least, self._begin, BACKWARDS)
         async with aclosing(backwards) as windows:
             async for _, records in windows:
-                found |= {seq: record for record in records if (seq := links_of(record.value).seq) in numbers}
-                if len(found) == len(numbers):
+                by_seq |= {seq: record for record in records if (seq := links_of(record.value).seq) in numbers}
+                if len(by_seq) == len(numbers):
                     break
         self._consumer.resume(self._tp)
         self._consumer.seek(self._tp, position)
-        return [found[seq] for seq in sorted(found)]
+        return [by_seq[seq] for seq in sorted(by_seq)]
 
 
 class TailReader:

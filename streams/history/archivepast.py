@@ -196,8 +196,8 @@ async def _stretches(reader: PartitionReader, first: int) -> AsyncGenerator[Sequ
 def _rows_of(partition: int, offset: int, path: Path) -> Mapping[bytes, bytes]:
     """Read the snapshot of a log offset. Raises ArchiveError: it is damaged, or that of another offset."""
     rows = read_snapshot(path)
-    if (found := stored_row(partition, rows).offset) != offset:
-        raise ArchiveError(f"{path}: the rows are those of log offset {found}")
+    if (stored := stored_row(partition, rows).offset) != offset:
+        raise ArchiveError(f"{path}: the rows are those of log offset {stored}")
     return rows
 
 
@@ -296,9 +296,9 @@ def pack(root: Path, file: Path) -> None:
 
     Raises OSError: the file cannot be written.
     """
-    found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
+    files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
     with tarfile.open(file, "w:", format=tarfile.USTAR_FORMAT) as tar:
-        for name, path in found.items():
+        for name, path in files.items():
             if _MEMBER.fullmatch(name):
                 member = tarfile.TarInfo(name)
                 member.size = path.stat().st_size

@@ -126,8 +126,8 @@ class _Follower:
         return Archived({topic: held[topic] - before[topic] for topic in held}, held)
 
     async def _partitions(self) -> int:
-        found = await partition_counts(self._consumer)
-        counts = {topic: found.get(topic, 0) for topic in NAMES}
+        by_topic = await partition_counts(self._consumer)
+        counts = {topic: by_topic.get(topic, 0) for topic in NAMES}
         for topic, count in counts.items():
             if not count:
                 raise MissingTopicError(topic)

@@ -118,14 +118,14 @@ class NewestCheckpoint:
 
 def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> dict[bytes, bytes]:
     """Return the rows of a checkpoint as if it had never named some of them."""
-    found = dict(rows)
+    kept = dict(rows)
     for at, written in enumerate(own.index):
         key = index_key(own.number, len(own.index), at)
         piece = decode_row(key, rows[key]) if key in rows else IndexRow()
         if isinstance(piece, IndexRow):
             left = {name: offset for name, offset in piece.written.items() if name.encode() not in lost}
-            found[key] = encode_row(written, IndexRow(left))
-    return found
+            kept[key] = encode_row(written, IndexRow(left))
+    return kept
 
 
 class OldestCheckpoint:

@@ -67,12 +67,12 @@ class NativeTraces:
             return
         for entry in msgspec.json.decode(value, type=LogRecord).entries:
             for name, hpa in _traces(partition, entry):
-                found = HpaId(*split_namespace_key(entry.key), name)
-                inputs = _inputs_before(partition, found, record) if self._wanted(found) else None
+                of_hpa = HpaId(*split_namespace_key(entry.key), name)
+                inputs = _inputs_before(partition, of_hpa, record) if self._wanted(of_hpa) else None
                 if inputs is None:
                     continue
                 if hpa is None:
-                    self._before_scale[found] = inputs
+                    self._before_scale[of_hpa] = inputs
                 elif (sync := self._sync(partition, inputs, hpa)) is not None:
                     yield sync
 
@@ -207,10 +207,10 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
             return alone._replace(value=recorded.value)
         if most is not None and decisions > most:
             raise FarStateError(f"{decisions} decisions would have to be repeated for it")
-    found = await _evaluation_in(past, Partition.restore(number, stored), recorded)
-    if found is None:
+    evaluation = await _evaluation_in(past, Partition.restore(number, stored), recorded)
+    if evaluation is None:
         raise LogGoneError(f"the log holds no evaluation {recorded.decision.id}")
-    return _checked(found, recorded)
+    return _checked(evaluation, recorded)
 
 
 async def _evaluation_in(
@@ -368,22 +368,24 @@ async def _by_hpa(
     for number, left in sorted(by_partition.items()):
         alone = True
         while left:
-            found = {hpa: begin(hpa) for hpa in left}
+            readings = {hpa: begin(hpa) for hpa in left}
             counts, held = dict.fromkeys(left, 0), 0
             try:
-                async with aclosing(events_between(past, number, *window, found, native=native, alone=alone)) as events:
+                async with aclosing(
+                    events_between(past, number, *window, readings, native=native, alone=alone)
+                ) as events:
                     async for event in events:
                         hpa = hpa_of(event)
                         # Left for later within its record; or a FleetHPA, which reads sums of clusters and no pods.
-                        if hpa not in found or hpa.cluster == FLEET:
+                        if hpa not in readings or hpa.cluster == FLEET:
                             continue
-                        take(found[hpa], event)
+                        take(readings[hpa], event)
                         counts[hpa] += 1
                         held += 1
-                        while held > most and len(found) > 1:
-                            held -= sum(counts.pop(found.popitem()[0]) for _ in range(len(found) // 2))
+                        while held > most and len(readings) > 1:
+                            held -= sum(counts.pop(readings.popitem()[0]) for _ in range(len(readings) // 2))
             except DependsOnOthersError:
                 alone = False
                 continue
-            yield found
-            left = left[len(found) :]
+            yield readings
+            left = left[len(readings) :]

@@ -127,8 +127,8 @@ class KafkaPast(Past):
         self, topic: str, partition: int, first: int = 0
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
-            found = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
-            async with aclosing(found) as batches:
+            stretch = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+            async with aclosing(stretch) as batches:
                 async for batch in batches:
                     yield list(map(archived, batch))
 
@@ -194,9 +194,9 @@ class KafkaPast(Past):
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
-            found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
-        if found is not None:
-            return int(found.offset)
+            position = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
+        if position is not None:
+            return int(position.offset)
         # Nothing is as late, or it is the embedded broker, which looks nothing up by time.
         kept = await self.offsets(topic, partition)
         return kept.stop if await self._newest_ms(topic, partition) < time_ms else kept.start
@@ -217,13 +217,13 @@ class KafkaPast(Past):
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
         async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
-            found = NewestCheckpoint(partition)
-            rows = await self._newest(consumer, part, span, found)
-        if found.own is None or not found.gone:
+            checkpoint = NewestCheckpoint(partition)
+            rows = await self._newest(consumer, part, span, checkpoint)
+        if checkpoint.own is None or not checkpoint.gone:
             return rows
         # Compaction keeps every row; the embedded broker, which keeps some MB of a partition, may lose quiet ones.
-        self.rows_gone |= {key.decode() for key in found.gone}
-        return without(dict(rows), found.own, found.gone)
+        self.rows_gone |= {key.decode() for key in checkpoint.gone}
+        return without(dict(rows), checkpoint.own, checkpoint.gone)
 
     async def checkpoint_to_continue(self, partition: int) -> tuple[Mapping[bytes, bytes], int] | None:
         """Return the rows of the newest checkpoint, and the offset of the last record of the changelog that ends one:
@@ -231,9 +231,9 @@ class KafkaPast(Past):
         the changelog from its begin, or one is lost.
         """
         async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
-            found = NewestCheckpoint(partition)
-            rows = await self._newest(consumer, part, span, found, MOST_LOOKUPS)
-        return None if found.own is None or found.missing else (rows, found.end_record)
+            checkpoint = NewestCheckpoint(partition)
+            rows = await self._newest(consumer, part, span, checkpoint, MOST_LOOKUPS)
+        return None if checkpoint.own is None or checkpoint.missing else (rows, checkpoint.end_record)
 
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
@@ -248,8 +248,10 @@ class KafkaPast(Past):
                 later = (await consumer.offsets_for_times({log: max(0, before_ms or 0)}))[log]
                 below = kept.end if later is None else later.offset
             end = await self._first_row(consumer, part, span, below)
-            found = NewestCheckpoint(partition, below, before_ms)
-            return restorable(partition, dict(await self._newest(consumer, part, OffsetBounds(span.first, end), found)))
+            newest = NewestCheckpoint(partition, below, before_ms)
+            return restorable(
+                partition, dict(await self._newest(consumer, part, OffsetBounds(span.first, end), newest))
+            )
 
     async def _newest(
         self,
@@ -327,9 +329,9 @@ async def _bisected(span: OffsetBounds, before: Callable[[int], Awaitable[tuple[
     low, high = span
     while low < high:
         middle = (low + high) // 2
-        found, is_before = await before(middle)
+        record, is_before = await before(middle)
         if is_before:
-            low = found + 1
+            low = record + 1
         else:
             high = middle
     return low

@@ -305,8 +305,8 @@ class Past(ABC):
         numbers = list(range(await self.partitions()) if partitions is None else partitions)
         limits = [limit for limit in (upto_ms, self.at_ms) if limit is not None]
         upto = min(limits) if limits else None
-        found = await asyncio.gather(*(self._tail(number, enough, upto) for number in numbers))
-        return dict(zip(numbers, found, strict=True))
+        tails = await asyncio.gather(*(self._tail(number, enough, upto) for number in numbers))
+        return dict(zip(numbers, tails, strict=True))
 
     async def _tail(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
         def reached(decisions: list[Recorded]) -> bool:
@@ -325,8 +325,8 @@ class Past(ABC):
 
         `uids`: partition of the log → uids of HPAs.
         """
-        found = await asyncio.gather(*(self._newest_of(number, wanted, since_ms) for number, wanted in uids.items()))
-        return {uid: recorded for each in found for uid, recorded in each.items()}
+        newest = await asyncio.gather(*(self._newest_of(number, wanted, since_ms) for number, wanted in uids.items()))
+        return {uid: recorded for each in newest for uid, recorded in each.items()}
 
     async def _newest_of(self, number: int, uids: Collection[str], since_ms: int) -> dict[str, Recorded]:
         # The topic's times are later than the decisions' own where the decider lagged: then the end is looked at, too.

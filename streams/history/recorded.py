@@ -127,7 +127,7 @@ class DecisionWindow:
 
     def add(self, stretch: Sequence[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
-        found: list[Recorded] = []
+        complete: list[Recorded] = []
         names = b"" if self.hpa is None else names_of(self.hpa)
         for record in stretch:
             # The first one says where the records begin, the last of a stretch whether the rest is too late.
@@ -145,9 +145,9 @@ class DecisionWindow:
                     self.begins_late = True
                     break
                 if taken is not None:
-                    found.append(taken)
+                    complete.append(taken)
             self.position = record.offset + 1
-        return found
+        return complete
 
 
 class NewestEvaluations:

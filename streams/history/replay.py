@@ -72,9 +72,9 @@ class RecordedDecisions:
 
     async def next(self) -> ArchivedRecord | None:
         """The next record; None: there is none (yet)."""
-        found = await self._peek()
+        record = await self._peek()
         self._ahead = None
-        return found
+        return record
 
     async def newer_than(self, log_offset: int) -> bool:
         """Whether the next record is a decision of a later log record."""
@@ -85,14 +85,14 @@ class RecordedDecisions:
 
         `look`: also where none were left the last time. That opens a consumer on Kafka.
         """
-        found: list[ArchivedRecord] = []
+        records: list[ArchivedRecord] = []
         while look or not self.is_over:
             record = await self._peek()
             if record is None or self._ahead_offset > log_offset:
                 break
-            found.append(record)
+            records.append(record)
             self._ahead = None
-        return found
+        return records
 
     async def wait(self) -> ArchivedRecord | None:
         """The next record, waiting for it as long as a running fleet may lag."""
@@ -290,10 +290,10 @@ def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> li
         ours, theirs = msgspec.json.decode(recomputed), msgspec.json.decode(recorded)
     except BAD_JSON as error:
         return [Difference("value", f"not JSON: {error}", "a decision")]
-    found = list(_compare("", theirs, ours))
+    differing = list(_compare("", theirs, ours))
     if not chain:
-        found = [d for d in found if d.path not in _CHAIN and d.path not in _PLACE]
-    return sorted(found, key=_rank)
+        differing = [d for d in differing if d.path not in _CHAIN and d.path not in _PLACE]
+    return sorted(differing, key=_rank)
 
 
 def _rank(difference: Difference) -> int:
@@ -307,18 +307,18 @@ def _compare(path: str, recorded: Any, recomputed: Any) -> list[Difference]:
     if isinstance(recorded, dict) and isinstance(recomputed, dict):
         names = [*recomputed, *(name for name in recorded if name not in recomputed)]
         return [
-            found
+            difference
             for name in names
-            for found in _compare(
+            for difference in _compare(
                 f"{path}.{name}" if path else name, recorded.get(name, NOTHING), recomputed.get(name, NOTHING)
             )
         ]
     if isinstance(recorded, list) and isinstance(recomputed, list) and path:
         longest = max(len(recorded), len(recomputed))
         return [
-            found
+            difference
             for at in range(longest)
-            for found in _compare(
+            for difference in _compare(
                 f"{path}[{_label(recorded, recomputed, at)}]",
                 recorded[at] if at < len(recorded) else NOTHING,
                 recomputed[at] if at < len(recomputed) else NOTHING,

@@ -90,9 +90,9 @@ class SeenPast:
         """The same for a question about one HPA. Raises NotSeenError: it may not be seen."""
         if not self._sees(hpa):
             raise NotSeenError(f"{hpa} may not be seen", name="about", obj=self)
-        found = SeenPast(self._past, self._seen, self._fleet_hpas)
-        found._shown |= _OF_ONE_HPA
-        return found
+        about = SeenPast(self._past, self._seen, self._fleet_hpas)
+        about._shown |= _OF_ONE_HPA
+        return about
 
     @property
     def rows_gone(self) -> set[str]:
@@ -108,13 +108,13 @@ class SeenPast:
 
     async def fleet(self, partitions: Iterable[int] | None = None) -> list[Folded]:
         """As of `Past`, without what may not be seen."""
-        found = await self._past.fleet(partitions)
-        for each in found:
+        fleet = await self._past.fleet(partitions)
+        for each in fleet:
             self._fleet_hpas |= {hpa for hpa in each.partition.state.hpas if self._is_whole_seen(each.partition, hpa)}
-        for each in found:
+        for each in fleet:
             self._prune(each.partition)
         self._knows_fleet_hpas = True
-        return [replace(each, stored={}) for each in found]
+        return [replace(each, stored={}) for each in fleet]
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
         """None: who reads them would have to leave out what may not be seen, and folds the log instead."""
@@ -141,9 +141,9 @@ class SeenPast:
             for name in [each for each in known if each != EVERY_CLUSTER and not self._seen.cluster(each)]:
                 del known[name]
         by_observer: tuple[dict[str, Any], ...] = (row.reports, row.sessions)
-        for found in by_observer:
-            for key in [each for each in found if not self._seen.cluster(each.partition("/")[0])]:
-                del found[key]
+        for reports in by_observer:
+            for key in [each for each in reports if not self._seen.cluster(each.partition("/")[0])]:
+                del reports[key]
         # A group and its sums are of HPAs that may not be seen, too.
         row.groups, row.ceilings = {}, {}
 
@@ -154,8 +154,8 @@ class SeenPast:
     ) -> dict[int, list[Recorded]]:
         """As of `Past`, of what may be seen."""
         await self._read_fleet_hpas()
-        found = await self._past.tail(lambda number, all_: enough(number, self._of(all_)), partitions, upto_ms)
-        return {number: self._of(decisions) for number, decisions in found.items()}
+        tail = await self._past.tail(lambda number, all_: enough(number, self._of(all_)), partitions, upto_ms)
+        return {number: self._of(decisions) for number, decisions in tail.items()}
 
     def _of(self, decisions: Iterable[Recorded]) -> list[Recorded]:
         return [each for each in decisions if self._sees(each.hpa)]
@@ -171,8 +171,8 @@ class SeenPast:
 
     async def newest_evaluations(self, uids: Mapping[int, Collection[str]], since_ms: int) -> dict[str, Recorded]:
         """As of `Past`, of what may be seen."""
-        found = await self._past.newest_evaluations(uids, since_ms)
-        return {uid: each for uid, each in found.items() if self._sees(each.hpa)}
+        newest = await self._past.newest_evaluations(uids, since_ms)
+        return {uid: each for uid, each in newest.items() if self._sees(each.hpa)}
 
     async def windows(
         self,
@@ -194,15 +194,15 @@ class SeenPast:
     ) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
         await self._read_fleet_hpas()
-        async with aclosing(self._past.decisions(number, since_ms, until_ms, self._both(wanted))) as found:
-            async for recorded in found:
+        async with aclosing(self._past.decisions(number, since_ms, until_ms, self._both(wanted))) as decisions:
+            async for recorded in decisions:
                 yield recorded
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """As of `Past`, of what may be seen."""
         await self._read_fleet_hpas()
-        async with aclosing(self._past.follow()) as found:
-            async for recorded in found:
+        async with aclosing(self._past.follow()) as decisions:
+            async for recorded in decisions:
                 if self._sees(recorded.hpa):
                     yield recorded
                 await asyncio.sleep(0)

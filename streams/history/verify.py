@@ -198,7 +198,7 @@ class _Checker:
 
     def _placed(self, records: Iterable[ArchivedRecord]) -> dict[str, _Side]:
         """Recorded decisions by id, without copies. Raises FaultError: one is not where it belongs."""
-        found, number = dict[str, _Side](), self.report.partition
+        sides, number = dict[str, _Side](), self.report.partition
         for record in records:
             where = f"decision {number}@{record.offset}"
             if self._offset is not None and record.offset != self._offset + 1:
@@ -219,7 +219,7 @@ class _Checker:
             if links.seq != self._seq + 1:
                 text = f"{where}: is number {links.seq} and follows number {self._seq}: records are missing"
                 raise _MissingError(text)
-            if links.id in found:
+            if links.id in sides:
                 raise FaultError(f"{where}: has the id of another decision")
             if links.prev != self._prev:
                 named, known = f"{links.prev[:16]}…", f"{self._prev[:16]}…"
@@ -227,8 +227,8 @@ class _Checker:
             self._seq, self._prev = links.seq, digest
             self._remember(links.seq, digest)
             self.report.last_seq = links.seq
-            found[links.id] = _Side(links.seq, record.key, record.value, record.headers)
-        return found
+            sides[links.id] = _Side(links.seq, record.key, record.value, record.headers)
+        return sides
 
     def _remember(self, seq: int, digest: str) -> None:
         self._digests[seq] = digest
@@ -242,17 +242,17 @@ class _Checker:
     def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
         either = made or recorded
         is_same = recorded is not None and made is not None and recorded.value == made.value
-        found = self._compared(id_, recorded, made)
-        if found and recorded is not None:
+        verdict = self._compared(id_, recorded, made)
+        if verdict and recorded is not None:
             self._differing.add(recorded.seq)
         if either is None or not self._is_asked(either.headers):
             return
         engine = self.again.partition.engine
         if recorded is not None and made is not None and not is_same:
             engine = msgspec.json.decode(recorded.value, type=_Engine).engine
-        self._count(engine, is_identical=not found)
-        if found:
-            self._diverged(id_, recorded, made, found)
+        self._count(engine, is_identical=not verdict)
+        if verdict:
+            self._diverged(id_, recorded, made, verdict)
 
     def _count(self, engine: int, *, is_identical: bool) -> None:
         report, name = self.report, str(engine)
@@ -268,10 +268,10 @@ class _Checker:
         if recorded.value == made.value:
             both = (("key", recorded.key, made.key), ("headers", list(recorded.headers), made.headers))
             return [Difference(name, str(theirs), str(ours)) for name, theirs, ours in both if theirs != ours]
-        if found := differences(recorded.value, made.value, chain=False):
-            return found
-        found = differences(recorded.value, made.value)
-        if any(each.path == "input.hash" for each in found):
+        if differing := differences(recorded.value, made.value, chain=False):
+            return differing
+        differing = differences(recorded.value, made.value)
+        if any(each.path == "input.hash" for each in differing):
             raise FaultError(
                 f"decision {self.report.partition}@{self._offset} ({id_}): names another hash of the log than its "
                 f"records give: a log record up to offset {log_offset_of(id_)} and after the last decision that was "
@@ -280,7 +280,7 @@ class _Checker:
         if recorded.seq != made.seq + self._shift:
             return [Difference("seq", recorded.seq, made.seq + self._shift)]
         # The hash of the one before: once a decision differs, those of all later ones do.
-        return [] if found else [Difference("value", "other bytes", "the same meaning")]
+        return [] if differing else [Difference("value", "other bytes", "the same meaning")]
 
     def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, differences: list[Difference]) -> None:
         report, first = self.report, differences[0]
@@ -373,10 +373,10 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
 
     Raises ArchiveError: a checkpoint is wrong, or there is none although a key is given.
     """
-    found = read_checkpoints(root, read_public(public) if public else None, written=is_written(root))
-    if public and not found:
+    checkpoints = read_checkpoints(root, read_public(public) if public else None, written=is_written(root))
+    if public and not checkpoints:
         raise ArchiveError(f"{root}: holds no signed checkpoint, so nothing can be checked with {public}")
-    return found
+    return checkpoints
 
 
 async def verify(

@@ -165,13 +165,13 @@ def recent(recommendations: Iterable[tuple[int, int]]) -> tuple[tuple[int, int],
     """Return the recommendations that can be the highest or the lowest of a window that ends now, oldest first; of very
     many the newest.
     """
-    found: list[tuple[int, int]] = []
+    scales: list[tuple[int, int]] = []
     lowest, highest = MAX_INT32, -1
     for replicas, time_ms in sorted(recommendations, key=lambda each: (-each[1], each[0])):
         if not lowest <= replicas <= highest:
-            found.append((replicas, time_ms))
+            scales.append((replicas, time_ms))
             lowest, highest = min(lowest, replicas), max(highest, replicas)
-    return tuple(found[: FLEET_PAST.most][::-1])
+    return tuple(scales[: FLEET_PAST.most][::-1])
 
 
 def newest_events(events: Iterable[tuple[int, int, bool]]) -> ScaleEvents:

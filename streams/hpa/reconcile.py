@@ -65,7 +65,7 @@ def decide(
     if history.recommended is None:
         history = history.with_recommendations([(scale.spec_replicas, now_ms)])
     case = _Case(autoscaler, status, observation, scale, scale.spec_replicas, history, settings, now_ms, conditions)
-    return _ended(case, found) if (found := _without_metrics(case)) is not None else _by_metrics(case)
+    return _ended(case, outcome) if (outcome := _without_metrics(case)) is not None else _by_metrics(case)
 
 
 class _Case(Struct, frozen=True, gc=False):
@@ -118,21 +118,21 @@ def _without_metrics(case: _Case) -> _Found | None:
     if current == 0:
         if _wakes_from_zero(case):
             return None
-        found = _Found(0, "disabled", "", case.history)
+        outcome = _Found(0, "disabled", "", case.history)
     elif current > autoscaler.max_replicas:
-        found = _Found(autoscaler.max_replicas, "aboveMax", ABOVE_MAX, case.history)
+        outcome = _Found(autoscaler.max_replicas, "aboveMax", ABOVE_MAX, case.history)
     elif current < autoscaler.min_replicas:
-        found = _Found(autoscaler.min_replicas, "belowMin", BELOW_MIN, case.history)
+        outcome = _Found(autoscaler.min_replicas, "belowMin", BELOW_MIN, case.history)
     else:
         return None
     case.set_reached()
-    if found.path == "disabled":
+    if outcome.path == "disabled":
         message = "scaling is disabled since the replica count of the target is zero"
         case.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
         rules = case.settings.rules
         if rules.zero_is_pause and not rules.scale_to_zero:
             case.conditions.remove("ScaledToZero")
-    return found
+    return outcome
 
 
 def _wakes_from_zero(case: _Case) -> bool:

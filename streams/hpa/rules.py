@@ -234,11 +234,11 @@ def parse_gates(text: str) -> dict[str, bool]:
 
 def known_gates(text: str) -> dict[str, bool]:
     """Read the same, without what is no known gate: a newer observer may report more than this version knows."""
-    found: dict[str, bool] = {}
+    gates: dict[str, bool] = {}
     for item in text.split(","):
         with suppress(UnknownRulesError):
-            found |= parse_gates(item)
-    return found
+            gates |= parse_gates(item)
+    return gates
 
 
 def minor_of(version: str) -> int:

@@ -164,12 +164,12 @@ _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
 def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
     """Convert one record. `refusals` has what is invalid; the valid parts are still converted."""
     received_ms = min(max(raw.timestamp_ms, 0), MAX_TIME_MS)
-    found = Conversion(time_ms=received_ms, received_ms=received_ms, size=len(raw.value or b""))
+    conversion = Conversion(time_ms=received_ms, received_ms=received_ms, size=len(raw.value or b""))
     try:
-        _convert(raw, resolver, found)
+        _convert(raw, resolver, conversion)
     except Refusal as refusal:
-        found.refuse(refusal)
-    return found
+        conversion.refuse(refusal)
+    return conversion
 
 
 def _convert(raw: RawRecord, resolver: Resolver, conversion: Conversion) -> None:

@@ -323,7 +323,7 @@ class SourceWorker(ABC):
 
         Only now are they converted, which takes as long for one of a byte as for one of a kilobyte.
         """
-        found: list[tuple[TopicPartition, Item]] = []
+        items: list[tuple[TopicPartition, Item]] = []
         size = count = 0
         while count < CYCLE_RECORDS.most and size < CYCLE_BYTES.most and (following := self._turns.next()) is not None:
             topic, (tp, record) = following
@@ -331,10 +331,10 @@ class SourceWorker(ABC):
             cost = cost_of(len(record.value or b""))
             count, size = count + 1, size + cost
             if (item := self.converted(record)) is not None:
-                found.append((tp, item))
+                items.append((tp, item))
             else:
                 self._release(tp, cost)
-        return found
+        return items
 
     def _waiting_records(self) -> int:
         return len(self._merge) + len(self._turns)
@@ -376,9 +376,9 @@ class Worker(SourceWorker):
 
     def problems(self) -> list[str]:
         """Return what keeps this worker from working, for `/readyz`."""
-        found = [] if self._places is not None else ["no partitions are assigned yet"]
+        reasons = [] if self._places is not None else ["no partitions are assigned yet"]
         idle_s = time.monotonic() - self._cycled_at
-        return [*found, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else found
+        return [*reasons, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else reasons
 
     def _revoked(self, revoked: Partitions) -> None:
         super()._revoked(revoked)
@@ -393,11 +393,11 @@ class Worker(SourceWorker):
     def converted(self, record: ConsumerRecord) -> Item:
         """Convert a record; what it says of a cluster with an agent is refused."""
         raw = raw_record(record)
-        found = convert(raw, self._resolver)
+        conversion = convert(raw, self._resolver)
         if not self._config.is_playback:
-            refuse_future(found, int(time.time() * 1000))
-        refuse_agents(found, self._registry)
-        return self._recorder.encoded(raw, found)
+            refuse_future(conversion, int(time.time() * 1000))
+        refuse_agents(conversion, self._registry)
+        return self._recorder.encoded(raw, conversion)
 
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """End ingest: the log would take the records of the new topic for duplicates. Raises IngestError: always."""

@@ -192,17 +192,17 @@ class Resolver:
                 f"{series.name} is a {series.unsupported}, which has no single value: send "
                 "a gauge or a sum instead, or drop it by a rule",
             )
-        found = self._identify(series)
-        kind: MetricType = rule.type or ("Pods" if found["pod"] else "External")
-        _check_identity(series, rule, kind, found)
-        cluster = found["cluster"] or cluster or self._topic_cluster(topic)
+        identified = self._identify(series)
+        kind: MetricType = rule.type or ("Pods" if identified["pod"] else "External")
+        _check_identity(series, rule, kind, identified)
+        cluster = identified["cluster"] or cluster or self._topic_cluster(topic)
         if not cluster:
             raise self._nameless("cluster", series, f"or set topics.{topic}.cluster in the mapping")
-        if not found["namespace"]:
+        if not identified["namespace"]:
             raise self._nameless("namespace", series, "or drop the series by a rule")
         check_cluster(cluster)
-        check_namespace(found["namespace"])
-        return Resolved(cluster, found["namespace"], self._point(series, rule, kind, found))
+        check_namespace(identified["namespace"])
+        return Resolved(cluster, identified["namespace"], self._point(series, rule, kind, identified))
 
     def _rule(self, series: SourceSeries) -> Rule:
         # Names of any length come in, and what is kept of them must have an end.

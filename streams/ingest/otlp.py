@@ -232,13 +232,13 @@ def _point(
 
 def _attributes(pairs: Iterable[_KeyValue]) -> dict[str, str]:
     """Attributes that are single values, as texts; lists, maps and bytes are ignored."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for pair in pairs:
         kind = _set_field(pair.value, "value", _TEXTS)
         if kind is not None:
             value = getattr(pair.value, kind)
-            found[pair.key] = str(value).lower() if kind == "bool_value" else str(value)
-    return found
+            attributes[pair.key] = str(value).lower() if kind == "bool_value" else str(value)
+    return attributes
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------

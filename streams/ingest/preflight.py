@@ -111,10 +111,10 @@ async def check_topics(config: IngestConfig) -> int:
     counts = await partition_counts(config.kafka, [LOG, REJECTED, *config.topics])
     _check_counts(counts)
     async with TopicAdmin(config.kafka) as admin:
-        found = await admin.config(LOG)
-    if problem := stamp_problem(found, is_playback=config.is_playback, option="--timestamp source"):
+        stated = await admin.config(LOG)
+    if problem := stamp_problem(stated, is_playback=config.is_playback, option="--timestamp source"):
         raise IngestError(problem)
-    _check_size(found.get(_SIZE, ""))
+    _check_size(stated.get(_SIZE, ""))
     return counts[LOG]
 
 
@@ -124,10 +124,10 @@ async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, 
     Raises IngestError: naming those that do not exist. Raises KafkaError: Kafka does not answer, or denies a topic.
     """
     async with TopicAdmin(kafka) as admin:
-        found = await admin.partitions(names)
-    if missing := [name for name in names if name not in found]:
+        partitions = await admin.partitions(names)
+    if missing := [name for name in names if name not in partitions]:
         raise IngestError(f"missing topics: {', '.join(missing)}. Next: fleethpa admin topics init")
-    return found
+    return partitions
 
 
 def _check_counts(counts: dict[str, int]) -> None:
@@ -147,15 +147,15 @@ def _check_size(text: str) -> None:
 
 async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[int, int]:
     """Timestamp (ms) of the last record of each log partition that has one: playback never goes back before it."""
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     tps = [TopicPartition(LOG, number) for number in partitions]
     async with reader(config.kafka, tps) as consumer:
         begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         for tp in tps:
             if ends[tp] > begins[tp]:
                 consumer.seek(tp, ends[tp] - 1)
-                found[tp.partition] = (await consumer.getone(tp)).timestamp
-    return found
+                times[tp.partition] = (await consumer.getone(tp)).timestamp
+    return times
 
 
 async def reset_source(kafka: KafkaSettings, topic: str, partition: int, *, author: str, reason: str) -> int:
@@ -286,23 +286,23 @@ def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = 
     """
     topic = topic or _fitting_topic(value, headers)
     raw = RawRecord(topic, 0, 0, _LONG_AGO_MS, value, headers)
-    found = convert(raw, Resolver(mapping or Mapping()))
-    for entry in log_entries(found.pieces, raw, found.time_ms, topics.DEFAULT_PARTITIONS):
+    conversion = convert(raw, Resolver(mapping or Mapping()))
+    for entry in log_entries(conversion.pieces, raw, conversion.time_ms, topics.DEFAULT_PARTITIONS):
         if isinstance(entry, Refusal):
-            found.refuse(entry)
-    why_nothing = [] if found.pieces else [found.reason()]
+            conversion.refuse(entry)
+    why_nothing = [] if conversion.pieces else [conversion.reason()]
     return CheckReport(
-        format=found.format,
+        format=conversion.format,
         topic=topic,
-        result=found.result,
-        samples=found.points + _answered(found),
-        entries=dict(Counter(kind_of(piece.body) for piece in found.pieces)),
+        result=conversion.result,
+        samples=conversion.points + _answered(conversion),
+        entries=dict(Counter(kind_of(piece.body) for piece in conversion.pieces)),
         keys=dict(
-            Counter("*" if p.is_whole_partition else namespace_key(p.cluster, p.namespace) for p in found.pieces)
+            Counter("*" if p.is_whole_partition else namespace_key(p.cluster, p.namespace) for p in conversion.pieces)
         ),
-        metrics=_metrics(found),
-        left_out=found.left_out,
-        reasons=list(dict.fromkeys(refusal.text for refusal in found.refusals)) or why_nothing,
+        metrics=_metrics(conversion),
+        left_out=conversion.left_out,
+        reasons=list(dict.fromkeys(refusal.text for refusal in conversion.refusals)) or why_nothing,
     )
 
 

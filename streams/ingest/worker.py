@@ -66,10 +66,10 @@ class AgentWorker(SourceWorker):
         if record.topic in self._agents.stopped or record.partition != ONLY_PARTITION:
             return None
         raw, now_s = raw_record(record), time.monotonic()
-        found = convert(raw, self._resolver)
-        refuse_future(found, int(time.time() * 1000))
-        self._agents.admit(found, record, now_s)
-        return self._recorder.encoded(raw, found)
+        conversion = convert(raw, self._resolver)
+        refuse_future(conversion, int(time.time() * 1000))
+        self._agents.admit(conversion, record, now_s)
+        return self._recorder.encoded(raw, conversion)
 
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """Stop reading this topic, and only this one."""

@@ -232,16 +232,16 @@ class BudgetBook:
         """
         asking = _Asking(way, hpa, own, now_ms, period_ms)
         of_namespace, of_cluster = budgets.of(way, hpa.namespace)
-        found: list[Left] = []
+        bounds: list[Left] = []
         if of_namespace is not None:
             scope = self._namespaces[hpa.namespace_key]
-            found.append(asking.left(scope, [], f"namespace {hpa.namespace_key}", of_namespace))
+            bounds.append(asking.left(scope, [], f"namespace {hpa.namespace_key}", of_namespace))
         if of_cluster is not None:
             scope = self._clusters[hpa.cluster]
             others = [part for other, part in self._parts[hpa.cluster].items() if other != hpa.namespace]
-            found.append(asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster))
+            bounds.append(asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster))
         # Of two that leave the same, the one that holds: it must not be hidden by the other.
-        return min(found, key=lambda left: (left.cap, not left.budget.holds), default=None)
+        return min(bounds, key=lambda left: (left.cap, not left.budget.holds), default=None)
 
 
 class _Asking(NamedTuple):

@@ -125,18 +125,21 @@ def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -
     if not of_clusters:
         return FleetSettings(base)
     differing = []
-    found: dict[str, Any] = {}
+    used_values: dict[str, Any] = {}
     for name, field in {"sync-period": "sync_period_ms", **_OF_CONTROLLER}.items():
         holders = {cluster: each if name == "sync-period" else each.controller for cluster, each in of_clusters.items()}
         values = {cluster: getattr(holder, field) for cluster, holder in holders.items()}
         is_own = getattr(own, field) is not None
         used = getattr(base if name == "sync-period" else base.controller, field) if is_own else max(values.values())
-        found[field] = used
+        used_values[field] = used
         if any(each != used for each in values.values()):
             differing.append((name, tuple(values.items()), used))
-    period_ms = found.pop("sync_period_ms", base.sync_period_ms)
+    period_ms = used_values.pop("sync_period_ms", base.sync_period_ms)
     made = structs.replace(
-        base, sync_period_ms=period_ms, asked_every_ms=period_ms, controller=structs.replace(base.controller, **found)
+        base,
+        sync_period_ms=period_ms,
+        asked_every_ms=period_ms,
+        controller=structs.replace(base.controller, **used_values),
     )
     return FleetSettings(made, tuple(differing))
 

@@ -32,20 +32,20 @@ def by_another(moves: Iterable[Move], now_ms: int) -> int:
 
 def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:
     """Find stretches, oldest first, in which one writer takes back what another has just set, again and again."""
-    found: list[Fight] = []
+    closed: list[Fight] = []
     turns: list[Move] = []
     for each in (Move(*known) for known in moves):
         if turns and not (_undoes(each, turns[-1]) and _is_of_pair(each, turns)):
-            found += _closed(turns)
+            closed += _closed(turns)
             turns = [turns[-1]] if _undoes(each, turns[-1]) else []
         turns.append(each)
-    return found + _closed(turns)
+    return closed + _closed(turns)
 
 
 def fight_now(moves: Iterable[tuple[int, int, int, str]], now_ms: int) -> Fight | None:
     """Return the fight that continues at a moment; None: no writers fight."""
-    found = fights(moves)
-    return found[-1] if found and now_ms - found[-1].until <= FIGHT_WINDOW_MS else None
+    all_fights = fights(moves)
+    return all_fights[-1] if all_fights and now_ms - all_fights[-1].until <= FIGHT_WINDOW_MS else None
 
 
 def _undoes(later: Move, earlier: Move) -> bool:

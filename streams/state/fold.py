@@ -331,5 +331,5 @@ def handlers(kinds: Iterable[EntryKind], further: Mapping[str, Handler], *, in_n
     Raises AttributeError: there is none of this name.
     """
     chosen = [each for each in kinds if (each.scope == "namespace") == in_namespace]
-    found = {each.body: further.get(each.handler) or getattr(EntryFold, each.handler) for each in chosen}
-    return {FoldedAnswers if body is Answers else body: handler for body, handler in found.items()}
+    by_body = {each.body: further.get(each.handler) or getattr(EntryFold, each.handler) for each in chosen}
+    return {FoldedAnswers if body is Answers else body: handler for body, handler in by_body.items()}

@@ -182,8 +182,8 @@ class Membership:
             return ()
         if members.overlap_version != self._version:
             kinds = [self.pods[name].kind for name in members.names]
-            found, first = tuple(sorted({text for kind in kinds for text in kind.selectors})), kinds[0].selectors
-            members.overlap = first if first == found else found
+            selectors, first = tuple(sorted({text for kind in kinds for text in kind.selectors})), kinds[0].selectors
+            members.overlap = first if first == selectors else selectors
             members.overlap_version = self._version
         return members.overlap
 

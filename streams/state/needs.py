@@ -43,7 +43,7 @@ def blocked(
 
     Where another metric changes the count, none is. `band`: the ratios that are within tolerance.
     """
-    found: list[Blocked] = []
+    metrics_blocked: list[Blocked] = []
     for place, each in enumerate(metrics):
         made = each.calculation
         if made is None:
@@ -53,9 +53,9 @@ def blocked(
         if made.kept and made.missing:
             low, high = band()
             if not low <= made.ratio <= high:
-                found.append(Blocked(place, _percent(made.ratio), made.missing, made.not_ready))
-    found.sort(key=lambda each: abs(each.percent - 100))
-    return tuple(found[-1]) if found else ()
+                metrics_blocked.append(Blocked(place, _percent(made.ratio), made.missing, made.not_ready))
+    metrics_blocked.sort(key=lambda each: abs(each.percent - 100))
+    return tuple(metrics_blocked[-1]) if metrics_blocked else ()
 
 
 def _percent(ratio: float) -> int:
@@ -122,10 +122,10 @@ def states(
         is_blocked: pods without metrics keep a metric from changing the count (`blocked`).
     """
     wants, most = evaluation.proposal if is_asked else None, autoscaler.max_replicas
-    found = [SATURATED] if is_saturated(wants, has, most) else []
-    found += [CONTENT] if is_content(wants, has, most) else []
-    found += [BLOCKED] if is_blocked else []
+    names = [SATURATED] if is_saturated(wants, has, most) else []
+    names += [CONTENT] if is_content(wants, has, most) else []
+    names += [BLOCKED] if is_blocked else []
     if wants is not None and has is not None and wants != has:
         rules = autoscaler.scale_up if wants > has else autoscaler.scale_down
-        found += [DISABLED] if rules is not None and rules.select == "Disabled" else []
-    return [*found, FLAPPING] if flapping(moves, now_ms) is not None else found
+        names += [DISABLED] if rules is not None and rules.select == "Disabled" else []
+    return [*names, FLAPPING] if flapping(moves, now_ms) is not None else names

@@ -208,15 +208,15 @@ def _losses(reference: dict[str, int], sights: dict[str, _Sight]) -> list[_Loss]
 
 def _fallen(view: ViewRow, sights: dict[str, _Sight], now_ms: int) -> dict[str, tuple[int, int]]:
     """Return the metrics that fell by more than 90 % with their newest answer: (total before, when)."""
-    found = {}
+    fallen = {}
     for key, sight in sights.items():
         known = view.seen.get(key)
         if key in view.fallen or sight.total is None or not known or known[-1].answer_ms == sight.time_ms:
             continue
         before = known[-1].total
         if before is not None and sight.total * _TENTH < before:
-            found[key] = (before, now_ms)
-    return found
+            fallen[key] = (before, now_ms)
+    return fallen
 
 
 def _still_fallen(view: ViewRow, sights: dict[str, _Sight], since_ms: int) -> dict[str, tuple[int, int]]:

@@ -365,7 +365,7 @@ def _index_row(key: bytes, stored: Mapping[bytes, bytes]) -> IndexRow:
 
 
 def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
-    found: dict[tuple[str, str], dict[int, NamespaceRow]] = {}
+    rows_by_side: dict[tuple[str, str], dict[int, NamespaceRow]] = {}
     for key in sorted(stored):
         kind, rest = rowcodec.row_kind(key)
         if kind != "n":
@@ -373,8 +373,8 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
         cluster, name, part = rowcodec.namespace_of_key(rest)
         row = rowcodec.decode_row(key, stored[key])
         if isinstance(row, NamespaceRow):
-            found.setdefault((cluster, name), {})[part] = row
-    for (cluster, name), parts in found.items():
+            rows_by_side.setdefault((cluster, name), {})[part] = row
+    for (cluster, name), parts in rows_by_side.items():
         if 0 not in parts:
             continue  # the changelog has lost it (`history.checkpointrows.without`)
         _load_namespace(state, cluster, name, [parts[part] for part in sorted(parts)])

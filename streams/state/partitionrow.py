@@ -191,23 +191,23 @@ def status_after(status: Mapping[str, Any], native: LeftNative) -> dict[str, Any
     """The status of a central HPA that a native one stood in for: its last scale time continues, as does a zero that a
     controller scaled to.
     """
-    found = dict(status)
-    known = found.get("lastScaleTime")
+    after = dict(status)
+    known = after.get("lastScaleTime")
     if native.last_scale is not None and (not known or parse_time_ms(known) < native.last_scale):
-        found["lastScaleTime"] = rfc3339_seconds(native.last_scale)
-    others = [each for each in found.get("conditions") or () if each.get("type") != "ScaledToZero"]
-    if native.scaled_to_zero and len(others) == len(found.get("conditions") or ()):
-        found["conditions"] = [
+        after["lastScaleTime"] = rfc3339_seconds(native.last_scale)
+    others = [each for each in after.get("conditions") or () if each.get("type") != "ScaledToZero"]
+    if native.scaled_to_zero and len(others) == len(after.get("conditions") or ()):
+        after["conditions"] = [
             *others,
             {
                 "type": "ScaledToZero",
                 "status": "True",
                 "reason": "ScaledToZero",
                 "message": "the HPA controller scaled the workload to zero",
-                "lastTransitionTime": found.get("lastScaleTime"),
+                "lastTransitionTime": after.get("lastScaleTime"),
             },
         ]
-    return found
+    return after
 
 
 def index_key(partition: int, pieces: int, piece: int) -> bytes:
@@ -259,8 +259,8 @@ class RowIndex:
 
     def pop_leftovers(self) -> list[str]:
         """Return the rows to delete, once: what they hold was removed, or nothing named them when they were read."""
-        found, self._leftovers = sorted(self._leftovers), set()
-        return found
+        leftovers, self._leftovers = sorted(self._leftovers), set()
+        return leftovers
 
     def pieces(self, row: PartitionRow) -> Iterator[tuple[bytes, IndexRow]]:
         """Yield the pieces that have changed, with their keys, and note their offset in the partition's row."""

@@ -207,14 +207,14 @@ def plan_sampled(state: State) -> None:
 
 def _sampled(state: State) -> set[HpaId]:
     """Return the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
-    found: set[HpaId] = set()
+    hpas: set[HpaId] = set()
     for (key, series), pods in state.sampled.items():
         namespace = state.namespaces[key]
         for name in namespace.watchers.get(series, ()):
             scale = namespace.scales.get(state.hpas[name].target)
             if scale is not None and (series[0] not in _OF_PODS or namespace.membership.has_any(scale.selector, pods)):
-                found.add(name)
-    return found
+                hpas.add(name)
+    return hpas
 
 
 def _has_moved(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool | None:
@@ -231,9 +231,9 @@ def _has_moved(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
         if query.series is None or before is None:
             continue
         answer, _ = observe_metric(namespace, query, pods, settings, now_ms)
-        found = evaluate_metric(spec, answer, scale, pods, band, settings.controller, now_ms).calculation
-        if found is None or found.proposal == scale.spec_replicas:
+        calculation = evaluate_metric(spec, answer, scale, pods, band, settings.controller, now_ms).calculation
+        if calculation is None or calculation.proposal == scale.spec_replicas:
             continue
-        if found.ratio < band[0] * before or found.ratio > band[1] * before:
+        if calculation.ratio < band[0] * before or calculation.ratio > band[1] * before:
             return True
     return False

@@ -161,11 +161,11 @@ def row_partition(key: bytes) -> int:
 
 def rows_by_partition(rows: Mapping[bytes, bytes], numbers: Iterable[int]) -> dict[int, dict[bytes, bytes]]:
     """Return the rows of each of these partitions."""
-    found: dict[int, dict[bytes, bytes]] = {number: {} for number in numbers}
+    rows_of: dict[int, dict[bytes, bytes]] = {number: {} for number in numbers}
     for key, value in rows.items():
-        if (number := row_partition(key)) in found:
-            found[number][key] = value
-    return found
+        if (number := row_partition(key)) in rows_of:
+            rows_of[number][key] = value
+    return rows_of
 
 
 def applied_offset(value: bytes) -> int:

@@ -77,16 +77,16 @@ def _parsed(text: str) -> Fallback | str:
 
 def parse_fallback(text: str) -> Fallback | None:
     """Read the annotation; None: it is empty or cannot be read, and there is no fallback then."""
-    found = _parsed(text)
-    return found if isinstance(found, Fallback) else None
+    parsed = _parsed(text)
+    return parsed if isinstance(parsed, Fallback) else None
 
 
 def fallback_fault(text: str, spec: JsonView) -> str:
     """Return what is wrong with the annotation's text beside this spec, and what to write; empty: nothing is."""
-    found = _parsed(text)
-    if isinstance(found, str):
-        return found
-    return next((why for name in found.metrics if (why := no_such_metric(name, spec))), "")
+    parsed = _parsed(text)
+    if isinstance(parsed, str):
+        return parsed
+    return next((why for name in parsed.metrics if (why := no_such_metric(name, spec))), "")
 
 
 class FallbackNow(NamedTuple):

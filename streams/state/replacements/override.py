@@ -43,10 +43,10 @@ class Override(Struct, frozen=True, gc=False):
 
 def override_in_force(pauses: Mapping[str, Pause], now_ms: int) -> Override | None:
     """Return the override among the pauses of an HPA; None: there is none now."""
-    found = pauses.get(OVERRIDE)
-    if found is None or not is_in_force(found.until_ms, now_ms):
+    override = pauses.get(OVERRIDE)
+    if override is None or not is_in_force(override.until_ms, now_ms):
         return None
-    return Override(found.replicas, found.until_ms, found.author, found.reason)
+    return Override(override.replicas, override.until_ms, override.author, override.reason)
 
 
 class Overridden(Replacement):
