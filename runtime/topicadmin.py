@@ -108,8 +108,8 @@ class TopicAdmin:
 
         Raises TopicError: Kafka refused one.
         """
-        asked = [(acl, operation) for acl in acls for operation in acl.operations]
-        for acl, operation in asked:
+        pairs = [(acl, operation) for acl in acls for operation in acl.operations]
+        for acl, operation in pairs:
             request = CreateAclsRequest(
                 *(_RESOURCES[acl.resource], acl.name, _PATTERNS[acl.pattern], principal, "*"),
                 *(_OPERATIONS[operation], _ALLOW),

@@ -51,30 +51,30 @@ _NO_TARGET = {"apiVersion": "", "kind": "TooLong", "name": "too-long"}
 
 def fitted(body: T, namespace: str, note: Note) -> T:
     """Return a body within the limits: itself, unless something exceeds them."""
-    made: Any = body
+    smaller: Any = body
     match body:
         case AutoscalerSet() | AutoscalerList():
-            made = _fitted_autoscalers(body, namespace, note)
+            smaller = _fitted_autoscalers(body, namespace, note)
         case PodSet():
-            made = _changed(body, pod=_fitted_pod(body.pod, note))
+            smaller = _changed(body, pod=_fitted_pod(body.pod, note))
         case PodList():
-            made = _changed(body, pods=[_fitted_pod(pod, note) for pod in body.pods])
+            smaller = _changed(body, pods=[_fitted_pod(pod, note) for pod in body.pods])
         case Answers():
-            made = _fitted_answers(body, note)
+            smaller = _fitted_answers(body, note)
         case Samples():
-            made = _changed(body, points=list(_good(body.points, check_point, note)))
+            smaller = _changed(body, points=list(_good(body.points, check_point, note)))
         case ScaleSet():
-            made = _fitted_scale(body, note)
+            smaller = _fitted_scale(body, note)
         case Outcome():
-            made = _fitted_outcome(body, note)
+            smaller = _fitted_outcome(body, note)
         case Heartbeat() | Serving():
             problems = {name: shortened(text, limits.PROBLEM) for name, text in body.problems.items()}
-            made = _changed(body, problems=problems)
+            smaller = _changed(body, problems=problems)
         case ClusterReport():
-            made = _fitted_report(body, note)
-    kind: type[Struct] = type(made)
-    texts = {field: shortened(text, limits.TEXT) for field in _texts_of(kind) if (text := getattr(made, field))}
-    fit: T = _changed(made, **texts) if texts else made
+            smaller = _fitted_report(body, note)
+    kind: type[Struct] = type(smaller)
+    texts = {field: shortened(text, limits.TEXT) for field in _texts_of(kind) if (text := getattr(smaller, field))}
+    fit: T = _changed(smaller, **texts) if texts else smaller
     return fit
 
 
@@ -189,7 +189,7 @@ def _stub(hpa: Json, why: str) -> Json:
     target = spec.get("scaleTargetRef")
     bounds = {name: _short(spec[name]) for name in ("minReplicas", "maxReplicas") if name in spec}
     is_small = len(encode(target)) <= limits.HPA_TEXT.most
-    made = {
+    stub = {
         "apiVersion": hpa.get("apiVersion"),
         "kind": hpa.get("kind"),
         "metadata": kept,
@@ -197,8 +197,8 @@ def _stub(hpa: Json, why: str) -> Json:
         IGNORED: why,
     }
     if isinstance(status, dict):
-        made["status"] = _short_status(status)
-    return made
+        stub["status"] = _short_status(status)
+    return stub
 
 
 def _short_status(status: Json) -> Json:
@@ -284,31 +284,31 @@ def _fitted_scale(body: ScaleSet, note: Note) -> ScaleSet:
 
 def _fitted_outcome(body: Outcome, note: Note) -> Outcome:
     """An outcome always counts: what is too long of what it shows of the scale is left out."""
-    made, of = _changed(body, error=shortened(body.error, limits.ERROR)), f"the outcome of {body.decision[:253]}"
+    smaller, of = _changed(body, error=shortened(body.error, limits.ERROR)), f"the outcome of {body.decision[:253]}"
     for limit, field, without in ((limits.SELECTOR, "selector", None), (limits.SCALE_NAME, "resource_version", "")):
         try:
             check(limit, len(getattr(body, field) or ""), of)
         except OverLimitError as error:
             note(error)
-            made = structs.replace(made, **{field: without})
-    return made
+            smaller = structs.replace(smaller, **{field: without})
+    return smaller
 
 
 def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
     """A report always counts; of more troubles than fit, the first ones are kept."""
-    made = _changed(
+    smaller = _changed(
         body, troubles=[_changed(each, error=shortened(each.error, limits.PROBLEM)) for each in body.troubles]
     )
     try:
-        check(limits.REPORT, len(encode(made)), f"cluster {body.cluster[:253]}")
+        check(limits.REPORT, len(encode(smaller)), f"cluster {body.cluster[:253]}")
     except OverLimitError as error:
         note(error)
-        room = limits.REPORT.most - len(encode(structs.replace(made, troubles=[]))) - len(',"troubles":[]')
-        sizes = itertools.accumulate(len(encode(each)) + (index > 0) for index, each in enumerate(made.troubles))
+        room = limits.REPORT.most - len(encode(structs.replace(smaller, troubles=[]))) - len(',"troubles":[]')
+        sizes = itertools.accumulate(len(encode(each)) + (index > 0) for index, each in enumerate(smaller.troubles))
         return structs.replace(
-            made, troubles=[each for each, size in zip(made.troubles, sizes, strict=True) if size <= room]
+            smaller, troubles=[each for each, size in zip(smaller.troubles, sizes, strict=True) if size <= room]
         )
-    return made
+    return smaller
 
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:

@@ -59,10 +59,10 @@ class FleetSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
         placement = {"strategy": self.strategy, "rebalanceAfter": _duration(self.rebalance_after_ms)}
         if self.spill_after_ms:
             placement["spillAfter"] = _duration(self.spill_after_ms)
-        made: dict[str, Any] = {"clusters": msgspec.to_builtins(self.clusters), "placement": placement}
+        fields: dict[str, Any] = {"clusters": msgspec.to_builtins(self.clusters), "placement": placement}
         if self.away_spill_after_ms:
-            made["whenAway"] = {"policy": "Spill", "after": _duration(self.away_spill_after_ms)}
-        return made
+            fields["whenAway"] = {"policy": "Spill", "after": _duration(self.away_spill_after_ms)}
+        return fields
 
 
 def _duration(time_ms: int) -> str:

@@ -211,7 +211,7 @@ def allot_capacity(
         if each.wants > counted[name]
     ]
     more = granted(left + sum([each.has * each.weight for each in claims]), claims)
-    made = dict(members)
+    after = dict(members)
     for name, each in members.items():
         is_silent = now_ms - each.taken_ms > lasts_ms or len(each.account.allotted) > MOST_OUTSTANDING
         if each.account.report is None or is_silent:
@@ -221,10 +221,10 @@ def allot_capacity(
         is_old = each.until_ms - now_ms <= lasts_ms // 2
         account = allotted(each.account, share, again=is_old)
         if account is not each.account:
-            made[name] = CapacityMember(
+            after[name] = CapacityMember(
                 account, each.has, each.wants, each.weight, each.priority, each.at, each.taken_ms, now_ms + lasts_ms
             )
-    return made
+    return after
 
 
 class CapacityLeft(Struct, frozen=True, gc=False):

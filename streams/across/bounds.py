@@ -66,10 +66,10 @@ def need_of(
         return None
     has, replicas = min(has, most), min(part.scale.spec_replicas, most)
     scale = structs.replace(part.scale, spec_replicas=replicas)
-    made = combine(autoscaler, joined([part]), scale, part.scale.status_replicas, settings, now_ms)
+    combined = combine(autoscaler, joined([part]), scale, part.scale.status_replicas, settings, now_ms)
     asks: list[int | None] = []
     counted, is_over = 0, False
-    for metric in made.metrics:
+    for metric in combined.metrics:
         calculation = metric.calculation
         if metric.spec.calculation not in kinds.OF_PODS:
             asks.append(None)
@@ -106,20 +106,22 @@ def fleet_bounds(
     keeps = {name: min(each.has, each.wants) for name, each in needs.items()}
     counted = {name: each.most for name, each in needs.items()}
     least, most = min(present, sum(keeps.values())), max(present, sum(counted.values()))
-    asked = _asked(needs)
-    if asked > present or any(each is None for each in next(iter(needs.values())).asks):
+    combined_needs = _asked(needs)
+    if combined_needs > present or any(each is None for each in next(iter(needs.values())).asks):
         scale = structs.replace(whole.scale, spec_replicas=present)
-        made = combine(autoscaler, whole, scale, whole.scale.status_replicas, settings, now_ms)
+        combined = combine(autoscaler, whole, scale, whole.scale.status_replicas, settings, now_ms)
         # What is not of pods is one value of the whole.
         of_whole = [
             each.calculation.proposal
-            for each in made.metrics
+            for each in combined.metrics
             if each.calculation is not None and each.spec.calculation not in kinds.OF_PODS
         ]
         most = max([most, *of_whole])
-        highest = max([present, *[each.calculation.proposal for each in made.metrics if each.calculation is not None]])
-        if 100 * asked > DILUTED_PERCENT * highest + 100 * len(needs):
-            least = asked
+        highest = max(
+            [present, *[each.calculation.proposal for each in combined.metrics if each.calculation is not None]]
+        )
+        if 100 * combined_needs > DILUTED_PERCENT * highest + 100 * len(needs):
+            least = combined_needs
     over = tuple(name for name, each in needs.items() if each.is_over)
     return FleetBounds(least, max(most, least), keeps, counted, over)
 

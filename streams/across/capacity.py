@@ -197,8 +197,8 @@ def replica_use(
         return stated
     rows = pods.rows if isinstance(pods, TargetPods) else NO_PODS.rows
     requested = [pod.template.request(limit.name, "", settings.controller.rules) for pod in rows]
-    asked = min(MOST_USE, max([each for each in requested if isinstance(each, int)], default=0))
-    return asked if stated is None else min(MOST_USE, max(asked, min(stated, limits.UNITS_FACTOR.most * asked)))
+    request = min(MOST_USE, max([each for each in requested if isinstance(each, int)], default=0))
+    return request if stated is None else min(MOST_USE, max(request, min(stated, limits.UNITS_FACTOR.most * request)))
 
 
 def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
@@ -207,7 +207,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
     if claim is None or body.revision != claim.revision or body.number <= claim.number:
         return False
     is_new = claim.waits and body.replicas > (claim.replicas if _is_fresh(claim, now_ms) else 0)
-    made = structs.replace(
+    after = structs.replace(
         claim,
         number=body.number,
         replicas=body.replicas,
@@ -216,7 +216,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
         share=body.share,
         is_new=is_new,
     )
-    hpa.row.claims = {**hpa.row.claims, body.group: made}
+    hpa.row.claims = {**hpa.row.claims, body.group: after}
     return is_new
 
 
@@ -249,7 +249,7 @@ def report(
         return []
     if wanted is None and cut is None and _reports_the_same(state, hpa, priorities, settings, pods, current):
         return []
-    made = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
+    messages = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
     claims = {name: claim for name, claim in row.claims.items() if name in priorities}
     is_enforced = wanted is not None or cut is not None or row.mode == "enforce"
     until_ms = now_ms + REPORTS_MS
@@ -271,7 +271,7 @@ def report(
         is_due = what != claim.reported or now_ms - claim.reported_ms >= REPORTS_MS
         if is_due and current is not None and is_seen(namespace, now_ms):
             claim = structs.replace(claim, reported=what, reported_ms=now_ms)
-            made.append(_message(hpa, name, claim, state, what))
+            messages.append(_message(hpa, name, claim, state, what))
         claims[name] = claim
         ends_ms = claim.reported_ms + REPORTS_MS if what == claim.reported else 0
         until_ms = min(until_ms, ends_ms, claim.until_ms if is_fresh else ends_ms)
@@ -281,7 +281,7 @@ def report(
         reports[hpa.id] = _LastReport(claims, priorities, settings, pods, current, until_ms)
     else:
         reports.pop(hpa.id, None)
-    return [each for each in made if each is not None]
+    return [each for each in messages if each is not None]
 
 
 def _reports_the_same(
@@ -301,12 +301,12 @@ def _reports_the_same(
 
 def leave(state: State, hpa: Hpa) -> list[Message]:
     """Return what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
-    made = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
+    messages = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
     hpa.row.claims = NOTHING
     derived = _Derived.of(state)
     derived.priorities.pop(hpa.id, None)
     derived.reports.pop(hpa.id, None)
-    return [each for each in made if each is not None]
+    return [each for each in messages if each is not None]
 
 
 def _left(hpa: Hpa, name: str, claim: ClaimRow, state: State) -> Message | None:
@@ -362,10 +362,10 @@ def fold_report(fold: EntryFold, body: CapacityReport) -> None:
     known = ceiling.members.get(key)
     if known is None and (body.has_left or not _has_room(state, name, key)):
         return
-    made = MemberReport(body.obeys, body.has, body.most, body.has_ended)
+    reported_now = MemberReport(body.obeys, body.has, body.most, body.has_ended)
     member = reported(
         known or CapacityMember(),
-        made,
+        reported_now,
         wants=body.wants,
         weight=body.weight,
         priority=body.priority,
@@ -424,12 +424,12 @@ def capacity_turns(state: State) -> list[Message]:
     derived = _Derived.of(state)
     if state.now_ms < derived.due_ms:
         return []
-    made: list[Message] = []
+    messages: list[Message] = []
     for name in sorted(state.row.ceilings):
         if _due_ms(state.row.ceilings[name]) <= state.now_ms:
-            made += _divide(state, name)
+            messages += _divide(state, name)
     derived.due_ms = min(map(_due_ms, state.row.ceilings.values()))
-    return made
+    return messages
 
 
 def _due_ms(ceiling: CeilingRow) -> int:

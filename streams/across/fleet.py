@@ -151,10 +151,10 @@ def take_report(
         return fleet
     # More than its own maxReplicas does not count: it would leave the others nothing.
     most = fleet.most_of(member)
-    made = MemberReport(item.obeys, min(item.replicas, most), min(item.most, most), returns=item.returns)
+    reported_now = MemberReport(item.obeys, min(item.replicas, most), min(item.most, most), returns=item.returns)
     accounts = fleet.accounts
-    is_same = account.report == made
-    if not is_same and (after := booked(account, made)) is not account:
+    is_same = account.report == reported_now
+    if not is_same and (after := booked(account, reported_now)) is not account:
         accounts = accounts | {member: after}
     known = fleet.parts.get(member)
     if at_ms - now_ms > STEP_LIMIT_MS:
@@ -429,11 +429,11 @@ def _divided(
     known = fleet.shares
     before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
     roomy = capped(total, members, caps_of(kept.rooms))
-    made = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms, keeps)
+    division = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms, keeps)
     accounts = fleet.accounts
     if is_enforced:
-        accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
-    return structs.replace(kept, accounts=accounts, shares=made.shares, since_ms=made.differs_since_ms or 0)
+        accounts |= allot(division.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
+    return structs.replace(kept, accounts=accounts, shares=division.shares, since_ms=division.differs_since_ms or 0)
 
 
 def _seen(fleet: FleetRow, now_ms: int) -> FleetRow:
@@ -523,11 +523,11 @@ def bounds_steps(autoscaler: Autoscaler, bounds: FleetBounds | None, evaluation:
     if bounds is None or evaluation.desired_replicas is None:
         return []
     wanted = evaluation.current_replicas or 0 if normalization is None else normalization.stabilized
-    made = evaluation.desired_replicas
-    if wanted < made <= bounds.least and made > autoscaler.min_replicas:
-        return [Step(step="clusters", in_=wanted, out=made, detail={"keep": _listed(bounds.keeps)})]
-    if wanted > made >= bounds.most and made < autoscaler.max_replicas:
-        return [Step(step="clusters", in_=wanted, out=made, detail={"countWith": _listed(bounds.counted)})]
+    desired = evaluation.desired_replicas
+    if wanted < desired <= bounds.least and desired > autoscaler.min_replicas:
+        return [Step(step="clusters", in_=wanted, out=desired, detail={"keep": _listed(bounds.keeps)})]
+    if wanted > desired >= bounds.most and desired < autoscaler.max_replicas:
+        return [Step(step="clusters", in_=wanted, out=desired, detail={"countWith": _listed(bounds.counted)})]
     return []
 
 
@@ -547,7 +547,7 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enfo
     by which a cluster keeps what it has.
     """
     reports = {name: each.report for name, each in fleet.accounts.items()}
-    made = [
+    messages = [
         (name, each, None if each.replicas == KEEP else each.replicas) for name, each in outstanding(fleet.accounts)
     ]
     return [
@@ -564,7 +564,7 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enfo
                 returns=0 if (report := reports[name]) is None else report.returns,
             ),
         )
-        for name, each, replicas in made
+        for name, each, replicas in messages
         if is_enforced or replicas is None
     ]
 
@@ -574,20 +574,20 @@ def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
     room for no more than `room`.
     """
     gone, left, caps = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms), caps_of(fleet.rooms)
-    made: dict[str, Any] = {}
+    by_cluster: dict[str, Any] = {}
     for name, account in fleet.accounts.items():
-        made[name] = {"share": fleet.shares.get(name)} if name in fleet.shares else {}
+        by_cluster[name] = {"share": fleet.shares.get(name)} if name in fleet.shares else {}
         if account.report is not None:
-            made[name]["replicas"] = account.report.replicas
+            by_cluster[name]["replicas"] = account.report.replicas
         if account.allotted:
-            made[name]["allotted"] = account.newest.replicas
+            by_cluster[name]["allotted"] = account.newest.replicas
         if name in gone:
-            made[name]["away"] = True
+            by_cluster[name]["away"] = True
         if name in left:
-            made[name]["spilled"] = True
+            by_cluster[name]["spilled"] = True
         if name in caps:
-            made[name]["room"] = caps[name]
-    return made
+            by_cluster[name]["room"] = caps[name]
+    return by_cluster
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
@@ -609,8 +609,8 @@ def fold_report(fold: EntryFold, body: FleetReport) -> None:
         row.fleet = take_report(known, row.revision, body.member, body.at, each, now_ms)
         if row.fleet is not known:
             hpa.dirty = True
-            its = fleet_turn(row.fleet, row.evaluated_ms, now_ms, state.settings_of(hpa).sync_period_ms)
-            if its.evaluate or its.due_ms != row.next_due_ms:
+            turn = fleet_turn(row.fleet, row.evaluated_ms, now_ms, state.settings_of(hpa).sync_period_ms)
+            if turn.evaluate or turn.due_ms != row.next_due_ms:
                 state.ready_or_due.add(hpa.id)
 
 

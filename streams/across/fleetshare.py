@@ -53,9 +53,9 @@ class FleetShare(Replacement):
             return evaluation, None
         has_share = inputs.is_allotted
         wanted = min(inputs.replicas, autoscaler.max_replicas) if has_share else current
-        asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
+        proposal = current if evaluation.desired_replicas is None else evaluation.desired_replicas
         detail = {"number": inputs.number, "decision": inputs.decision} if has_share else {}
-        step = Step(step="allotment", in_=asked, out=wanted, detail=detail)
+        step = Step(step="allotment", in_=proposal, out=wanted, detail=detail)
         reason = f"share {wanted} of the FleetHPA" if has_share else "the FleetHPA has allotted no share yet"
         return replaced_by(wanted, reason, evaluation, autoscaler, status), step
 

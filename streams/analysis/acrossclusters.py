@@ -298,8 +298,8 @@ def needed(evaluation: Evaluation, newest: Mapping[str, _Seen], present: set[str
     status = sum([scale.status_replicas for name in present if isinstance(scale := newest[name].part.scale, Scale)])
     needs = []
     for metric in evaluation.metrics:
-        made = metric.calculation
-        if made is not None and isfinite(made.ratio):
+        calculation = metric.calculation
+        if calculation is not None and isfinite(calculation.ratio):
             per_pod = metric.spec.calculation in (kinds.OBJECT_PER_POD, kinds.EXTERNAL_PER_POD)
-            needs.append(made.ratio * (status if per_pod else made.used))
+            needs.append(calculation.ratio * (status if per_pod else calculation.used))
     return max(needs, default=None)

@@ -42,14 +42,14 @@ def answer(inputs: EvaluationInputs) -> Answer:
     known, autoscaler = inputs.replacements, inputs.autoscaler
     replacements = attachments.REPLACEMENTS
     evaluation, by, _ = replaced(replacements, lambda each: known.of(each.name), evaluation, autoscaler, inputs.status)
-    made = [*constraints(evaluation), *([by] if by else [])]
+    names = [*constraints(evaluation), *([by] if by else [])]
     pending, final, brake = evaluation.pending, evaluation.desired_replicas, None
     if pending is not None and inputs.mode == "enforce":
         left = limited(attachments.LIMITS, lambda each: inputs.limits.of(each.name), evaluation, pending, by)
-        made += left.constraints
+        names += left.constraints
         final, brake = None if left.held else left.pending.desired_replicas, left.step
     final = (evaluation.current_replicas or 0) if final is None else final
-    return Answer(evaluation=evaluation, final=final, constraints=made, brake=brake)
+    return Answer(evaluation=evaluation, final=final, constraints=names, brake=brake)
 
 
 def with_answer(inputs: EvaluationInputs, index: int, changed: object) -> EvaluationInputs:

@@ -140,9 +140,9 @@ def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]
             else:
                 for before, after, at_ms in inputs.native_moves:
                     history = with_rescale(history, autoscaler, after - before, at_ms)
-            made = answer(structs.replace(changed, history=history))
-            compared.append(Compared(inputs, answer(inputs), made))
-            history = made.evaluation.history
+            would = answer(structs.replace(changed, history=history))
+            compared.append(Compared(inputs, answer(inputs), would))
+            history = would.evaluation.history
     return compared
 
 
@@ -190,8 +190,8 @@ def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest
     check_metrics(tried, inputs)
     if (base := base_per_pod(inputs)) is not None:
         raise CandidateError(f"{tried.hpa}: {base.text}")
-    made = _open(events, tried) if model == "open" else _closed(inputs, tried)
-    return structs.replace(made, edits=len({each.generation for each in inputs}) - 1)
+    result = _open(events, tried) if model == "open" else _closed(inputs, tried)
+    return structs.replace(result, edits=len({each.generation for each in inputs}) - 1)
 
 
 def tolerance_above(inputs: EvaluationInputs) -> float:
@@ -215,9 +215,9 @@ def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
     begin = start_up(inputs)
     recorded = recorded_moments(inputs)
     deployed = ClosedLoop(None, begin.ms).run(inputs)
-    made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs))
+    compared = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs))
     last = inputs[-1]
-    return structs.replace(made, deployed=measure(deployed, tolerance_above(last), last.period_ms), start_up=begin)
+    return structs.replace(compared, deployed=measure(deployed, tolerance_above(last), last.period_ms), start_up=begin)
 
 
 def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
@@ -231,8 +231,8 @@ def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
         final, wanted = each.recorded.final, each.candidate.final
         recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
         moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
-    made = _compared("open", [each.inputs for each in compared], tried, recorded, moments)
-    return structs.replace(made, agreed=sum(each.agrees for each in compared))
+    compared_all = _compared("open", [each.inputs for each in compared], tried, recorded, moments)
+    return structs.replace(compared_all, agreed=sum(each.agrees for each in compared))
 
 
 def _compared(

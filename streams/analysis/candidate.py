@@ -69,8 +69,8 @@ def candidate(hpa: HpaId, spec: dict[str, Any]) -> Candidate:
 
 def metric_key(metric: dict[str, Any]) -> bytes:
     """Return what a metric of a spec asks for, without its target."""
-    asked = {name: value for name, value in metric_source(metric).items() if name != "target"}
-    return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
+    source = {name: value for name, value in metric_source(metric).items() if name != "target"}
+    return orjson.dumps([metric["type"], source], option=orjson.OPT_SORT_KEYS)
 
 
 def check_metrics(tried: "Tried", recorded: Iterable[EvaluationInputs]) -> None:

@@ -145,20 +145,20 @@ class ClosedLoop:
         if recorded.observation.pods.active:
             self.template = recorded.observation.pods.active[-1].template
         seen = self._observe(changed)
-        made = self.answered = answer(
+        answered = self.answered = answer(
             structs.replace(changed, observation=seen, history=self.history, status=self.status, limits=recorded.limits)
         )
-        evaluation = made.evaluation
+        evaluation = answered.evaluation
         self.history = evaluation.history
         moment = self._moment(changed)
-        if evaluation.pending is None or made.final == self.replicas:
+        if evaluation.pending is None or answered.final == self.replicas:
             self.status = evaluation.result.status if evaluation.result is not None else self.status
             return moment
-        pending = structs.replace(evaluation.pending, desired_replicas=made.final)
+        pending = structs.replace(evaluation.pending, desired_replicas=answered.final)
         rules = recorded.settings.rules
         ended = complete(pending, self.status, self.history, ScaleApplied(), recorded.now_ms, rules=rules)
         self.history, self.status = ended.history, ended.status
-        self._scale(made.final, recorded.now_ms)
+        self._scale(answered.final, recorded.now_ms)
         return moment
 
     def _begin_with(self, recorded: EvaluationInputs) -> None:

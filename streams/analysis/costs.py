@@ -166,10 +166,10 @@ class CostSeries:
         needs, loads, ready = list[float | None](), list[float | None](), list[int]()
         ends = [*self._first_metric[1:], len(self._usage)]
         for begin, end in zip(self._first_metric, ends, strict=True):
-            asked = [(ratios[at] * self._pods[at], at) for at in range(begin, end)]
-            needs.append(max((pods for pods, _ in asked), default=None))
-            loads.append(max((pods / capacity[self._of_spec[at]] for pods, at in asked), default=None))
-            ready.append(max((self._pods[at] for _, at in asked), default=0))
+            pods_at = [(ratios[at] * self._pods[at], at) for at in range(begin, end)]
+            needs.append(max((pods for pods, _ in pods_at), default=None))
+            loads.append(max((pods / capacity[self._of_spec[at]] for pods, at in pods_at), default=None))
+            ready.append(max((self._pods[at] for _, at in pods_at), default=0))
         return needs, loads, ready
 
     def _ratio(self, at: int) -> float:
@@ -209,8 +209,8 @@ async def costs(task: CostTask) -> tuple[list[Cost], Faults]:
             of_hpa.add(decision, time_ms)
 
     await read_evaluations(task.decisions, read, hpas, take)
-    made = []
+    sums = []
     for hpa in sorted(series.keys() - faults.keys()):
         with faults.of(hpa):
-            made.append(series.pop(hpa).cost())
-    return made, faults
+            sums.append(series.pop(hpa).cost())
+    return sums, faults

@@ -253,8 +253,8 @@ def _final(made: Answer) -> int:
 
 def _asked(spec: Autoscaler, made: Answer) -> int:
     """Return what the metrics ask for, within the spec's bounds: before windows and all other limits."""
-    asked = made.final if made.evaluation.proposal is None else made.evaluation.proposal
-    return min(max(asked, spec.min_replicas), spec.max_replicas)
+    proposal = made.final if made.evaluation.proposal is None else made.evaluation.proposal
+    return min(max(proposal, spec.min_replicas), spec.max_replicas)
 
 
 class _Search:
@@ -279,14 +279,14 @@ class _Search:
         return self._unmoved(before, direction)
 
     def _unmoved(self, farthest: int, direction: SearchDirection) -> Unmoved:
-        number, made = self.number, answer(self.number.at(self.inputs, farthest))
+        number, farthest_answer = self.number, answer(self.number.at(self.inputs, farthest))
         return Unmoved(
             metric=number.index,
             name=number.spec.name,
             direction=direction,
             searched=farthest,
-            limits=self._holding(farthest, made, direction),
-            failed=[metric.spec.name for metric in made.evaluation.metrics if metric.error],
+            limits=self._holding(farthest, farthest_answer, direction),
+            failed=[metric.spec.name for metric in farthest_answer.evaluation.metrics if metric.error],
         )
 
     def _holding(self, farthest: int, made: Answer, direction: SearchDirection) -> list[str]:
@@ -351,9 +351,9 @@ class _Search:
         if not isinstance(scale, Scale):
             return None
         band = tolerance_band(inputs.autoscaler, inputs.settings)
-        made = number.make(value)
+        changed = number.make(value)
         pods = inputs.observation.pods
-        return evaluate_metric(number.spec, made, scale, pods, band, inputs.settings, inputs.now_ms).calculation
+        return evaluate_metric(number.spec, changed, scale, pods, band, inputs.settings, inputs.now_ms).calculation
 
     # where the formula changes its branch
 
@@ -374,8 +374,8 @@ class _Search:
         value = max(1, self.number.now, self.number.spec.target)
         enough = 2 * max(self.inputs.autoscaler.max_replicas, self.final) + 2
         while value < LARGEST // 2:
-            made = self._calculation(value)
-            if made is None or (made.ratio > 8.0 and made.proposal >= enough):
+            calculation = self._calculation(value)
+            if calculation is None or (calculation.ratio > 8.0 and calculation.proposal >= enough):
                 break
             value *= 2
         return value
@@ -393,17 +393,17 @@ class _Search:
                 yield lambda value, edge=edge, side=side: self._final(value, side) > edge  # type: ignore[misc]
 
     def _ratio(self, value: int) -> float:
-        made = self._calculation(value)
-        return 0.0 if made is None else made.ratio
+        calculation = self._calculation(value)
+        return 0.0 if calculation is None else calculation.ratio
 
     def _final(self, value: int, side: int) -> float:
         """The filled ratio as a function that grows over all values: that of one side of 1, endless beyond it."""
-        made = self._calculation(value)
-        if made is None or made.final_ratio is None:
+        calculation = self._calculation(value)
+        if calculation is None or calculation.final_ratio is None:
             return self._ratio(value)
         if side < 0:
-            return made.final_ratio if made.ratio < 1.0 else float("inf")
-        return made.final_ratio if made.ratio > 1.0 else float("-inf")
+            return calculation.final_ratio if calculation.ratio < 1.0 else float("inf")
+        return calculation.final_ratio if calculation.ratio > 1.0 else float("-inf")
 
 
 def _release(inputs: EvaluationInputs, recorded: Answer) -> Release | None:

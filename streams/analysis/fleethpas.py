@@ -72,7 +72,7 @@ def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> 
     """Return the recorded sums in the order of the metrics that are tried."""
     read = zip(inputs.spec.get("metrics") or (), inputs.autoscaler.metrics, known.joined.answers, strict=True)
     by_key = {metric_key(metric): (spec, answer) for metric, spec, answer in read}
-    made: list[object] = []
+    answers: list[object] = []
     for key, metric in zip(tried.asked, tried.autoscaler.metrics, strict=True):
         if key not in by_key:
             raise CandidateError(f"{inputs.hpa}: its clusters report nothing for {metric.name or metric.type}")
@@ -86,8 +86,8 @@ def _answers(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> 
             if before != after:
                 # Sums cannot be truncated pod by pod: this is less than a milli-unit per missing pod too much.
                 answer = structs.replace(answer, missing_fallback=answer.missing_request * after // 100)
-        made.append(answer)
-    return tuple(made)
+        answers.append(answer)
+    return tuple(answers)
 
 
 # --- its past in shadow -----------------------------------------------------------------------------------------------

@@ -46,12 +46,13 @@ def recorded_loads(inputs: Sequence[EvaluationInputs]) -> list[float | None]:
     """Return the load at recorded evaluations of one HPA, oldest first, in pods that each carry what a pod can carry;
     None where it is not known.
     """
-    asked = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
+    needed = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
     highs = [tolerance_band(each.autoscaler, each.settings)[1] for each in inputs]
     generations = [each.generation for each in inputs]
-    known = capacities(zip(generations, asked, highs, strict=True))
+    known = capacities(zip(generations, needed, highs, strict=True))
     return [
-        at_capacity(row, generation, known) if row else None for row, generation in zip(asked, generations, strict=True)
+        at_capacity(row, generation, known) if row else None
+        for row, generation in zip(needed, generations, strict=True)
     ]
 
 

@@ -96,10 +96,10 @@ class _Effects:
         if inputs.mode != "enforce":
             self._see(hpa, frozenset(), 0, now_ms)
             return
-        made = answer(inputs)
-        wanted = made.evaluation.desired_replicas
-        short = 0 if wanted is None else abs(wanted - made.final)
-        self._see(hpa, frozenset(filter(is_limit, made.constraints)) if short else frozenset(), short, now_ms)
+        answered = answer(inputs)
+        wanted = answered.evaluation.desired_replicas
+        short = 0 if wanted is None else abs(wanted - answered.final)
+        self._see(hpa, frozenset(filter(is_limit, answered.constraints)) if short else frozenset(), short, now_ms)
 
     def _annotated(self, inputs: EvaluationInputs) -> EvaluationInputs:
         """Return the inputs as with the tried annotations, as far as the HPA's spec lets it have them."""

@@ -167,11 +167,11 @@ def scores(moments: Sequence[Moment], period_ms: int, ideal: Sequence[int | None
     for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(_times(moments), period_ms), strict=True)):
         if moment.need is None:
             continue
-        asked = demand(moment.need)
-        missing, idle = max(0, asked - moment.ready), max(0, moment.ready - asked)
+        demanded = demand(moment.need)
+        missing, idle = max(0, demanded - moment.ready), max(0, moment.ready - demanded)
         sums["time"] += span_ms
-        sums["under"] += missing / asked * span_ms
-        sums["over"] += idle / asked * span_ms
+        sums["under"] += missing / demanded * span_ms
+        sums["over"] += idle / demanded * span_ms
         sums["under_time"] += span_ms if missing else 0
         sums["over_time"] += span_ms if idle else 0
         sums["used"] += min(moment.need, moment.replicas) * span_ms
@@ -208,8 +208,8 @@ def _instability(moments: Sequence[Moment], period_ms: int) -> float:
     for (before, after), span_ms in zip(pairwise(moments), spans_ms(_times(moments), period_ms), strict=False):
         if before.need is None or after.need is None:
             continue
-        asked = demand(after.need) - demand(before.need)
-        total += span_ms if asked * (after.replicas - before.replicas) < 0 else 0
+        demanded = demand(after.need) - demand(before.need)
+        total += span_ms if demanded * (after.replicas - before.replicas) < 0 else 0
     return total
 
 

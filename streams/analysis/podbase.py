@@ -106,8 +106,8 @@ def base_per_pod(inputs: Sequence[EvaluationInputs]) -> PodBase | None:
     Args:
         inputs: evaluations of one HPA, oldest first, also condensed ones.
     """
-    asked = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
-    return base_of(asked, tolerance_band(inputs[-1].autoscaler, inputs[-1].settings)[1] if inputs else 1.0)
+    needed = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
+    return base_of(needed, tolerance_band(inputs[-1].autoscaler, inputs[-1].settings)[1] if inputs else 1.0)
 
 
 def base_of(asked: Sequence[Sequence[MetricNeed]], high: float) -> PodBase | None:

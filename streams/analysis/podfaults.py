@@ -27,12 +27,16 @@ def pod_faults(inputs: EvaluationInputs, evaluation: Evaluation, owners: Mapping
     """
     faults: list[str] = []
     for index, spec in enumerate(inputs.autoscaler.metrics):
-        made = evaluation.metrics[index] if index < len(evaluation.metrics) else None
-        is_failed = made is not None and bool(made.error)
-        kept = made is not None and made.calculation is not None and bool(made.calculation.kept)
+        evaluated = evaluation.metrics[index] if index < len(evaluation.metrics) else None
+        is_failed = evaluated is not None and bool(evaluated.error)
+        kept = evaluated is not None and evaluated.calculation is not None and bool(evaluated.calculation.kept)
         if spec.calculation in kinds.OF_PODS and (is_failed or kept or _misses(evaluation, index)):
             faults += _of_metric(inputs, index, spec, owners, is_failed=is_failed)
-        if made is not None and made.calculation is not None and _drifts(inputs, spec, made.calculation.proposal):
+        if (
+            evaluated is not None
+            and evaluated.calculation is not None
+            and _drifts(inputs, spec, evaluated.calculation.proposal)
+        ):
             faults.append(
                 f"{spec.name}: the proposal is the number of pods that run during the rollout, not spec.replicas, so "
                 "that the count drifts upwards while the value is within its tolerance: kubernetes #138505"
@@ -41,8 +45,8 @@ def pod_faults(inputs: EvaluationInputs, evaluation: Evaluation, owners: Mapping
 
 
 def _misses(evaluation: Evaluation, index: int) -> bool:
-    made = evaluation.metrics[index].calculation if index < len(evaluation.metrics) else None
-    return made is not None and bool(made.missing)
+    calculation = evaluation.metrics[index].calculation if index < len(evaluation.metrics) else None
+    return calculation is not None and bool(calculation.missing)
 
 
 def _of_metric(

@@ -168,8 +168,8 @@ class _NativeMemory:
     def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
         same = list[EvaluationInputs]()
         for each in candidates:
-            if shows(made := answer(each), status):
-                if made.final == native:
+            if shows(answered := answer(each), status):
+                if answered.final == native:
                     return _Explained(self._with_memory(each), None, "", shown=True)
                 same.append(each)
         remembering = [self._with_memory(each) for each in same]
@@ -209,9 +209,9 @@ class _NativeMemory:
         return structs.replace(inputs, history=self.history)
 
     def _remember(self, used: EvaluationInputs, rescaled_to: int | None) -> None:
-        made = answer(used)
-        self.history, self.newest = made.evaluation.history, used
-        change = 0 if rescaled_to is None else rescaled_to - made.current
+        answered = answer(used)
+        self.history, self.newest = answered.evaluation.history, used
+        change = 0 if rescaled_to is None else rescaled_to - answered.current
         self.history = with_rescale(self.history, used.autoscaler, change, used.now_ms)
 
 
@@ -261,12 +261,12 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
 
 def _by_limit(remembering: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained | None:
     for own in remembering:
-        made = answer(own)
-        for limit, freed, _ in without(own, made):
+        answered = answer(own)
+        for limit, freed, _ in without(own, answered):
             if freed.final == native:
                 why = f"fleethpa is held by {limit}, the native controller was not"
                 return _Explained(own, "limit", why, shown=True)
-        if why := _held_natively(status, made.final - native):
+        if why := _held_natively(status, answered.final - native):
             return _Explained(own, "limit", why, shown=True)
     return None
 

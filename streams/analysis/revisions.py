@@ -240,9 +240,9 @@ def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
     if known is None or not known.row.is_live:
         return None
     row, state = known.row, partition.state
-    asked = asked_mode(state.namespace(hpa.cluster, hpa.namespace), hpa.name, state.settings(hpa.cluster))
+    mode = asked_mode(state.namespace(hpa.cluster, hpa.namespace), hpa.name, state.settings(hpa.cluster))
     spec = known.spec if row.fleet is None else known.spec | row.fleet.spec.fields()
-    return _Spec(row.uid, row.generation, spec, row.author, row.change_reason, row.origin, asked)
+    return _Spec(row.uid, row.generation, spec, row.author, row.change_reason, row.origin, mode)
 
 
 def spec_of(partition: Partition, hpa: HpaId) -> dict[str, Any] | None:
@@ -268,20 +268,20 @@ def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list
 
 
 def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before: "_Spec | None") -> Iterator[Revision]:
-    made = partial(Revision, time=now_ms, offset=offset)
+    revision_of = partial(Revision, time=now_ms, offset=offset)
     for entry in entries:
         body = entry.body
         if isinstance(body, AutoscalerSet) and body.mode is not None and body.hpa["metadata"]["name"] == hpa.name:
             asked = before.asked if before is not None else None
             if body.mode != asked:
                 changes = [f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"]
-                yield made(what="mode", author=body.author, reason=body.reason, changes=changes)
+                yield revision_of(what="mode", author=body.author, reason=body.reason, changes=changes)
         if isinstance(body, ControlTransferred) and body.cluster == hpa.cluster and before is not None:
             was = f"{body.before} → " if body.before else ""
             changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
             yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
-            yield made(what=body.command, author=body.author, reason=body.reason, changes=[_stated(body, hpa)])
+            yield revision_of(what=body.command, author=body.author, reason=body.reason, changes=[_stated(body, hpa)])
 
 
 def _shown_cluster(cluster: str) -> str:
@@ -319,17 +319,17 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def flat(spec: dict[str, Any]) -> dict[str, Any]:
     """Every leaf of a spec by a dotted path; metrics by what they ask for."""
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in spec.items():
         if name == "metrics":
             for metric in value or ():
-                made[_metric_name(metric)] = _target(metric)
+                fields[_metric_name(metric)] = _target(metric)
         elif name == "clusters" and value and isinstance(value[0], dict):  # of a FleetHPA
             for cluster in value:
-                _flatten(f"clusters.{cluster['name']}", cluster, made)
+                _flatten(f"clusters.{cluster['name']}", cluster, fields)
         else:
-            _flatten(name, value, made)
-    return made
+            _flatten(name, value, fields)
+    return fields
 
 
 def _flatten(name: str, value: Any, into: dict[str, Any]) -> None:

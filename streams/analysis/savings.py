@@ -71,8 +71,8 @@ def saving(hpa: HpaId, inputs: Sequence[EvaluationInputs], former: Tried, start_
 
     ran = hours(recorded_moments(inputs))
     error = hours(ClosedLoop(None, start_up_ms).run(inputs)) / ran - 1 if ran else 0.0
-    asked = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
-    base_usage = base_range(asked)
+    needed = [needs(each.autoscaler, each.observation.answers, each.observation.pods) for each in inputs]
+    base_usage = base_range(needed)
     bases = _bases(base_usage)
     own = _over(former, inputs)
     tried = [hours(ClosedLoop(former, start_up_ms, base * own).run(inputs)) for base in bases]

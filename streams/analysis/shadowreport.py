@@ -270,16 +270,16 @@ class _Comparison:
         if not isinstance(scale, Scale) or not isinstance(next_scale, Scale):
             self.skipped += 1
             return
-        current, made = scale.spec_replicas, answer(inputs)
+        current, answered = scale.spec_replicas, answer(inputs)
         if next_scale.spec_replicas != current:
             self.skipped, self.moved = self.skipped + 1, self.moved + 1
-        elif made.final == current:
+        elif answered.final == current:
             self.agreed += 1
         else:
-            kind, why = self._explain(inputs, made, current)
+            kind, why = self._explain(inputs, answered, current)
             if kind != "timing":
                 self.open_quiet.append(inputs)
-            self._differ(step, inputs, inputs.now_ms, (current, current, made.final), kind, why)
+            self._differ(step, inputs, inputs.now_ms, (current, current, answered.final), kind, why)
 
     def _differ(
         self, step: _Step, used: EvaluationInputs, time_ms: int, counts: tuple[int, int, int], kind: Class, why: str

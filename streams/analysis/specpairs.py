@@ -72,10 +72,10 @@ class _Run:
 
     def step(self, inputs: EvaluationInputs) -> Answer:
         self.moments.append(self.loop.step(inputs))
-        made = self.loop.answered
-        assert made is not None
-        self.held.append([name for name in made.constraints if name != _NO_LIMIT])
-        return made
+        answered = self.loop.answered
+        assert answered is not None
+        self.held.append([name for name in answered.constraints if name != _NO_LIMIT])
+        return answered
 
     def limits(self, period_ms: int) -> dict[str, float]:
         """Constraint → minutes."""

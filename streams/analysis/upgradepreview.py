@@ -121,15 +121,15 @@ class PreviewTask(NamedTuple):
 
 async def previews(task: PreviewTask) -> tuple[dict[HpaId, Preview], Faults]:
     """Read a partition and compare. Raises LogGoneError: the log does not reach back."""
-    made, faults = dict[HpaId, Preview](), Faults()
+    by_hpa, faults = dict[HpaId, Preview](), Faults()
     reader = partial(UpgradeReader, target=task.target)
     reading = readers_by_hpa(task.past, set(task.hpas), task.window, reader, MOST_COUNTED, faults)
     async with aclosing(reading) as parts:
         async for readers in parts:
             for hpa in readers.keys() - faults.keys():
                 with faults.of(hpa):
-                    made[hpa] = readers[hpa].preview()
-    return made, faults
+                    by_hpa[hpa] = readers[hpa].preview()
+    return by_hpa, faults
 
 
 def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:
@@ -286,8 +286,8 @@ def _named_sidecar(inputs: EvaluationInputs) -> str:
     for metric in inputs.autoscaler.metrics:
         if metric.calculation == kinds.UTILIZATION:
             templates = {row.template for row in inputs.observation.pods.rows}
-            asked = metric.resource, metric.container
-            if any(each.request(*asked, now) != each.request(*asked, first) for each in templates):
+            source = metric.resource, metric.container
+            if any(each.request(*source, now) != each.request(*source, first) for each in templates):
                 return f"the error about a missing {metric.resource} request names the sidecar"
     return ""
 

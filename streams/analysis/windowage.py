@@ -34,8 +34,8 @@ def down_window_ms(inputs: EvaluationInputs) -> int:
 
 def was_remembered(inputs: EvaluationInputs, native: int) -> bool:
     """Whether the native controller did less than fleethpa would have, as it does if it had recommended that before."""
-    made, old = answer(inputs), inputs.history
-    if not min(made.current, made.final) <= native <= max(made.current, made.final):
+    answered, old = answer(inputs), inputs.history
+    if not min(answered.current, answered.final) <= native <= max(answered.current, answered.final):
         return False
     older = old.with_recommendations([*old.recommendations, (native, inputs.now_ms - 1)])
     return answer(structs.replace(inputs, history=older)).final == native

@@ -366,16 +366,16 @@ def read_checkpoints(root: Path, public: Ed25519PublicKey | None, *, written: bo
 
     Raises ArchiveError: names the first file that is not right, and why.
     """
-    made: list[Heads] = []
+    checkpoints: list[Heads] = []
     previous = ""
     for number, path in enumerate(checkpoint_files(root)):
         heads = _read(path, public)
         if heads.number != number or path.name != f"{number:012d}.json" or heads.previous != previous:
             raise ArchiveError(f"{path}: does not follow the checkpoint before it")
         previous = sha256_hex(read_small(path))
-        made.append(heads)
+        checkpoints.append(heads)
     _check_newest(root, written=written)
-    return made
+    return checkpoints
 
 
 def _check_newest(root: Path, *, written: bool) -> None:

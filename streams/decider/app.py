@@ -132,14 +132,14 @@ class Ticker:
         self._fence.check()
         owned, waiting = self._assignment.owned, self._assignment.waiting
         for number in sorted({*owned, *waiting}):
-            before, its = self._under_way.get(number), owned.get(number)
+            before, own = self._under_way.get(number), owned.get(number)
             if before is not None:
                 if not before.done():
                     continue
                 ticked_ms = before.result().timestamp
-                if its is not None:
-                    _check_lag(its, ticked_ms)
-            every = waiting[number].row.every if its is None else its.pace.every
+                if own is not None:
+                    _check_lag(own, ticked_ms)
+            every = waiting[number].row.every if own is None else own.pace.every
             self._under_way[number] = await self._producer().send(
                 LOG, TICKS[every - 1], key=None, partition=number, headers=self._headers
             )

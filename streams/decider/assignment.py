@@ -139,10 +139,10 @@ class Assignment:
     async def _read_states(self, owned: dict[int, OwnedPartition], waiting: dict[int, Waiting]) -> None:
         """Own the partitions that wait, one after another, until one has to catch up with the log."""
         while waiting and all(one.has_caught_up for one in owned.values()):
-            number, its = next(iter(waiting.items()))
+            number, rows = next(iter(waiting.items()))
             with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
-                partition = await asyncio.to_thread(restored, number, its.rows, its.torn)
-            owned[number] = OwnedPartition(partition, its.published, its.log_end)
+                partition = await asyncio.to_thread(restored, number, rows.rows, rows.torn)
+            owned[number] = OwnedPartition(partition, rows.published, rows.log_end)
             del waiting[number]
 
     def own_loaded(self) -> None:

@@ -165,8 +165,8 @@ class OwnedPartition:
 
     def pop_messages(self) -> list[Message]:
         """Return what the records since the last call say to other partitions, in order, and forget it."""
-        made, self._messages = self._messages, []
-        return made
+        messages, self._messages = self._messages, []
+        return messages
 
     def drain_counts(self) -> tuple[int, int]:
         """`reread` and `suppressed` since the last call."""

@@ -109,9 +109,9 @@ class KafkaPast(Past):
 
     async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, OffsetBounds]:
         await asyncio.sleep(0)  # other callers in this turn of the loop join
-        asked, self._asked = list(self._asked), set()
-        begin, end = await asyncio.gather(consumer.beginning_offsets(asked), consumer.end_offsets(asked))
-        return {part: OffsetBounds(begin[part], end[part]) for part in asked}
+        waiting, self._asked = list(self._asked), set()
+        begin, end = await asyncio.gather(consumer.beginning_offsets(waiting), consumer.end_offsets(waiting))
+        return {part: OffsetBounds(begin[part], end[part]) for part in waiting}
 
     # --- log and decisions ------------------------------------------------------------------------------------------
 

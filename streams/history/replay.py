@@ -146,9 +146,9 @@ class Refold:
         records_read = decisions_made = 0
         async with aclosing(self.past.following(self.partition, upto=upto, until_ms=until_ms)) as records:
             async for record in records:
-                made = self._applied(record)
-                yield Refolded(record, made, await self.decisions.upto(record.offset, look=bool(made)))
-                records_read, decisions_made = records_read + 1, decisions_made + len(made)
+                decisions = self._applied(record)
+                yield Refolded(record, decisions, await self.decisions.upto(record.offset, look=bool(decisions)))
+                records_read, decisions_made = records_read + 1, decisions_made + len(decisions)
                 if records_read >= _REPORTED_EVERY:
                     reported(records_read, decisions_made)
                     records_read = decisions_made = 0
@@ -205,22 +205,22 @@ async def derive(
     Raises ArchiveError: the source is damaged, or no longer reaches back far enough.
     """
     offset = log_offset_of(decision_id)
-    folded, made, recorded = 0, list[DecisionRecord](), list[ArchivedRecord]()
+    folded, decisions, recorded = 0, list[DecisionRecord](), list[ArchivedRecord]()
     async with refold(past, partition, await past.checkpoint(partition, below=offset)) as again:
         start = again.partition.applied_offset
         async with aclosing(again.steps(upto=offset)) as steps:
             async for step in steps:
                 folded += 1
                 if step.record.offset == offset:
-                    made, recorded = step.made, step.recorded
+                    decisions, recorded = step.made, step.recorded
         recorded += await again.decisions.upto(offset, look=True)
-    id_ = named(decision.id for decision in made) or decision_id
+    id_ = named(decision.id for decision in decisions) or decision_id
     return Derived(
         id_,
         start,
         folded,
         next((record for record in recorded if _id_of(record) == id_), None),
-        next((decision for decision in made if decision.id == id_), None),
+        next((decision for decision in decisions if decision.id == id_), None),
     )
 
 

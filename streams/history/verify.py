@@ -153,11 +153,11 @@ class _Checker:
 
         The bytes hold number and hash of the one before, so that neither is read or hashed again here.
         """
-        made = step.made
-        if self._shift or self._differing or len(made) != len(step.recorded):
+        decisions = step.made
+        if self._shift or self._differing or len(decisions) != len(step.recorded):
             return False
         offset = self._offset
-        for record, decision in zip(step.recorded, made, strict=True):
+        for record, decision in zip(step.recorded, decisions, strict=True):
             if offset is not None and record.offset != offset + 1:
                 return False
             if record.value != decision.value or record.key != decision.key.encode():
@@ -165,11 +165,11 @@ class _Checker:
             if list(record.headers) != decision.headers:
                 return False
             offset = record.offset
-        if not made:
+        if not decisions:
             return True
-        self._offset, self._seq, self._prev = offset, made[-1].seq, self.again.partition.prev
+        self._offset, self._seq, self._prev = offset, decisions[-1].seq, self.again.partition.prev
         self.report.last_seq = self._seq
-        for decision, digest in zip(made, [*(each.body.prev for each in made[1:]), self._prev], strict=True):
+        for decision, digest in zip(decisions, [*(each.body.prev for each in decisions[1:]), self._prev], strict=True):
             self._remember(decision.seq, digest)
             if self._is_asked(decision.headers):
                 self._count(self.again.partition.engine, is_identical=True)
@@ -177,17 +177,17 @@ class _Checker:
 
     async def _compare(self, step: Refolded) -> None:
         report, recorded = self.report, self._placed(step.recorded)
-        for made in step.made:
-            while made.id not in recorded and self.again.decisions.is_over:
+        for decision in step.made:
+            while decision.id not in recorded and self.again.decisions.is_over:
                 late = await self.again.decisions.wait()
                 if late is None:
                     raise _MissingError(
-                        f"decisions of partition {report.partition} end at number {report.last_seq}, but {made.id} "
+                        f"decisions of partition {report.partition} end at number {report.last_seq}, but {decision.id} "
                         "follows from the log: the end has been cut off, or the decider is behind"
                     )
                 recorded |= self._placed([late])
-            side = _Side(made.seq, made.key.encode(), made.value, made.headers)
-            self._judge(made.id, recorded.pop(made.id, None), side)
+            side = _Side(decision.seq, decision.key.encode(), decision.value, decision.headers)
+            self._judge(decision.id, recorded.pop(decision.id, None), side)
         for id_, theirs in recorded.items():
             self._judge(id_, theirs, None)
         for seq, text in self._breaks.items():

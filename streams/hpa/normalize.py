@@ -72,7 +72,13 @@ def _legacy(
     limited, bound = legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
     if stabilized != desired:
         counted = history.recommendations
-        held = _latest([(at_ms, made) for made, at_ms in counted if at_ms >= cutoff_ms and made >= stabilized])
+        held = _latest(
+            [
+                (at_ms, recommendation)
+                for recommendation, at_ms in counted
+                if at_ms >= cutoff_ms and recommendation >= stabilized
+            ]
+        )
     normalization = Normalization(
         True,
         desired,
@@ -116,11 +122,23 @@ def _with_behavior(
     stabilized = min(max(current, lowest), highest)
     if stabilized > desired:
         counted = history.recommendations
-        held = _latest([(at, made) for made, at in counted if at > down_cutoff_ms and made >= stabilized])
+        held = _latest(
+            [
+                (at, recommendation)
+                for recommendation, at in counted
+                if at > down_cutoff_ms and recommendation >= stabilized
+            ]
+        )
         until_ms = held[1] + down_window_ms if held else None
     elif stabilized < desired:
         counted = history.recommendations
-        held = _latest([(at, made) for made, at in counted if at > up_cutoff_ms and made <= stabilized])
+        held = _latest(
+            [
+                (at, recommendation)
+                for recommendation, at in counted
+                if at > up_cutoff_ms and recommendation <= stabilized
+            ]
+        )
         until_ms = held[1] + up_window_ms if held else None
     limited, bound, rate_limit, policies = _rate_limits(
         autoscaler, up, down, current, stabilized, history, settings, now_ms

@@ -192,12 +192,12 @@ def added_up(parts: Sequence[Sequence[tuple[int, int]]]) -> tuple[tuple[int, int
     One without a recommendation so late in a window counts with its newest. `parts`: each with one at least.
     """
     highest = [max(part, key=lambda each: each[1])[0] for part in parts]
-    lowest, made = list(highest), []
+    lowest, sums = list(highest), []
     every = [(time_ms, number, replicas) for number, part in enumerate(parts) for replicas, time_ms in part]
     for time_ms, number, replicas in sorted(every, reverse=True):
         highest[number], lowest[number] = max(highest[number], replicas), min(lowest[number], replicas)
-        made += [(min(MAX_INT32, sum(each)), time_ms) for each in (highest, lowest)]
-    return recent(made)
+        sums += [(min(MAX_INT32, sum(each)), time_ms) for each in (highest, lowest)]
+    return recent(sums)
 
 
 class SeenPart(Struct, frozen=True, gc=False):

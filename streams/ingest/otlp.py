@@ -174,11 +174,11 @@ def _parts(
     """The items of a list that can be read, with their indices."""
     for index, item in enumerate(items):
         try:
-            made = _made(item, type_, place, index)
+            part = _made(item, type_, place, index)
         except Refusal as refusal:
             refuse(refusal)
         else:
-            yield index, made
+            yield index, part
 
 
 def _metric(

@@ -62,10 +62,10 @@ class ClusterHpa:
         """Nobody has to know."""
 
     def turn(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
-        its, row = next_turn(state, namespace, hpa, settings), hpa.row
+        turn, row = next_turn(state, namespace, hpa, settings), hpa.row
         if state.row.every > 1 and not is_waited_for(state, hpa):
-            its = without_early_turn(its, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
-        return or_early(its, state, hpa, settings)
+            turn = without_early_turn(turn, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
+        return or_early(turn, state, hpa, settings)
 
 
 _OF_CLUSTER = ClusterHpa()

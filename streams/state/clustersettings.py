@@ -135,13 +135,13 @@ def fleet_settings(known: dict[str, ClusterSettings], clusters: Sequence[str]) -
         if any(each != used for each in values.values()):
             differing.append((name, tuple(values.items()), used))
     period_ms = used_values.pop("sync_period_ms", base.sync_period_ms)
-    made = structs.replace(
+    shared = structs.replace(
         base,
         sync_period_ms=period_ms,
         asked_every_ms=period_ms,
         controller=structs.replace(base.controller, **used_values),
     )
-    return FleetSettings(made, tuple(differing))
+    return FleetSettings(shared, tuple(differing))
 
 
 TEXT_READERS: Final[Mapping[str, Callable[[str], object]]] = {

@@ -99,12 +99,14 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         subject.evaluated_ms,
     )
     replacements = subject.state.attached.replacements
-    made = replaced(replacements, lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status)
+    replaced_ = replaced(
+        replacements, lambda each: each.inputs(subject), evaluation, subject.autoscaler, observed.status
+    )
     blocked_: tuple[int, ...] = ()
     if observed.replicas is not None:
         band = partial(tolerance_band, subject.autoscaler, subject.settings.controller)
         blocked_ = blocked(evaluation.metrics, observed.replicas, band)
-    return Decided(made.evaluation, made.name, made.step, blocked_, evaluation.proposal)
+    return Decided(replaced_.evaluation, replaced_.name, replaced_.step, blocked_, evaluation.proposal)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:

@@ -260,8 +260,8 @@ def take_over_status(fold: Folding, cluster: str, native: LeftNative) -> None:
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
     """Return the pauses of a scope after a pause or resume."""
-    made = Pause(body.until, body.author, body.reason, now_ms, body.replicas or 0, stated_by=body.stated_by)
-    return pauses_after(pauses, body, made)
+    pause = Pause(body.until, body.author, body.reason, now_ms, body.replicas or 0, stated_by=body.stated_by)
+    return pauses_after(pauses, body, pause)
 
 
 def _target(body: AutoscalerSet) -> TargetName:

@@ -45,15 +45,17 @@ def blocked(
     """
     metrics_blocked: list[Blocked] = []
     for place, each in enumerate(metrics):
-        made = each.calculation
-        if made is None:
+        calculation = each.calculation
+        if calculation is None:
             continue
-        if made.proposal > current:
+        if calculation.proposal > current:
             return ()
-        if made.kept and made.missing:
+        if calculation.kept and calculation.missing:
             low, high = band()
-            if not low <= made.ratio <= high:
-                metrics_blocked.append(Blocked(place, _percent(made.ratio), made.missing, made.not_ready))
+            if not low <= calculation.ratio <= high:
+                metrics_blocked.append(
+                    Blocked(place, _percent(calculation.ratio), calculation.missing, calculation.not_ready)
+                )
     metrics_blocked.sort(key=lambda each: abs(each.percent - 100))
     return tuple(metrics_blocked[-1]) if metrics_blocked else ()
 

@@ -83,7 +83,7 @@ def _add(
     if hpa is None or namespace.is_hidden(key) or not hpa.row.is_live:
         return
     in_force = effective_mode(namespace, hpa, settings)
-    asked = asked_mode(namespace, key.name, settings)
-    claims[name] = Claim(asked, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
+    mode = asked_mode(namespace, key.name, settings)
+    claims[name] = Claim(mode, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
     if in_force.mode == "enforce":
         holders.setdefault(target, []).append(Holder(name, native=False))

@@ -205,8 +205,8 @@ class PartitionKernel:
 
         They may be lost or sent again: what is made of them does not depend on either.
         """
-        made, self.state.messages = self.state.messages, []
-        return made
+        messages, self.state.messages = self.state.messages, []
+        return messages
 
     def _open(self, offset: int, timestamp_ms: int, value: bytes) -> FoldedRecord:
         row = self.state.row

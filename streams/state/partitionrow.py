@@ -272,9 +272,9 @@ class RowIndex:
         if wanted != self._pieces:
             self._leftovers |= {index_key(row.number, self._pieces, at).decode() for at in range(self._pieces)}
             self._pieces, self._changed, row.index = wanted, set(range(wanted)), [row.offset] * wanted
-        made = self._made(self._changed)
+        pieces = self._made(self._changed)
         self._changed = set()
-        for at, piece in made.items():
+        for at, piece in pieces.items():
             row.index[at], key = row.offset, index_key(row.number, wanted, at)
             self._leftovers.discard(key.decode())
             yield key, piece
@@ -286,11 +286,11 @@ class RowIndex:
     def _made(self, wanted: set[int]) -> dict[int, IndexRow]:
         if wanted == {0} and self._pieces == 1:
             return {0: IndexRow(dict(self.written))}
-        made = {at: IndexRow({}) for at in sorted(wanted)}
+        pieces = {at: IndexRow({}) for at in sorted(wanted)}
         for key, written in self.written.items():
-            if (piece := made.get(_piece_of(key, self._pieces))) is not None:
+            if (piece := pieces.get(_piece_of(key, self._pieces))) is not None:
                 piece.written[key] = written
-        return made
+        return pieces
 
     def load(self, pieces: Iterable[IndexRow], stored: Mapping[str, int]) -> None:
         """Take up all stored pieces.

@@ -101,11 +101,11 @@ def _completion(
     state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | str, result: ReconcileResult, restart: str
 ) -> Draft:
     row, pending = hpa.row, write.pending
-    made: dict[str, Any] = {"result": "timeout", "error": outcome}
+    shown: dict[str, Any] = {"result": "timeout", "error": outcome}
     if isinstance(outcome, Outcome):
-        made = msgspec.to_builtins(outcome)
+        shown = msgspec.to_builtins(outcome)
         for known in ("kind", "decision", "name", "uid"):
-            made.pop(known, None)
+            shown.pop(known, None)
     decision = Decision(
         **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c"),
         kind="completion",
@@ -116,7 +116,7 @@ def _completion(
         reason=pending.reason,
         observed={"restart": restart} if restart else {},
         completes=write.decision,
-        outcome=made,
+        outcome=shown,
         status=result.status,
         events=list(result.events),
         error=result.error,
@@ -150,17 +150,17 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         else:
             state.schedule.plan(hpa)
         return []
-    its = kind_of(state, row).turn(state, namespace, hpa, settings)
+    turn = kind_of(state, row).turn(state, namespace, hpa, settings)
     drafts = []
-    if its.evaluate:
+    if turn.evaluate:
         drafts.append(evaluate(state, namespace, hpa, settings))
         hpa.dirty = True
-    if its.due_ms != row.next_due_ms:
-        row.next_due_ms, hpa.dirty = its.due_ms, True
-    if its.evaluate:
+    if turn.due_ms != row.next_due_ms:
+        row.next_due_ms, hpa.dirty = turn.due_ms, True
+    if turn.evaluate:
         state.schedule.plan(hpa)
     else:
-        state.schedule.at(hpa, min(its.look_ms, row.early_ms) if row.early_ms else its.look_ms)
+        state.schedule.at(hpa, min(turn.look_ms, row.early_ms) if row.early_ms else turn.look_ms)
     return drafts
 
 

@@ -43,22 +43,22 @@ def observed(
     `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: not needed.
     `promql`: the query of each metric for which a Prometheus was asked; empty: for none.
     """
-    made: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if isinstance(scale, Scale):
-        made = {
+        shown = {
             "specReplicas": scale.spec_replicas,
             "statusReplicas": scale.status_replicas,
             "selector": scale.selector,
         }
         if ready is not None and 2 * ready < scale.spec_replicas:
-            made["readyPods"] = ready
+            shown["readyPods"] = ready
     if change:
-        made["change"] = change
+        shown["change"] = change
     if restart:
-        made["restart"] = restart
+        shown["restart"] = restart
     if promql:
-        made["promql"] = promql
-    return made
+        shown["promql"] = promql
+    return shown
 
 
 def with_version(observed: dict[str, Any], resource_version: str) -> dict[str, Any]:
@@ -108,12 +108,18 @@ def _values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | 
     """Return value, utilization, proposal, ratio and note. The ratio is the shortest text that reads back as the same
     double.
     """
-    made = metric.calculation
-    if made is None:
+    calculation = metric.calculation
+    if calculation is None:
         return None, None, None, "", ""
     if metric.spec.calculation == kinds.UTILIZATION:
-        return made.average_milli, made.value, made.proposal, repr(made.ratio), made.kept
-    return made.value, None, made.proposal, repr(made.ratio), made.kept
+        return (
+            calculation.average_milli,
+            calculation.value,
+            calculation.proposal,
+            repr(calculation.ratio),
+            calculation.kept,
+        )
+    return calculation.value, None, calculation.proposal, repr(calculation.ratio), calculation.kept
 
 
 def _targets(metric: MetricEvaluation) -> tuple[int | None, int | None]:
@@ -124,11 +130,11 @@ def _targets(metric: MetricEvaluation) -> tuple[int | None, int | None]:
 
 def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> list[Step]:
     """Return the steps, with one for fleethpa's own guards where they changed the number, and that of a brake."""
-    made, desired = steps(evaluation), evaluation.desired_replicas
+    named, desired = steps(evaluation), evaluation.desired_replicas
     guarded = final if brake is None else brake.in_
     if desired is not None and guarded != desired:
-        made.append(Step(step="guard", in_=desired, out=guarded))
-    return made if brake is None else [*made, brake]
+        named.append(Step(step="guard", in_=desired, out=guarded))
+    return named if brake is None else [*named, brake]
 
 
 def with_replaced(made: list[Step], replaced: Step | None, evaluation: Evaluation) -> list[Step]:
@@ -149,12 +155,12 @@ def steps(evaluation: Evaluation) -> list[Step]:
     normalization = evaluation.normalization
     if normalization is None:
         return []
-    made = [Step(step="metrics", in_=current, out=normalization.desired)]
-    made.append(_stabilization(normalization))
-    made.extend(_limits(current, normalization))
+    named = [Step(step="metrics", in_=current, out=normalization.desired)]
+    named.append(_stabilization(normalization))
+    named.extend(_limits(current, normalization))
     if evaluation.raised_to_min:
-        made.append(Step(step="fromZero", in_=normalization.limited, out=evaluation.desired_replicas or 0))
-    return made
+        named.append(Step(step="fromZero", in_=normalization.limited, out=evaluation.desired_replicas or 0))
+    return named
 
 
 def _stabilization(normalization: Normalization) -> Step:
@@ -217,20 +223,20 @@ def constraints(evaluation: Evaluation) -> list[str]:
     normalization = evaluation.normalization
     if normalization is None:
         return []
-    made: list[str] = []
+    names: list[str] = []
     notes = [each.calculation.kept for each in evaluation.metrics if each.calculation is not None]
     if normalization.desired == evaluation.current_replicas and WITHIN_TOLERANCE in notes:
-        made.append("Tolerance")
+        names.append("Tolerance")
     if normalization.stabilized != normalization.desired:
-        made.append("StabilizationWindow")
+        names.append("StabilizationWindow")
     if normalization.limited != normalization.stabilized:
         if normalization.bound == "ScaleUpLimit":
-            made.append("ScaleUpLimit" if normalization.legacy else "ScaleUpPolicy")
+            names.append("ScaleUpLimit" if normalization.legacy else "ScaleUpPolicy")
         else:
-            made.append(_BOUNDS.get(normalization.bound, normalization.bound))
+            names.append(_BOUNDS.get(normalization.bound, normalization.bound))
     if evaluation.raised_to_min:
-        made.append("MinReplicas")
-    return made
+        names.append("MinReplicas")
+    return names
 
 
 def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:

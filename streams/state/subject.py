@@ -53,8 +53,8 @@ class Subject(Struct, frozen=True, gc=False):
 
     def too_large(self, why: str) -> "Subject":
         """Return the subject by which nothing is decided after all, since no topic takes the decision that was made."""
-        asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
-        return structs.replace(self, ignores=True, effective_mode=ignored(self.hpa, asked, self.settings, why))
+        mode = asked_mode(self.namespace, self.hpa.id.name, self.settings)
+        return structs.replace(self, ignores=True, effective_mode=ignored(self.hpa, mode, self.settings, why))
 
 
 class Observed(Struct, frozen=True, gc=False):

@@ -160,10 +160,10 @@ def _counts(change: int) -> tuple[int, int]:
 def _enter(state: State, hpa: Hpa, entry: BudgetEntry, counts: tuple[int, int] = (0, 0), at_ms: int = 0) -> None:
     """Store an entry in the HPA's row as of now, with the replicas removed and added, and count it."""
     removed, added = counts
-    made = structs.replace(entry, offset=state.offset, time_ms=state.now_ms, removed=removed, added=added, at_ms=at_ms)
-    hpa.row.budget = (*hpa.row.budget, made)
+    after = structs.replace(entry, offset=state.offset, time_ms=state.now_ms, removed=removed, added=added, at_ms=at_ms)
+    hpa.row.budget = (*hpa.row.budget, after)
     hpa.dirty = True
-    state.budget.add(hpa.id, made)
+    state.budget.add(hpa.id, after)
 
 
 def _change(pending: Pending) -> int:

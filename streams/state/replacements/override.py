@@ -66,7 +66,7 @@ class Overridden(Replacement):
         if not current:
             return evaluation, None
         wanted = max(autoscaler.min_replicas, min(autoscaler.max_replicas, inputs.replicas))
-        asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
+        proposal = current if evaluation.desired_replicas is None else evaluation.desired_replicas
         detail = {"replicas": inputs.replicas, "author": inputs.author}
-        step = Step(step="override", in_=asked, out=wanted, detail=detail, until=inputs.until_ms)
+        step = Step(step="override", in_=proposal, out=wanted, detail=detail, until=inputs.until_ms)
         return replaced_by(wanted, inputs.text, evaluation, autoscaler, status), step

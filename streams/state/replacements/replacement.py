@@ -58,12 +58,12 @@ def replaced(
 
     `given`: what one reads; None: it does not apply. `status`: before the evaluation.
     """
-    made = Replaced(evaluation)
+    newest = Replaced(evaluation)
     for each in replacements:
         if (inputs := given(each)) is not None:
-            changed, step = each.apply(inputs, made.evaluation, autoscaler, status)
-            made = made._replace(evaluation=changed) if step is None else Replaced(changed, each.name, step)
-    return made
+            changed, step = each.apply(inputs, newest.evaluation, autoscaler, status)
+            newest = newest._replace(evaluation=changed) if step is None else Replaced(changed, each.name, step)
+    return newest
 
 
 def replacements_now(subject: Subject) -> NamedInputs:
