@@ -21,12 +21,12 @@ from tests.kit.published import fits
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 APP = "c0/ns0/app0"
-FLEET = Fleet(hpas=2, namespaces=1, minutes=36, partitions=1, metrics=1, seed=3, pods=6)
+FLEET = Fleet(hpas=2, namespaces=1, minutes=30, partitions=1, metrics=1, seed=3, pods=6)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=300_000)
 
 
 @pytest.fixture
