@@ -21,6 +21,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 
@@ -28,12 +29,13 @@ from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.listening import names_of
 from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, runner
-from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http
+from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http, server
 from fleethpa.mcp.tools import LINE, REQUEST, tools
 from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubreviews import ReviewingCluster
+from tests.laws import one_of
 
 APP = "c0/ns0/app0"
 GRANTS = ({"namespaces": ["shop"], "clusters": ["c0"], "memberNamespaces": ["ns0"]},)
@@ -100,8 +102,13 @@ def test_each_tool_answers_what_the_command_below_its_answer_prints(
         assert decisions.startswith("Decisions: 1-") == (name in OF_DECISIONS), (name, decisions)
 
 
+def within(archive: Path) -> Server[Any]:
+    """The server of an archive, for a client in this process: what it answers is not about how it was started."""
+    return server(CallHandler(cli, VerbTurns(runner({}, str(archive), for_others=False)), ()))
+
+
 async def test_a_client_of_the_older_handshake_gets_the_same_tools(archive: Path) -> None:
-    async with Client(started(archive), mode="legacy") as client:
+    async with Client(within(archive), mode="legacy") as client:
         found = (await client.list_tools()).tools
         capabilities = client.session.server_capabilities
         assert capabilities is not None
@@ -122,7 +129,7 @@ async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive
             "characters; a tool answers at most 60,000.\n  Next: ask",
         ),
     ]
-    async with Client(started(archive)) as client:
+    async with Client(within(archive)) as client:
         for name, given, text in wrong:
             found = await client.call_tool(name, given)
             assert found.is_error
@@ -194,7 +201,7 @@ async def ready(made: asyncio.subprocess.Process) -> None:
     assert json.loads(await made.stdout.readline())["id"] == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", one_of(2, [signal.SIGTERM, signal.SIGINT]))
 async def test_a_server_over_stdio_ends_at_a_signal_while_it_waits_for_its_client(archive: Path, how: int) -> None:
     async with process("--from", str(archive)) as made:
         await ready(made)
