@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -229,6 +230,7 @@ def test_times_are_not_rounded_up_to_what_was_not_seen(time_ms: int, text: str) 
     assert _minutes(time_ms) == text
 
 
+@cache
 def _scaling_down() -> EvaluationInputs:
     """An evaluation that scales down, once nothing in its window holds it."""
     log = ShadowWorld(StepLoad(1_200, 200, 600)).run(30)
