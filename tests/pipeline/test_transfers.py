@@ -9,6 +9,7 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -325,15 +326,21 @@ async def test_an_answer_of_five_megabytes_is_read(is_compressed: bool) -> None:
         assert len((await client.get("/pods"))["items"][0]) == 5_000_000
 
 
+@cache
+def small_and_much() -> bytes:
+    """A few bytes that unpack to more than an answer may have."""
+    packed = gzip.compress(bytes(CLUSTER_ANSWER.most + 2**20), compresslevel=9)
+    assert len(packed) < 2**17
+    return packed
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_small_answer_that_unpacks_to_much_is_not_taken(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """A gigabyte of zeros is a megabyte on the way. The next answer is read as usual."""
-    packed = gzip.compress(bytes(CLUSTER_ANSWER.most + 2**20), compresslevel=9)
-    assert len(packed) < 2**17
 
     async def bomb(server: Server, connection: Connection) -> None:
         await server.next(connection)
-        await connection.send(whole(packed, OK + b"Content-Encoding: gzip\r\n"))
+        await connection.send(whole(small_and_much(), OK + b"Content-Encoding: gzip\r\n"))
         await answering(server, connection)
 
     async def bomb_once(server: Server, connection: Connection) -> None:

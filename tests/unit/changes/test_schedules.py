@@ -35,6 +35,7 @@ from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 from schemas.observed import AutoscalerSet
 from tests.kit.cli import Broker, Cli, Fleet
 from tests.kit.published import fits
+from tests.laws import examples
 from tests.patience import PATIENCE_S
 from tests.unit.cli.test_cli_write import GOOD
 
@@ -136,7 +137,7 @@ def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
     assert next_change_ms(always, MONDAY_NOON) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.sampled_from(
         ("2026-03-28T20:30", "2026-10-24T21:00", "2026-10-25T00:30", "2026-06-30T12:15", "2026-12-31T02:00")

@@ -31,13 +31,13 @@ from tests.kit.published import fits
 
 SINCE, UNTIL = "2025-12-31T00:00:00Z", "2026-01-02T00:00:00Z"
 WINDOW = ("--since", SINCE, "--until", UNTIL)
-FLEET = Fleet(hpas=6, namespaces=3, minutes=40, partitions=3, metrics=2, seed=3, pods=4)
+FLEET = Fleet(hpas=6, namespaces=3, minutes=20, partitions=3, metrics=2, seed=3, pods=4)
 JOB = ROOT / "compose" / "kubernetes" / "report-job.yaml"
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=300_000)
 
 
 @pytest.fixture

@@ -44,8 +44,13 @@ def _observed(fleet: Fleet, cluster: str, replicas: int, usage_milli: int) -> No
     fleet.observe(replicas, usage_milli)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fleet() -> Fleet:
+    """As `lived`; nobody changes it."""
+    return lived()
+
+
+def lived() -> Fleet:
     """East under load, west idle: 20 periods of 15 s with 4 and 2 replicas."""
     made = Fleet()
     for cluster in ("west", "east"):
@@ -60,8 +65,10 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleet: Fleet) -> Any:
-    run = Cli(monkeypatch, fleet)
+    return _asking(Cli(monkeypatch, fleet), tmp_path)
 
+
+def _asking(run: Cli, tmp_path: Path) -> Any:
     def asked(manifest: dict[str, Any], *arguments: str) -> Any:
         file = tmp_path / "fleethpa.yaml"
         file.write_text(yaml.safe_dump(manifest))
@@ -118,7 +125,9 @@ def test_the_report_says_what_was_compared_and_what_the_model_cannot_know(ask: A
     assert "whether traffic follows replicas" in made.stdout
 
 
-def test_money_is_named_where_each_cluster_has_a_price(ask: Any, fleet: Fleet) -> None:
+def test_money_is_named_where_each_cluster_has_a_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fleet = lived()
+    ask = _asking(Cli(monkeypatch, fleet), tmp_path)
     clusters = [{"name": "east", "maxReplicas": 3}, {"name": "west", "minReplicas": 1}]
     assert " more" not in ask(_manifest(clusters=clusters), *SINCE).stdout
     fleet.append(SettingsSet(cluster="east", settings=ClusterSettings(price="60")), key=WHOLE_PARTITION_KEY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from tests.kit.documented import ROOT
 from tests.kit.generated_log import Fleet
 from tests.kit.published import fits
 
-FLEET = Fleet(hpas=10, namespaces=1, minutes=20, partitions=1, pods=5, churn=0.002, noise=0.03, settings=ENFORCING)
+FLEET = Fleet(hpas=10, namespaces=1, minutes=12, partitions=1, pods=5, churn=0.002, noise=0.03, settings=ENFORCING)
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 CHANGED: dict[str, dict[str, int]] = {
     "app1": {"minReplicas": 12},
@@ -61,7 +62,7 @@ class Repository:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
-    archive = write_archive(folder / "archive", FLEET, topics=topics_in_closed_loop(FLEET), segment_ms=600_000)
+    archive = write_archive(folder / "archive", FLEET, topics=topics_in_closed_loop(FLEET), segment_ms=360_000)
     file = folder / "past.tar"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLEETHPA_RUNTIME_DIR", str(folder))
@@ -70,13 +71,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture
-def repository(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """Ten HPAs, committed; then three are changed, one is new and one is gone."""
-    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    made = Repository(tmp_path / "repository", bundle, Cli(monkeypatch))
+@pytest.fixture(scope="module")
+def written(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a repository of ten HPAs, committed, of which three are changed since then."""
+    folder = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEETHPA_RUNTIME_DIR", str(folder))
+        made = Repository(folder / "repository", bundle, Cli(patch))
+        listed = made.run("get", "hpa", "-A", "-o", "yaml", "--from", str(bundle))
     (made.root / "hpas").mkdir(parents=True)
-    listed = made.run("get", "hpa", "-A", "-o", "yaml", "--from", str(bundle))
     for item in yaml.safe_load(listed.stdout)["items"]:
         names = {key: item["metadata"][key] for key in ("name", "namespace")}
         body: dict[str, Any] = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": names}
@@ -87,7 +90,15 @@ def repository(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, fields in CHANGED.items():
         before = made.read(name)
         made.write(name, before | {"spec": before["spec"] | fields})
-    return made
+    return made.root
+
+
+@pytest.fixture
+def repository(bundle: Path, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Ten HPAs, committed, of which three are changed since then: a copy that a test may change."""
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    shutil.copytree(written, tmp_path / "repository")
+    return Repository(tmp_path / "repository", bundle, Cli(monkeypatch))
 
 
 def test_only_what_changed_is_tried_and_the_comment_says_what_it_does(repository: Repository) -> None:

@@ -53,12 +53,13 @@ def test_the_kernel_imports_no_more_than_its_bounds() -> None:
 
 def private_names() -> Iterator[str]:
     """`module: _name` for each private attribute that product code reads of an object of somebody else's class."""
-    trees = {path: ast.parse(text) for path, text in sources().items()}
-    own = {name for tree in trees.values() for node in ast.walk(tree) for name in _defined(node)}
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr) and node.attr not in own | OF_TUPLES:
-                yield f"{path.relative_to(ROOT)}: {node.attr}"
+    own, used = set(OF_TUPLES), list[tuple[Path, str]]()
+    for path, text in sources().items():
+        for node in ast.walk(ast.parse(text)):
+            own.update(_defined(node))
+            if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+                used.append((path, node.attr))
+    yield from (f"{path.relative_to(ROOT)}: {name}" for path, name in used if name not in own)
 
 
 def _is_self(node: ast.expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -21,9 +22,9 @@ def texts() -> Iterator[tuple[str, str]]:
     """Every text in the product's code, with its place; what is filled in is an X."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-            for node in ast.walk(tree):
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            inner = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+            for node in nodes:
                 if isinstance(node, ast.JoinedStr):
                     yield _place(path, node), "".join(_written(part) for part in node.values)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner:
@@ -38,8 +39,13 @@ def _written(part: ast.expr) -> str:
     return str(part.value) if isinstance(part, ast.Constant) else "X"
 
 
-def advised() -> Iterator[tuple[str, list[str]]]:
+@cache
+def advised() -> list[tuple[str, list[str]]]:
     """The commands in these texts as words, up to where another one begins."""
+    return list(_advised())
+
+
+def _advised() -> Iterator[tuple[str, list[str]]]:
     for place, text in texts():
         for found in COMMAND.finditer(text):
             words = re.split(r"\s+", re.split(r"\bfleethpa |, (?:or|then|and) |\. | \| ", found[1])[0])

@@ -21,6 +21,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 
@@ -28,7 +29,7 @@ from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.listening import names_of
 from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, runner
-from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http
+from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http, server
 from fleethpa.mcp.tools import LINE, REQUEST, tools
 from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.archive import write_archive
@@ -110,6 +111,11 @@ async def test_a_client_of_the_older_handshake_gets_the_same_tools(archive: Path
     assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in found)
 
 
+def within(archive: Path) -> Server[Any]:
+    """The server of an archive, for a client in this process: what it answers is not about how it was started."""
+    return server(CallHandler(cli, VerbTurns(runner({}, str(archive), for_others=False)), ()))
+
+
 async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive: Path) -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("explain", {"what": "nosuch"}, "Error: no HPA nosuch in namespace default\n  Next: "),
@@ -122,7 +128,7 @@ async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive
             "characters; a tool answers at most 60,000.\n  Next: ask",
         ),
     ]
-    async with Client(started(archive)) as client:
+    async with Client(within(archive)) as client:
         for name, given, text in wrong:
             found = await client.call_tool(name, given)
             assert found.is_error

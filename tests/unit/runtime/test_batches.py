@@ -4,6 +4,7 @@ import struct
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,13 +86,19 @@ def test_what_is_within_the_bound_is_read_as_it_was_written(codec: int, encode: 
     ]
 
 
+@cache
+def too_large(codec: int, encode: Any) -> bytes:
+    """A batch of two records at offset 1 that unpacks to four times the bound."""
+    return sealed(batch(1, [b"", b""]), 1, codec, bytes(encode(bytes(4 * BATCH.most))))
+
+
 @pytest.mark.parametrize("begin", [0, 1, 2], ids=lambda begin: f"read from offset {begin}")
 @pytest.mark.parametrize("before", NAMES, ids=["after slower code", "by the compiled code"])
 @pytest.mark.parametrize(("codec", "encode"), CODECS)
 def test_a_batch_beyond_the_bound_is_passed_over_by_its_offsets_and_the_next_is_read(
     codec: int, encode: Any, before: str, begin: int
 ) -> None:
-    bomb = sealed(batch(1, [b"", b""]), 1, codec, bytes(encode(bytes(4 * BATCH.most))))
+    bomb = too_large(codec, encode)
     data = batch(0, [b"before"], before) + bomb + batch(3, [b"after"])
     tracemalloc.start()
     found = list(read(data, begin))

@@ -1,6 +1,7 @@
 """Many clusters, some of which lie, cannot write, go away or have settings of their own: what holds for the others."""
 
 from collections import Counter
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -11,19 +12,23 @@ from tests.across_model.__main__ import main
 from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.exploring import ViolationError
 from tests.kit.hostilefleet import HONEST, KINDS, LOAD, MORE, PODS, Hostile, hostile_run
+from tests.laws import one_of
+
+lived = cache(hostile_run)
+"""A whole run; asked for again it is the same one, which nobody changes."""
 
 
 def test_everything_that_a_cluster_may_do_happens_in_the_runs() -> None:
-    happened: Counter[str] = sum((hostile_run(seed).happened for seed in range(4)), Counter())
+    happened: Counter[str] = sum((lived(seed).happened for seed in range(4)), Counter())
     assert set(happened) == set(KINDS)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_of(2, range(12)))
 def test_under_a_constant_load_no_honest_cluster_falls_below_what_it_needs(seed: int) -> None:
-    hostile_run(seed)
+    lived(seed)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_of(3, range(12)))
 def test_without_lies_nothing_is_added_without_load(seed: int) -> None:
     """A member that goes away or cannot write."""
     run = Hostile(seed)
@@ -34,7 +39,7 @@ def test_without_lies_nothing_is_added_without_load(seed: int) -> None:
         assert run.replicas == PODS, f"period {number}"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", one_of(2, range(6)))
 def test_every_share_that_is_not_reached_is_a_step_of_the_decision(seed: int) -> None:
     run = Hostile(seed)
     run.do("cannot write")
@@ -48,7 +53,7 @@ def test_every_share_that_is_not_reached_is_a_step_of_the_decision(seed: int) ->
     assert missing <= named
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", one_of(2, range(4)))
 def test_no_crash_changes_a_decision(seed: int) -> None:
     run = hostile_run(seed, constant=40, growing=0)
     assert_the_same_after_crashes(run.logs, Random(seed))

@@ -20,6 +20,7 @@ from streams.state.rowcodec import merge_rows
 from tests.kit.brakes import SECOND, World
 from tests.kit.cli import Fleet
 from tests.kit.partition import cpu_answer, fold, make_hpa
+from tests.laws import examples
 
 NAME = "fleethpa.io/sync-period"
 
@@ -99,7 +100,7 @@ def test_an_hpa_is_evaluated_in_its_own_period_and_others_in_that_of_the_cluster
     assert set(world.gaps_s("api")) == {15}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.sampled_from((20, 45, 60, 90)), st.lists(st.integers(-1_500, 1_500), min_size=1, max_size=7))
 def test_answers_that_come_early_or_late_never_shorten_the_period(seconds: int, early_ms: list[int]) -> None:
     """By the slack of 2 s at most, of which the evaluation is then as late as if it had been in time (`as_of`)."""

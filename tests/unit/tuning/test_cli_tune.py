@@ -21,12 +21,12 @@ from tests.kit.published import fits
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 APP = "c0/ns0/app0"
-FLEET = Fleet(hpas=2, namespaces=1, minutes=36, partitions=1, metrics=1, seed=3, pods=6)
+FLEET = Fleet(hpas=2, namespaces=1, minutes=30, partitions=1, metrics=1, seed=3, pods=6)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=300_000)
 
 
 @pytest.fixture
@@ -84,7 +84,10 @@ def test_of_many_hpas_those_are_searched_of_which_most_is_to_be_gained(ask: Any,
 
     assert document["items"] == [each for each in whole["items"] if each["name"] == most]
     assert document["notSearched"] == 1
-    assert "1 further HPA of which less is to be gained" in ask(*asked, "--top", "1").stdout
+
+
+def test_how_many_were_not_searched_is_said_and_named_hpas_are_all_searched(ask: Any) -> None:
+    assert "1 further HPA of which less is to be gained" in ask("tune", "-A", *SINCE, "--top", "1").stdout
     named = fits(
         "TuningList", ask("tune", *(f"c0/ns0/app{at}" for at in (0, 1)), *SINCE, "--top", "1", "-o", "json").stdout
     )

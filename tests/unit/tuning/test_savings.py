@@ -29,6 +29,7 @@ from tests.kit.published import fits
 from tests.kit.simulated_hpa import HPA, live, spec
 
 HOUR_MS = 3_600_000
+HALF_MS = HOUR_MS // 2
 CALM = {"stabilizationWindowSeconds": 60}
 SLOW = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
 SPECS = (
@@ -133,8 +134,8 @@ def test_where_the_model_does_not_hold_the_hpa_is_refused(
 START_MS = 1_767_571_200_000
 
 
-def world(emit: Any, hours: int) -> None:
-    """Three HPAs: one changed after an hour, twice; one never; one in the last half hour."""
+def world(emit: Any, halves: int) -> None:
+    """Three HPAs, for so many half hours: one changed after the first and the second; one never; one at the end."""
     apps = [
         DayApp(
             HpaId("east", "shop", name),
@@ -151,8 +152,8 @@ def world(emit: Any, hours: int) -> None:
         SettingsSet(cluster="east", settings=ClusterSettings(default_mode="enforce", native_controller="absent")),
     )
     made.begin()
-    changes = {HOUR_MS: ("web", 70), 2 * HOUR_MS: ("web", 75), hours * HOUR_MS - HOUR_MS // 2: ("late", 60)}
-    for period in range(hours * HOUR_MS // PERIOD_MS):
+    changes = {HALF_MS: ("web", 70), 2 * HALF_MS: ("web", 75), halves * HALF_MS - HALF_MS // 2: ("late", 60)}
+    for period in range(halves * HALF_MS // PERIOD_MS):
         if (change := changes.get(period * PERIOD_MS)) is not None:
             name, target = change
             body = made.apps[HpaId("east", "shop", name)].hpa | {"spec": day_spec(name, target=target)}
@@ -163,7 +164,7 @@ def world(emit: Any, hours: int) -> None:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("archive") / "a"
-    archiver = Archiver(root, 1, SegmentLimits(segment_ms=HOUR_MS))
+    archiver = Archiver(root, 1, SegmentLimits(segment_ms=HALF_MS))
     world(archiver.append, 4)
     archiver.finish()
     return root
@@ -171,9 +172,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: Path) -> Any:
-    """Run the verb on the archive, in which hours are enough."""
+    """Run the verb on the archive, in which half an hour is enough."""
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(verb, "LEAST_MS", HOUR_MS)
+    monkeypatch.setattr(verb, "LEAST_MS", HALF_MS)
     run = Cli(monkeypatch)
     return lambda *arguments: run("savings", *arguments, "--from", str(archive))
 
@@ -239,7 +240,7 @@ def test_a_report_that_cannot_be_signed_is_refused_before_anything_is_read(
 
 def test_the_former_spec_is_a_revision_or_the_first_that_was_enforced(ask: Any) -> None:
     by_number = ask("east/shop/web", "--against", "2", "-o", "json").stdout
-    first = ask("east/shop/web", "--against", "first-enforced", "--since", "3h", "-o", "json").stdout
+    first = ask("east/shop/web", "--against", "first-enforced", "--since", "90m", "-o", "json").stdout
     assert fits("SavingsList", by_number)["items"][0]["differences"] == ["cpu 70%→75%"]
     assert fits("SavingsList", first)["items"][0]["differences"] == ["cpu 40%→75%"]
     unknown = ask("east/shop/web", "--against", "9")
