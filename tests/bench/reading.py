@@ -47,7 +47,7 @@ from streams.history.verify import verify_partition
 from streams.partition import Partition
 from streams.state.records import print_time
 from tests.kit.archive import ENFORCING, as_record
-from tests.kit.generated_archive import PARTITIONS, archive_of
+from tests.kit.generated_archive import PARTITIONS, archive_of, partitions_of
 from tests.kit.generated_log import Fleet, generate
 from tests.kit.questions import TopicRecord, produce
 
@@ -71,7 +71,7 @@ def replayed(root: Path, jobs: int) -> tuple[list[Report], float]:
     """Replay the archive: reports and seconds."""
 
     async def run() -> list[Report]:
-        tasks = [Task(ArchivePast(root), number) for number in range(PARTITIONS)]
+        tasks = [Task(ArchivePast(root), number) for number in range(partitions_of(root))]
         return [report async for report in ReplayPool(verify_partition, jobs).run(tasks)]
 
     began = time.monotonic()
@@ -156,7 +156,7 @@ def _cost(task: CostTask) -> list[Cost]:
 
 def cost_lines(past: ArchivePast, jobs: int, copies: int = 1) -> list[str]:
     """Read all decisions of an archive, each partition as often as `copies` says; lines of figures."""
-    hpas = [(number, _hpas(past.root, number)) for number in range(PARTITIONS)] * copies
+    hpas = [(number, _hpas(past.root, number)) for number in range(partitions_of(past.root))] * copies
     tasks = [CostTask(DecisionsTask(past, number, 0, FAR_MS), of_one) for number, of_one in hpas if of_one]
     began, before = time.monotonic(), _cpu_s()
 
@@ -226,6 +226,7 @@ def main() -> None:
     parser.add_argument("what", choices=("replay", "cost"))
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--hpas", type=int, default=1_000)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="cost: log partitions of the archive")
     parser.add_argument("--jobs", type=int, default=cores())
     parser.add_argument("--archive", type=Path, help="where it is kept, or already is [default: a temporary one]")
     parser.add_argument("--profile", action="store_true", help="replay: profile one partition instead")
@@ -240,7 +241,7 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as folder:
             root = given.archive or Path(folder) / "archive"
-            archive_of(root, given.hpas, given.minutes, given.jobs)
+            archive_of(root, given.hpas, given.minutes, given.jobs, given.partitions)
             past = RepeatedPast(root, given.times) if given.times > 1 else ArchivePast(root, checked=True)
             sys.stdout.write("\n".join(cost_lines(past, given.jobs, given.copies)) + "\n")
 

@@ -17,7 +17,7 @@ from tests.kit.generated_log import Fleet
 
 PARTITIONS = 4
 FLUSH_EVERY = 2_000
-SEGMENT_BYTES = SegmentLimits().segment_bytes
+LIMITS = SegmentLimits()
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,25 @@ class ArchiveTask:
     root: Path
     fleet: Fleet
     partition: int
+    partitions: int = PARTITIONS
 
 
 def archive_partition(task: ArchiveTask) -> int:
     """Archive one partition, without snapshots (a replay of all needs none); gives how many decisions it has."""
-    create(task.root, PARTITIONS)
+    create(task.root, task.partitions)
     log, decisions = (PartitionWriter(task.root, topic, task.partition) for topic in (LOG, DECISIONS))
-    made = 0
+    made, begun_ms = 0, task.fleet.start_ms
     for count, ((offset, time_ms, value), decided) in enumerate(ClosedLoop(task.fleet, task.partition).decided()):
         log.append(archived_record(offset, time_ms, b"", (), value))
         for decision in decided:
             decisions.append(as_record(made, time_ms, decision))
             made += 1
         if count % FLUSH_EVERY == FLUSH_EVERY - 1:
+            is_over = time_ms - begun_ms >= LIMITS.segment_ms
+            begun_ms = time_ms if is_over else begun_ms
             for writer in (log, decisions):
                 writer.flush()
-                if writer.open_bytes >= SEGMENT_BYTES:
+                if is_over or writer.open_bytes >= LIMITS.segment_bytes:
                     writer.close_segment()
     for writer in (log, decisions):
         writer.flush()
@@ -50,14 +53,19 @@ def archive_partition(task: ArchiveTask) -> int:
     return made
 
 
-def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
+def partitions_of(root: Path) -> int:
+    """Return how many partitions a generated archive has."""
+    return int(orjson.loads((root / "bench.json").read_bytes())["partitions"])
+
+
+def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1, partitions: int = PARTITIONS) -> int:
     """Archive a generated fleet, or take the archive that is there; gives how many decisions it has."""
     known = root / "bench.json"
     if known.exists():
         return int(orjson.loads(known.read_bytes())["decisions"])
     tasks = [
-        ArchiveTask(root / f"part-{number}", steady_fleet(hpas // PARTITIONS, minutes, seed=number), number)
-        for number in range(PARTITIONS)
+        ArchiveTask(root / f"part-{number}", steady_fleet(hpas // partitions, minutes, seed=number), number, partitions)
+        for number in range(partitions)
     ]
 
     async def run() -> list[int]:
@@ -67,7 +75,7 @@ def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
     for task in tasks:
         shutil.copytree(task.root, root, dirs_exist_ok=True, ignore=_others(task.partition))
         shutil.rmtree(task.root)
-    known.write_bytes(orjson.dumps({"decisions": made}))
+    known.write_bytes(orjson.dumps({"decisions": made, "partitions": partitions}))
     return made
 
 
