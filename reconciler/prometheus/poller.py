@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,12 +10,13 @@ from msgspec import structs
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.nativehpas import Resource
-from reconciler.core.metricanswers import failed, next_poll_ms
+from reconciler.core.metricanswers import failed
 from reconciler.observer.polledsource import OpenSource, SourceContext
+from reconciler.observer.sharedresults import SharedResults
 from reconciler.observer.troubles import ReadProblem, problem_of
 from reconciler.prometheus import promanswers
 from reconciler.prometheus.connections import PromConnection, PromConnections
-from reconciler.prometheus.promanswers import PromResult, not_found
+from reconciler.prometheus.promanswers import not_found
 from reconciler.prometheus.promclient import PromClient
 from reconciler.prometheus.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
 from runtime.log import Clock
@@ -37,42 +38,6 @@ AskedOfPods = tuple[Query, Collection[str]]
 
 
 _NONE: list[str] = []
-
-
-class SharedResults:
-    """Results of queries, each asked for at most once per period; other callers share it, errors too."""
-
-    def __init__(self, client: PromClient, clock: Clock, period_ms: Callable[[], int]) -> None:
-        self._client, self._clock, self._period_ms = client, clock, period_ms
-        self._kept: dict[str, tuple[int, asyncio.Task[PromResult]]] = {}
-        """Query → when its period ends, and its result."""
-        self._forget_ms = 0
-        """When old results are forgotten next."""
-
-    async def result(self, text: str, namespace: str) -> PromResult:
-        """The result of a query of a namespace in its present period. Raises ClusterError: as `PromClient.query`."""
-        now_ms, period_ms = self._clock(), self._period_ms()
-        until_ms, task = self._kept.get(text, (0, None))
-        if task is None or not now_ms < until_ms <= now_ms + period_ms:
-            self._forget(now_ms, period_ms)
-            task = asyncio.create_task(self._client.query(text, namespace))
-            self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
-        # Shielded: one who gives up must not take the answer from the others.
-        return await asyncio.shield(task)
-
-    def _forget(self, now_ms: int, period_ms: int) -> None:
-        """Forget what is no longer asked for, once per period."""
-        if not now_ms < self._forget_ms <= now_ms + period_ms:
-            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
-            self._forget_ms = now_ms + period_ms
-
-    async def close(self) -> None:
-        """End what is still being asked."""
-        running = [task for _, task in self._kept.values()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        self._kept.clear()
 
 
 class SeriesNames:
@@ -135,7 +100,7 @@ class PrometheusPoller:
         self.answers = connection.answers
         self._connection, self._rules, self._context = connection, connection.rules, context
         self._clock, self._client = context.clock, PromClient(connection)
-        self._shared = SharedResults(self._client, self._clock, context.period_ms)
+        self._shared = SharedResults(self._client.query, self._clock, context.period_ms)
         self._names = SeriesNames(self._client, self._clock)
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:

@@ -14,12 +14,13 @@ from aiohttp import web
 
 from reconciler.clusters.answers import ClusterError, NoAnswerError
 from reconciler.clusters.nativehpas import Resource
+from reconciler.observer.httpconnections import Basic, HttpConnection
 from reconciler.observer.polledsource import SourceContext
 from reconciler.observer.troubles import Troubles
-from reconciler.prometheus.connections import Basic, PromConnection
+from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
-from reconciler.prometheus.promclient import BURST_S, Pace
 from reconciler.prometheus.promrules import parse_rules
+from runtime.slots import BURST_S, Pace
 from schemas.answers import MetricAnswer, pod_value
 from schemas.limits import PROM_BYTES, PROM_NAMES
 from schemas.observed import Pod
@@ -57,16 +58,11 @@ def pods(**labels: str) -> dict[str, Pod]:
 
 
 class Asking:
-    """A poller of one fake Prometheus, with a clock and pods that a test sets."""
+    """A poller of one fake Prometheus, with a clock and pods that a test sets. `http`: how it is reached."""
 
-    def __init__(self, server: FakePrometheus, **changes: Any) -> None:
-        made: dict[str, Any] = {
-            "url": server.url,
-            "rules": parse_rules(RULES, "a.yaml"),
-            "apis": ALL_APIS,
-            "rules_file": "a.yaml",
-        }
-        connection = PromConnection(**(made | {"queries_per_second": 1000} | changes))
+    def __init__(self, server: FakePrometheus, *, max_series: int = 1_000, **http: Any) -> None:
+        reached = HttpConnection(server.url, **({"queries_per_second": 1000} | http))
+        connection = PromConnection(reached, parse_rules(RULES, "a.yaml"), ALL_APIS, "a.yaml", max_series)
         self.now_ms = NOW_MS
         self.pods: Mapping[str, Pod] | None = pods(a="web", b="web", x="api", other="none")
         self.troubles = Troubles(lambda: 1)
@@ -355,6 +351,8 @@ async def test_a_token_that_cannot_be_read_is_the_answer_and_a_trouble(tmp_path:
 
 
 def test_only_what_the_sources_name_is_asked_of_it() -> None:
-    connection = PromConnection("http://prometheus", parse_rules(RULES, "a.yaml"), frozenset({"external"}))
+    connection = PromConnection(
+        HttpConnection("http://prometheus"), parse_rules(RULES, "a.yaml"), frozenset({"external"})
+    )
     assert [connection.answers(query) for query in (EXTERNAL, WEB, SERVICE)] == [True, False, False]
     assert replace(connection, apis=ALL_APIS).answers(WEB)
