@@ -10,8 +10,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.limits import PROM_QUERIES, PROM_TIMEOUT, Limit
+from schemas.limits import Limit
 
+_NO_START: Final = "the process does not start"
+QUERIES: Final = Limit(
+    "queriesPerSecond in the file of a polled source, as of `--prometheus`", 1_000, "a second", "observer", _NO_START
+)
+TIMEOUT: Final = Limit("timeout in the file of a polled source", 60_000, "ms", "observer", _NO_START)
+LIMITS: Final = (QUERIES, TIMEOUT)
+"""What bounds these files; `docs/limits.md` names it."""
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_QUERIES: Final = 20
 _HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -98,7 +105,7 @@ def http_connection(part: HttpPart, where: str) -> HttpConnection:
         tls=part.tls,
         headers=part.headers,
         timeout_s=_timeout_s(part.timeout, f"{where}.timeout"),
-        queries_per_second=bounded(part.queries_per_second, PROM_QUERIES, f"{where}.queriesPerSecond"),
+        queries_per_second=bounded(part.queries_per_second, QUERIES, f"{where}.queriesPerSecond"),
     )
 
 
@@ -128,4 +135,4 @@ def _timeout_s(text: str, where: str) -> float:
         timeout_ms = parse_duration_ms(text)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    return bounded(timeout_ms, PROM_TIMEOUT, where) / 1000
+    return bounded(timeout_ms, TIMEOUT, where) / 1000

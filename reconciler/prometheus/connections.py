@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from reconciler.observer.httpconnections import FilePart, HttpConnection, HttpPart, bounded, http_connection, placed
+from reconciler.prometheus import promlimits
 from reconciler.prometheus.promrules import PromRules, RulesError, as_type, parse_rules, read_document
 from schemas.answers import API_OF, Query
 from schemas.keys import EVERY_CLUSTER
-from schemas.limits import PROM_SERIES
 
 ReadFile = Callable[[str], str]
 """The text of a file that the settings name, by its path there. Raises ValueError: it cannot be read."""
@@ -26,7 +26,7 @@ class _Cluster(HttpPart, frozen=True, kw_only=True):
     rules: str
     sources: dict[SourceType, Literal["prometheus", "api"]]
     matchers: dict[str, str] = msgspec.field(default_factory=dict)
-    max_series: int = PROM_SERIES.most
+    max_series: int = promlimits.SERIES.most
 
 
 class _File(FilePart, frozen=True):
@@ -41,7 +41,7 @@ class PromConnection:
     rules: PromRules
     apis: frozenset[str]
     rules_file: str = ""
-    max_series: int = PROM_SERIES.most
+    max_series: int = promlimits.SERIES.most
 
     def answers(self, query: Query) -> bool:
         """Whether it is asked this question."""
@@ -97,7 +97,7 @@ def _connection(cluster: _Cluster, where: str, read: ReadFile) -> PromConnection
         rules=rules,
         apis=apis,
         rules_file=basename(cluster.rules),
-        max_series=bounded(cluster.max_series, PROM_SERIES, f"{where}.maxSeries"),
+        max_series=bounded(cluster.max_series, promlimits.SERIES, f"{where}.maxSeries"),
     )
 
 

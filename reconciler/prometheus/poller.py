@@ -14,7 +14,7 @@ from reconciler.core.metricanswers import failed
 from reconciler.observer.polledsource import OpenSource, SourceContext
 from reconciler.observer.sharedresults import SharedResults
 from reconciler.observer.troubles import ReadProblem, problem_of
-from reconciler.prometheus import promanswers
+from reconciler.prometheus import promanswers, promlimits
 from reconciler.prometheus.connections import PromConnection, PromConnections
 from reconciler.prometheus.promanswers import not_found
 from reconciler.prometheus.promclient import PromClient
@@ -22,7 +22,6 @@ from reconciler.prometheus.promrules import ANY, NAMESPACES, PODS, ObjectResourc
 from runtime.log import Clock
 from schemas.answers import MetricAnswer, Query, is_root_scoped
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.limits import PROM_NAMES
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +214,7 @@ async def _given(answer: MetricAnswer) -> list[MetricAnswer]:
 def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
     """The names of the pods of all questions; of too many for one query, the pattern that matches every pod."""
     names = sorted({name for _, each in group for name in each})
-    return names if len(names) <= PROM_NAMES.most else [ANY]
+    return names if len(names) <= promlimits.NAMES.most else [ANY]
 
 
 def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer]:

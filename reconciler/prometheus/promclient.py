@@ -4,16 +4,16 @@ from typing import Any
 
 from reconciler.clusters.answers import ApiError, UnreadableError
 from reconciler.observer.httpclient import HttpClient, first_words
+from reconciler.prometheus import promlimits
 from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.promanswers import PromResult, read_names, read_result, stated_error
-from schemas.limits import PROM_BYTES
 
 
 class PromClient:
     """Asks one Prometheus. Errors are those of a member cluster's client."""
 
     def __init__(self, connection: PromConnection) -> None:
-        self._connection, self._client = connection, HttpClient(connection.http, PROM_BYTES)
+        self._connection, self._client = connection, HttpClient(connection.http, promlimits.BYTES)
 
     async def query(self, text: str, namespace: str = "") -> PromResult:
         """The result of an instant query, which counts for the share of a namespace.

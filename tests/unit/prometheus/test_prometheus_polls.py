@@ -17,12 +17,12 @@ from reconciler.clusters.nativehpas import Resource
 from reconciler.observer.httpconnections import Basic, HttpConnection
 from reconciler.observer.polledsource import SourceContext
 from reconciler.observer.troubles import Troubles
+from reconciler.prometheus import promlimits
 from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
 from reconciler.prometheus.promrules import parse_rules
 from runtime.slots import BURST_S, Pace
 from schemas.answers import MetricAnswer, pod_value
-from schemas.limits import PROM_BYTES, PROM_NAMES
 from schemas.observed import Pod
 from tests.kit.answers import pods_of, usages_of
 from tests.kit.prometheus import FakePrometheus
@@ -169,7 +169,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_queries() -> None:
 
 async def test_too_many_pods_are_asked_for_as_all_pods() -> None:
     async with asking() as (server, made):
-        made.pods = {f"p{n}": Pod(name=f"p{n}", labels={"app": "web"}) for n in range(PROM_NAMES.most + 1)}
+        made.pods = {f"p{n}": Pod(name=f"p{n}", labels={"app": "web"}) for n in range(promlimits.NAMES.most + 1)}
         await made.ask(WEB)
         assert list(server.asked) == ['sum(requests_total{namespace="shop",pod=~".+"}) by (pod)']
 
@@ -267,8 +267,8 @@ def states(kind: str, text: str, status: int) -> Callable[[], web.Response]:
         ),
         pytest.param(lambda: web.Response(text="<html>"), "cannot be read", "failing", id="another server"),
         pytest.param(
-            lambda: web.Response(body=bytes(PROM_BYTES.most + 1)),
-            f"more than {PROM_BYTES.most} bytes",
+            lambda: web.Response(body=bytes(promlimits.BYTES.most + 1)),
+            f"more than {promlimits.BYTES.most} bytes",
             "failing",
             id="too large",
         ),
