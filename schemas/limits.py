@@ -160,7 +160,7 @@ AHEAD = Limit("time of a pushed sample after now", 300_000, "ms", "ingest", REJE
 
 ERROR = Limit("error of a metrics API, of `/scale` or of a write", 4 * 1024, _JSON, _ALL, SHORTENED)
 PROBLEM = Limit("problem that an observer or a reconciler reports", 1_000, _JSON, _ALL, SHORTENED)
-PROMQL = Limit("PromQL text of an answer", 2 * 1024, _JSON, "ingest", SHORTENED)
+ASKED = Limit("what a polled source was asked, in its answer", 2 * 1024, _JSON, "ingest", SHORTENED)
 TEXT = Limit("author, reason, field manager", 512, _JSON, _ALL, SHORTENED)
 NAME = Limit("session, part, kind and other names", 512, "characters", "ingest", REJECTED)
 

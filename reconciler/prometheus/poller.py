@@ -218,7 +218,7 @@ def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
 
 
 def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer]:
-    return [structs.replace(answer, promql=" ".join(text.split())) for answer in answers]
+    return [structs.replace(answer, asked=" ".join(text.split())) for answer in answers]
 
 
 def _problem(error: Exception) -> ReadProblem:

@@ -495,4 +495,4 @@ async def test_a_prometheus_is_asked_in_place_of_a_metrics_api(tmp_path: Path) -
         async with observed(made, polled={"prometheus": open_prometheus(PromConnections({"*": connection}))}):
             await made.topics.until(lambda: any(each.pods for each in answered(made, "resource")), "usages of pods")
             (first, *_) = await made.topics.until(lambda: answered(made, "external"), "the queue")
-        assert (first.error, first.items, first.promql) == (None, [(7_500, 1_000_250)], "queue")
+        assert (first.error, first.items, first.asked) == (None, [(7_500, 1_000_250)], "queue")

@@ -109,7 +109,7 @@ async def test_pods_of_several_hpas_are_one_query() -> None:
         web_answer, api_answer = await made.ask(WEB, API)
     assert usages_of(web_answer.pods) == [pod_value("a", 1000, NOW_MS), pod_value("b", 2500, NOW_MS)]
     assert usages_of(api_answer.pods) == [pod_value("x", 3000, NOW_MS)]
-    assert web_answer.promql == 'sum(requests_total{namespace="shop",pod=~".+"}) by (pod)'
+    assert web_answer.asked == 'sum(requests_total{namespace="shop",pod=~".+"}) by (pod)'
     assert server.asked == {text: 1}
 
 
@@ -120,8 +120,8 @@ async def test_an_object_and_its_namespace_are_queries_of_their_own() -> None:
     async with asking() as (server, made):
         server.results |= {of_service: [({"service": "web"}, 4)], of_namespace: [({"namespace": "shop"}, 9)]}
         service, namespace = await made.ask(SERVICE, whole)
-    assert (service.milli, service.time, service.promql) == (4000, NOW_MS, of_service)
-    assert (namespace.milli, namespace.promql) == (9000, of_namespace)
+    assert (service.milli, service.time, service.asked) == (4000, NOW_MS, of_service)
+    assert (namespace.milli, namespace.asked) == (9000, of_namespace)
 
 
 async def test_usages_are_two_queries_for_all_hpas_of_a_namespace() -> None:
