@@ -134,8 +134,9 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     - `object`: `metric`, `metricSelector`, `groupKind` (`Kind.group`, no dot for the core group), `object` → `milli`,
       `time`;
     - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).
-    `error`: the API's own message, without the controller's prefixes; then nothing else counts. An answer without pods
-    or items is a valid answer, not an error.
+    `error`: the API's own message, or that of a polled source behind its name (`prometheus: …`), without the
+    controller's prefixes, which the evaluation adds; then nothing else counts. An answer without pods or items is a
+    valid answer, not an error.
 
     `asked`: what a polled source was asked in place of the metrics API, such as the query of a Prometheus; without the
     names of pods, which change. No decision depends on it.

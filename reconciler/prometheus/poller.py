@@ -136,15 +136,18 @@ class PrometheusPoller:
     async def _tried(
         self, asked: Sequence[Query], made: Coroutine[Any, Any, list[MetricAnswer]], problems: list[ReadProblem]
     ) -> list[MetricAnswer]:
-        """The answers; an error is the answer to all of the questions. `problems` takes those of the Prometheus."""
+        """The answers; an error is the answer to all of the questions. `problems` takes those of the Prometheus.
+
+        The adapter hides such an error from the HPA (`unable to fetch metrics`) and logs it as one from prometheus:
+        here the HPA sees it, behind what the controller writes before the error of any metrics API.
+        Source: prometheus-adapter v0.12.0, pkg/custom-provider/provider.go and pkg/external-provider.
+        """
         try:
             return await made
-        except RulesError as error:
-            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
         except (ClusterError, ValueError) as error:
-            if not (isinstance(error, ApiError) and error.status in (400, 404, 422)):
+            if not _is_of_the_question(error):
                 problems.append(_problem(error))
-            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
+            return [failed(query, f"prometheus: {error}") for query in asked]
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +222,11 @@ def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
 
 def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer]:
     return [structs.replace(answer, asked=" ".join(text.split())) for answer in answers]
+
+
+def _is_of_the_question(error: Exception) -> bool:
+    """Whether the Prometheus is well: a rule cannot be used for a question, or the query is one that it refuses."""
+    return isinstance(error, RulesError) or (isinstance(error, ApiError) and error.status in (400, 404, 422))
 
 
 def _problem(error: Exception) -> ReadProblem:

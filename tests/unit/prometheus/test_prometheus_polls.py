@@ -22,9 +22,11 @@ from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
 from reconciler.prometheus.promrules import parse_rules
 from runtime.slots import BURST_S, Pace
-from schemas.answers import MetricAnswer, pod_value
-from schemas.observed import Pod
+from schemas.answers import Answers, MetricAnswer, pod_value
+from schemas.observed import AutoscalerSet, Pod, PodList
+from schemas.settings import SettingsSet
 from tests.kit.answers import pods_of, usages_of
+from tests.kit.partition import ENFORCING, LogBuilder, make_hpa, make_pod, scale
 from tests.kit.prometheus import FakePrometheus
 
 PERIOD_MS = 15_000
@@ -204,7 +206,7 @@ async def test_what_is_about_pods_waits_until_they_are_known() -> None:
         ),
         (
             MetricAnswer(api="external", metric="queue_depth", metric_selector="a>1"),
-            "unable to fetch metrics from prometheus: operator not supported by prometheus: a>1",
+            "prometheus: operator not supported by prometheus: a>1",
         ),
     ],
 )
@@ -281,7 +283,7 @@ async def test_a_prometheus_that_fails_is_the_answer_and_a_trouble(
         await made.ask(EXTERNAL)
         server.reply, made.now_ms = reply, NOW_MS + PERIOD_MS
         text = await made.error(EXTERNAL)
-        assert text.startswith("unable to fetch metrics from prometheus: ")
+        assert text.startswith("prometheus: ")
         assert error in text
         assert [(each.part, each.reason) for each in made.troubles.report()] == (
             [("prometheus", reason)] if reason else []
@@ -297,9 +299,25 @@ async def test_one_that_is_away_or_slow_is_the_answer_and_a_trouble() -> None:
         assert "no answer within 0.3 s" in await made.error(EXTERNAL)
         assert [each.reason for each in made.troubles.report()] == ["unreachable"]
     away = Asking(server)
-    assert "unable to fetch metrics from prometheus: http://127.0.0.1" in await away.error(EXTERNAL)
+    assert "prometheus: http://127.0.0.1" in await away.error(EXTERNAL)
     assert [each.reason for each in away.troubles.report()] == ["unreachable"]
     await away.poller.close()
+
+
+async def test_an_hpa_shows_the_error_of_its_prometheus_behind_the_prefix_of_the_controller_once() -> None:
+    log, target = LogBuilder(), {"type": "AverageValue", "averageValue": "5"}
+    of_queue = {"type": "External", "external": {"metric": {"name": "queue_depth"}, "target": target}}
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(metrics=[of_queue])))
+    log.add(scale(), PodList(list_id="a", pods=[make_pod("web-0")]))
+    async with asking() as (server, made):
+        server.reply = states("timeout", "query timed out", 503)
+        (decision,) = log.add(Answers(items=await made.ask(EXTERNAL)), after_ms=15_000)
+    active = next(each for each in decision["status"]["conditions"] if each["type"] == "ScalingActive")
+    assert active["message"] == (
+        "the HPA was unable to compute the replica count: unable to get external metric shop/queue_depth/nil: "
+        "unable to fetch metrics from external metrics API: prometheus: "
+        "/api/v1/label/__name__/values: timeout: query timed out"
+    )
 
 
 async def test_more_series_than_the_limit_are_an_error() -> None:
