@@ -62,7 +62,7 @@ TARGET = Target(kind="Deployment", name="web", group="apps")
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "python -m tests.limitsreference > docs/limits.md"
+    assert PAGE.read_text() == page(), "run `make generated`"
 
 
 def test_each_limit_is_on_the_page_and_says_what_the_user_sees() -> None:
