@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo day dev test test-all test-pythons test-pythons-short test-slow test-laws test-kafka test-kafka-short test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
+.PHONY: help setup demo day dev test test-all test-pythons test-pythons-short test-slow test-laws test-kafka test-kafka-short test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies generated manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ bench-fleet: setup  ## All processes together with a generated fleet (HPAS, CLUS
 
 bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature
 	$(BIN)/python -m tests.experiments.policies
+
+generated: setup  ## The pages and schemas that are made from the code: references, limits, rules reached, published schemas
+	$(BIN)/python -m tests.generated
 
 manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
 	$(BIN)/python -m tests.kubernetes.manifests

@@ -134,11 +134,12 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     - `object`: `metric`, `metricSelector`, `groupKind` (`Kind.group`, no dot for the core group), `object` → `milli`,
       `time`;
     - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).
-    `error`: the API's own message, without the controller's prefixes; then nothing else counts. An answer without pods
-    or items is a valid answer, not an error.
+    `error`: the API's own message, or that of a polled source behind its name (`prometheus: …`), without the
+    controller's prefixes, which the evaluation adds; then nothing else counts. An answer without pods or items is a
+    valid answer, not an error.
 
-    `promql`: the query that a Prometheus was asked in place of the metrics API; without the names of pods, which
-    change. No decision depends on it.
+    `asked`: what a polled source was asked in place of the metrics API, such as the query of a Prometheus; without the
+    names of pods, which change. No decision depends on it.
     """
 
     error: str | None = None
@@ -146,7 +147,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     milli: Int64 = 0
     time: TimeMs = 0
     items: list[tuple[Int64, TimeMs]] = []
-    promql: str = ""
+    asked: str = ""
 
 
 def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
@@ -295,7 +296,7 @@ def _with_factor(container: str, resource: str, values: list[int | None]) -> Pod
 def check_size(answer: MetricAnswer) -> None:
     """Check that an answer is not larger than an answer may be. Raises OverLimitError: naming the metric."""
     values, pods = len(answer.items) * 2, answer.pods
-    texts = len(answer.error or "") + len(answer.promql)
+    texts = len(answer.error or "") + len(answer.asked)
     of = answer.metric[:80] or answer.api
     if pods is not None:
         limits.check(limits.ANSWER_PODS, pods.count, of)

@@ -257,15 +257,15 @@ def check_point(point: Point) -> None:
 
 
 def _fitted_answers(body: Answers, note: Note) -> Answers:
-    if all([_is_short(each) and each.error is None and not each.promql for each in body.items]):
+    if all([_is_short(each) and each.error is None and not each.asked for each in body.items]):
         return body
     return _changed(body, items=[_fitted_answer(item) for item in _good(body.items, check_question, note)])
 
 
 def _fitted_answer(answer: MetricAnswer) -> MetricAnswer:
     """Return an answer whose texts are within their limits."""
-    if answer.promql:
-        answer = _changed(answer, promql=shortened(answer.promql, limits.PROMQL))
+    if answer.asked:
+        answer = _changed(answer, asked=shortened(answer.asked, limits.ASKED))
     return answer if answer.error is None else _changed(answer, error=shortened(answer.error, limits.ERROR))
 
 

@@ -1,7 +1,7 @@
-"""Limits of size and number on everything that comes from outside: one table, the same for every source.
+"""Limits of size and number on what comes from outside: one table, the same for every source.
 
 Ingest refuses what exceeds them, and names the object, the field, the limit and the value; what is in the log is within
-them. `docs/limits.md` is made of this table.
+them. `docs/limits.md` is made of this table, and of the limits that a leaf has beside what it bounds by them.
 """
 
 from dataclasses import dataclass
@@ -156,28 +156,11 @@ POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "not
 
 AHEAD = Limit("time of a pushed sample after now", 300_000, "ms", "ingest", REJECTED)
 
-# --- a Prometheus as metric source ------------------------------------------------------------------------------------
-
-_PROM = "observer"
-PROM_SERIES = Limit(
-    "series in one answer of a Prometheus", 10_000, "series", _PROM, "the answer is an error that names the limit"
-)
-PROM_BYTES = Limit(
-    "one answer of a Prometheus", 16 * 1024 * 1024, "bytes", _PROM, "the answer is an error that names the limit"
-)
-PROM_QUERIES = Limit(
-    "queriesPerSecond in the file of `--prometheus`", 1_000, "a second", _PROM, "the process does not start"
-)
-PROM_TIMEOUT = Limit("timeout in the file of `--prometheus`", 60_000, "ms", _PROM, "the process does not start")
-PROM_NAMES = Limit(
-    "pods named in one query of a Prometheus", 500, "pods", _PROM, "nothing: the query is for all pods of the namespace"
-)
-PROMQL = Limit("PromQL text of an answer", 2 * 1024, _JSON, "ingest", SHORTENED)
-
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 ERROR = Limit("error of a metrics API, of `/scale` or of a write", 4 * 1024, _JSON, _ALL, SHORTENED)
 PROBLEM = Limit("problem that an observer or a reconciler reports", 1_000, _JSON, _ALL, SHORTENED)
+ASKED = Limit("what a polled source was asked, in its answer", 2 * 1024, _JSON, "ingest", SHORTENED)
 TEXT = Limit("author, reason, field manager", 512, _JSON, _ALL, SHORTENED)
 NAME = Limit("session, part, kind and other names", 512, "characters", "ingest", REJECTED)
 

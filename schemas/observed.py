@@ -324,13 +324,13 @@ class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel
 
     `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scaledobjects`, or of what HPAs scale, by kind and group:
     `scales/Widget.example.com`); reads of `/scale` (`scales`, and `scaleReads/Widget.example.com` where the right is
-    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`, `external.metrics.k8s.io`); `prometheus`, which
-    is asked in place of one; `canary`, the proof
-    that no native controller runs; `nativeEvidence`, something written in the native controller's name although it was
-    proven absent; or `membership`, what the object that names the cluster reports of it, in a last report why it left;
-    `refusedReports`, which ingest adds: what it refused lately of an agent's reports. `since`: when it began, by the
-    observer's clock (ms). `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole
-    cluster. `rights`: what is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.
+    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`, `external.metrics.k8s.io`), or the name of a
+    polled source that is asked in place of one, as `prometheus`; `canary`, the proof that no native controller runs;
+    `nativeEvidence`, something written in the native controller's name although it was proven absent; `membership`,
+    what the object that names the cluster reports of it, in a last report why it left; or `refusedReports`, which
+    ingest adds: what it refused lately of an agent's reports. `since`: when it began, by the observer's clock (ms).
+    `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole cluster. `rights`: what
+    is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.
     """
 
     part: str

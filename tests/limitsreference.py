@@ -1,4 +1,4 @@
-"""The table of all limits, made from `schemas/limits.py`.
+"""The table of all limits, made from `schemas/limits.py` and from those that a leaf has beside what it bounds.
 
 `python -m tests.limitsreference > docs/limits.md` renews the page.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from fleethpa.changes import manifests as manifestfiles
 from fleethpa.mcp import tools as mcptools
+from reconciler.observer import httpconnections
+from reconciler.prometheus import promlimits
 from schemas import limits
 from schemas import settings as budgets
 from schemas.kubernetes import manifests, quantity
@@ -44,8 +46,10 @@ ELSEWHERE = [
         )
     ),
     *mcptools.LIMITS,
+    *httpconnections.LIMITS,
+    *promlimits.LIMITS,
 ]
-"""Limits that concern one kind of source only, or no record."""
+"""Limits that concern one kind of source only, or no record: they are where they are applied."""
 SOURCE = Path(limits.__file__)
 HEAD = """# Limits
 

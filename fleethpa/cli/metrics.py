@@ -99,7 +99,7 @@ async def _tried(
     except RulesError as error:
         raise usage(f"{connection.rules_file} cannot be used for {what}", cause=str(error)) from error
     except (ClusterError, ValueError) as error:
-        raise unreachable(f"{connection.url} cannot be asked", cause=str(error)) from error
+        raise unreachable(f"{connection.http.url} cannot be asked", cause=str(error)) from error
     finally:
         await trials.close()
 

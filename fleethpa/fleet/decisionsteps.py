@@ -29,12 +29,12 @@ def step_rows(decision: Decision) -> Iterator[StepRow]:
     """The current count, what each metric asks for, each step after that, and the final count."""
     known = words.scale_is_known(decision)
     yield StepRow("current", str(decision.current_replicas) if known else "-", _current(decision))
-    for metric, promql in zip_longest(decision.metrics, decision.observed.get("promql", ())[: len(decision.metrics)]):
+    for metric, asked in zip_longest(decision.metrics, decision.observed.get("asked", ())[: len(decision.metrics)]):
         proposal = "-" if metric.proposal is None else str(metric.proposal)
         detail = _metric_detail(decision, metric)
         yield StepRow(words.short_name(metric), proposal, detail, _is_winner(decision, metric))
-        if promql:
-            yield StepRow("query", "", promql)
+        if asked:
+            yield StepRow("asked", "", asked)
     if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
         yield StepRow("max of metrics", str(decision.raw_desired_replicas), "")
     for step in decision.steps:

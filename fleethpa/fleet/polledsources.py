@@ -22,9 +22,11 @@ FileReader = Callable[[str], str]
 class SourceKind(NamedTuple):
     """A kind of source; its name is that of its option, and the `part` of its troubles.
 
-    `help`: of the option, which takes a file. `read`: the source that this file describes, by its path and what reads
-    it and the files that it names; a ValueError is about the file. `title`: what a trouble is of, as in `its Prometheus
-    is away`. `check`: what to do about one; `{cluster}` is its cluster.
+    `help`: of the option, which takes a file. `docs`: the page about this file, by its path from the root of the
+    repository; an error about the file ends with it. `read`: the source that this file describes, by its path and what
+    reads it and the files that it names; a ValueError is about the file. `title`: what a trouble is of, as in `its
+    Prometheus is away`. `check`: the command that a trouble names as the next step; `{cluster}` in it becomes the
+    cluster of the trouble.
     """
 
     help: str

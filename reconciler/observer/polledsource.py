@@ -19,7 +19,10 @@ class PolledSource(Protocol):
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
         """Answer the questions of a namespace in one sync period; an error is an answer. What cannot be asked yet is
-        left out: the answer before holds for two sync periods. Called without questions, too, where it has none.
+        left out: the answer before holds for two sync periods.
+
+        It is called without questions, too, where a namespace has questions for others alone, and says that all is
+        well then (`SourceContext.note`): so a trouble of questions that nobody has any more is cleared.
         """
 
     async def close(self) -> None:
@@ -39,7 +42,11 @@ class SourceContext:
     """The sync period now."""
     clock: Clock
     note: Callable[[str, ReadProblem | None], None]
-    """In a namespace the source cannot be asked, and why; None: it can. It is a trouble of the source's name."""
+    """In a namespace the source cannot be asked, and why; None: it can. It is a trouble of the source's name.
+
+    To be called in every period, by each `ask`, for its namespace: what is not noted as well stays a trouble, and a
+    trouble counts as one of the whole cluster while no namespace is noted as well.
+    """
 
 
 OpenSource = Callable[[SourceContext], PolledSource | None]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,18 +10,18 @@ from msgspec import structs
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.nativehpas import Resource
-from reconciler.core.metricanswers import failed, next_poll_ms
+from reconciler.core.metricanswers import failed
 from reconciler.observer.polledsource import OpenSource, SourceContext
+from reconciler.observer.sharedresults import SharedResults
 from reconciler.observer.troubles import ReadProblem, problem_of
-from reconciler.prometheus import promanswers
+from reconciler.prometheus import promanswers, promlimits
 from reconciler.prometheus.connections import PromConnection, PromConnections
-from reconciler.prometheus.promanswers import PromResult, not_found
+from reconciler.prometheus.promanswers import not_found
 from reconciler.prometheus.promclient import PromClient
 from reconciler.prometheus.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
 from runtime.log import Clock
 from schemas.answers import MetricAnswer, Query, is_root_scoped
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.limits import PROM_NAMES
 
 log = logging.getLogger(__name__)
 
@@ -37,42 +37,6 @@ AskedOfPods = tuple[Query, Collection[str]]
 
 
 _NONE: list[str] = []
-
-
-class SharedResults:
-    """Results of queries, each asked for at most once per period; other callers share it, errors too."""
-
-    def __init__(self, client: PromClient, clock: Clock, period_ms: Callable[[], int]) -> None:
-        self._client, self._clock, self._period_ms = client, clock, period_ms
-        self._kept: dict[str, tuple[int, asyncio.Task[PromResult]]] = {}
-        """Query → when its period ends, and its result."""
-        self._forget_ms = 0
-        """When old results are forgotten next."""
-
-    async def result(self, text: str, namespace: str) -> PromResult:
-        """The result of a query of a namespace in its present period. Raises ClusterError: as `PromClient.query`."""
-        now_ms, period_ms = self._clock(), self._period_ms()
-        until_ms, task = self._kept.get(text, (0, None))
-        if task is None or not now_ms < until_ms <= now_ms + period_ms:
-            self._forget(now_ms, period_ms)
-            task = asyncio.create_task(self._client.query(text, namespace))
-            self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
-        # Shielded: one who gives up must not take the answer from the others.
-        return await asyncio.shield(task)
-
-    def _forget(self, now_ms: int, period_ms: int) -> None:
-        """Forget what is no longer asked for, once per period."""
-        if not now_ms < self._forget_ms <= now_ms + period_ms:
-            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
-            self._forget_ms = now_ms + period_ms
-
-    async def close(self) -> None:
-        """End what is still being asked."""
-        running = [task for _, task in self._kept.values()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        self._kept.clear()
 
 
 class SeriesNames:
@@ -135,7 +99,7 @@ class PrometheusPoller:
         self.answers = connection.answers
         self._connection, self._rules, self._context = connection, connection.rules, context
         self._clock, self._client = context.clock, PromClient(connection)
-        self._shared = SharedResults(self._client, self._clock, context.period_ms)
+        self._shared = SharedResults(self._client.query, self._clock, context.period_ms)
         self._names = SeriesNames(self._client, self._clock)
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
@@ -172,15 +136,18 @@ class PrometheusPoller:
     async def _tried(
         self, asked: Sequence[Query], made: Coroutine[Any, Any, list[MetricAnswer]], problems: list[ReadProblem]
     ) -> list[MetricAnswer]:
-        """The answers; an error is the answer to all of the questions. `problems` takes those of the Prometheus."""
+        """The answers; an error is the answer to all of the questions. `problems` takes those of the Prometheus.
+
+        The adapter hides such an error from the HPA (`unable to fetch metrics`) and logs it as one from prometheus:
+        here the HPA sees it, behind what the controller writes before the error of any metrics API.
+        Source: prometheus-adapter v0.12.0, pkg/custom-provider/provider.go and pkg/external-provider.
+        """
         try:
             return await made
-        except RulesError as error:
-            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
         except (ClusterError, ValueError) as error:
-            if not (isinstance(error, ApiError) and error.status in (400, 404, 422)):
+            if not _is_of_the_question(error):
                 problems.append(_problem(error))
-            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
+            return [failed(query, f"prometheus: {error}") for query in asked]
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -250,11 +217,16 @@ async def _given(answer: MetricAnswer) -> list[MetricAnswer]:
 def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
     """The names of the pods of all questions; of too many for one query, the pattern that matches every pod."""
     names = sorted({name for _, each in group for name in each})
-    return names if len(names) <= PROM_NAMES.most else [ANY]
+    return names if len(names) <= promlimits.NAMES.most else [ANY]
 
 
 def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer]:
-    return [structs.replace(answer, promql=" ".join(text.split())) for answer in answers]
+    return [structs.replace(answer, asked=" ".join(text.split())) for answer in answers]
+
+
+def _is_of_the_question(error: Exception) -> bool:
+    """Whether the Prometheus is well: a rule cannot be used for a question, or the query is one that it refuses."""
+    return isinstance(error, RulesError) or (isinstance(error, ApiError) and error.status in (400, 404, 422))
 
 
 def _problem(error: Exception) -> ReadProblem:

@@ -1,49 +1,19 @@
-"""The client of one Prometheus-compatible HTTP API: instant queries and names of series, within bounds.
+"""The client of one Prometheus-compatible HTTP API: instant queries and names of series, within bounds."""
 
-Files with a token, a password or certificates are read again each minute, and at once after a 401.
-"""
+from typing import Any
 
-import asyncio
-import base64
-import ssl
-import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
-
-from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
+from reconciler.clusters.answers import ApiError, UnreadableError
+from reconciler.observer.httpclient import HttpClient, first_words
+from reconciler.prometheus import promlimits
 from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.promanswers import PromResult, read_names, read_result, stated_error
-from runtime.slots import BURST_S, FairSlots, Pace
-from runtime.tls import without_prompt
-from schemas.limits import PROM_BYTES
-from schemas.proxies import proxy_refusal
-
-__all__ = ["BURST_S", "Pace", "PromClient"]
-
-CONNECT_TIMEOUT_S: Final = 3.0
-RELOAD_S: Final = 60.0
-_AT_ONCE: Final = 16
-_CHUNK_BYTES: Final = 2**16
-_NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 
 
 class PromClient:
     """Asks one Prometheus. Errors are those of a member cluster's client."""
 
     def __init__(self, connection: PromConnection) -> None:
-        self._connection = connection
-        self._slots = FairSlots[str](_AT_ONCE, pace=Pace(connection.queries_per_second))
-        self._session: aiohttp.ClientSession | None = None
-        self._headers: dict[str, str] = {}
-        self._proxy: str | None = None
-        self._ssl: ssl.SSLContext | bool = True
-        self._read_at = -RELOAD_S
+        self._connection, self._client = connection, HttpClient(connection.http, promlimits.BYTES)
 
     async def query(self, text: str, namespace: str = "") -> PromResult:
         """The result of an instant query, which counts for the share of a namespace.
@@ -51,12 +21,12 @@ class PromClient:
         Raises ApiError: it was refused. Raises NoAnswerError: no answer came in time. Raises UnreadableError: the
         answer is not one, or exceeds a bound. Raises ConfigError: a file that it needs cannot be read.
         """
-        data = {"query": text, "timeout": f"{self._connection.timeout_s:g}s"}
+        data = {"query": text, "timeout": f"{self._connection.http.timeout_s:g}s"}
         body = await self._ask("POST", "/api/v1/query", namespace, data=data)
         try:
             result = read_result(body)
         except ValueError as error:
-            raise UnreadableError(f"the answer of {self._connection.url} cannot be read: {error}") from error
+            raise UnreadableError(f"the answer of {self._connection.http.url} cannot be read: {error}") from error
         most = self._connection.max_series
         if len(result.samples) > most:
             raise UnreadableError(f"the query gives {len(result.samples)} series, the limit is {most}")
@@ -69,114 +39,16 @@ class PromClient:
         try:
             return read_names(body)
         except ValueError as error:
-            raise UnreadableError(f"the answer of {self._connection.url} cannot be read: {error}") from error
+            raise UnreadableError(f"the answer of {self._connection.http.url} cannot be read: {error}") from error
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close the connections."""
+        await self._client.close()
 
     async def _ask(self, method: str, path: str, namespace: str, **sent: Any) -> bytes:
-        timeout_s = self._connection.timeout_s
-        async with AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await stack.enter_async_context(self._slots.turn(namespace))
-            except TimeoutError as error:
-                most = f"{self._connection.queries_per_second} queries per second"
-                raise ClusterError(f"not asked: over {most} are due, or others of this namespace wait") from error
-            status, body = await self._answered(method, path, timeout_s, sent)
-        if status == 401:
-            self._read_at = -RELOAD_S
+        status, body = await self._client.ask(method, f"{self._connection.http.url}{path}", namespace, **sent)
         if not 200 <= status < 300:
-            raise ApiError(status, f"{path}: {stated_error(body) or _first_words(status, body)}")
+            raise ApiError(status, f"{path}: {stated_error(body) or first_words(status, body)}")
         if stated := stated_error(body):
             raise ApiError(422, f"{path}: {stated}")
         return body
-
-    async def _answered(self, method: str, path: str, timeout_s: float, sent: Mapping[str, Any]) -> tuple[int, bytes]:
-        if time.monotonic() - self._read_at >= RELOAD_S:
-            self._read_files()
-        if self._session is None:
-            # Not with `trust_env`, which looks at the environment again for each request, in a thread.
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        url, name = f"{self._connection.url}{path}", self._connection.tls.server_name or None
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        was_connected = False
-        try:
-            async with self._session.request(
-                method,
-                url,
-                headers=self._headers,
-                timeout=timeout,
-                ssl=self._ssl,
-                server_hostname=name,
-                proxy=self._proxy,
-                allow_redirects=False,
-                **sent,
-            ) as response:
-                was_connected = True
-                return response.status, await _bounded(response)
-        except _NO_ANSWER as error:
-            why = f"no answer within {timeout_s:g} s" if isinstance(error, asyncio.TimeoutError) else str(error)
-            raise NoAnswerError(f"{url}: {why or type(error).__name__}", was_connected=was_connected) from error
-
-    def _read_files(self) -> None:
-        """Read token, password, certificates and the proxy. Raises ConfigError: one cannot be read or used."""
-        connection = self._connection
-        self._proxy = _proxy_of(connection.url)
-        headers = {"Accept": "application/json", "User-Agent": "fleethpa", **connection.headers}
-        try:
-            if connection.bearer_token_file:
-                headers["Authorization"] = f"Bearer {_text(connection.bearer_token_file)}"
-            if connection.basic is not None:
-                password = _text(connection.basic.password_file)
-                pair = f"{connection.basic.username}:{password}".encode()
-                headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-            self._ssl = self._context() if connection.url.startswith("https:") else True
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ConfigError(f"the credentials for {connection.url} cannot be read: {error}") from error
-        self._headers, self._read_at = headers, time.monotonic()
-
-    def _context(self) -> ssl.SSLContext:
-        tls = self._connection.tls
-        context = ssl.create_default_context(cafile=tls.ca_file or None)
-        if tls.insecure_skip_verify:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if tls.cert_file:
-            without_prompt(tls.cert_file, tls.key_file)
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        return context
-
-
-def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address; None: none. Raises ConfigError: it is not supported."""
-    parts = urlsplit(url)
-    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-    if reason := proxy_refusal(proxy or "", f"the environment's {parts.scheme}_proxy"):
-        raise ConfigError(f"{url} cannot be reached: {reason}")
-    return proxy
-
-
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
-    """The body. Raises UnreadableError: it is too large."""
-    parts, size = [], 0
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > PROM_BYTES.most:
-            raise UnreadableError(f"the answer has more than {PROM_BYTES.most} bytes, the limit")
-        parts.append(chunk)
-    return b"".join(parts)
-
-
-def _text(path: str) -> str:
-    """The text of a file with a secret, which must fit into a header."""
-    text = Path(path).read_text(encoding="utf-8").strip()
-    if not text or not text.isprintable():
-        raise ValueError(f"{path} must hold one line of text")
-    return text
-
-
-def _first_words(status: int, body: bytes) -> str:
-    words = " ".join(body[:200].decode(errors="replace").split())
-    return f"HTTP status {status}{': ' if words else ''}{words}"

@@ -156,12 +156,10 @@ def _of_api(
     return compile_answer(row.answer, query.resource, query.container, namespace.name, rules), row.source
 
 
-def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> tuple[str, ...]:
-    """Return the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was
-    asked.
-    """
+def asked_of_sources(namespace: Namespace, queries: Sequence[MetricQuery]) -> tuple[str, ...]:
+    """Return what a polled source was asked for each metric, empty for one of a metrics API; nothing, if none was."""
     rows = [namespace.answers.get(each.query) if each.query else None for each in queries]
-    texts = [row.answer.promql if row is not None and b'"promql":' in row.json else "" for row in rows]
+    texts = [row.answer.asked if row is not None and b'"asked":' in row.json else "" for row in rows]
     return tuple(texts) if any(texts) else ()
 
 

@@ -36,12 +36,12 @@ def direction(current: int, desired: int) -> Direction:
 
 
 def observed(
-    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, promql: Sequence[str]
+    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, asked: Sequence[str]
 ) -> dict[str, Any]:
     """Return what was observed, without the scale's resource version, which may change with every record.
 
     `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: not needed.
-    `promql`: the query of each metric for which a Prometheus was asked; empty: for none.
+    `asked`: what a polled source was asked for each metric; empty: none was.
     """
     shown: dict[str, Any] = {}
     if isinstance(scale, Scale):
@@ -56,8 +56,8 @@ def observed(
         shown["change"] = change
     if restart:
         shown["restart"] = restart
-    if promql:
-        shown["promql"] = promql
+    if asked:
+        shown["asked"] = asked
     return shown
 
 

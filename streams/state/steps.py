@@ -10,7 +10,7 @@ from streams.hpa.observation import Scale
 from streams.state import records
 from streams.state.clusterhpa import kind_of
 from streams.state.clustersettings import Effective
-from streams.state.gather import asked_of_prometheus
+from streams.state.gather import asked_of_sources
 from streams.state.guards import effective_mode
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft
@@ -55,8 +55,8 @@ def observe(subject: Subject) -> Observed:
     history = EMPTY_HISTORY if restart else row.history
     if replicas is not None:
         history = subject.kind.remembered(subject, history)
-    promql = asked_of_prometheus(subject.namespace, subject.hpa.queries)
-    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, promql)
+    asked = asked_of_sources(subject.namespace, subject.hpa.queries)
+    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, asked)
 
 
 def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:
@@ -163,7 +163,7 @@ def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
     """Return what was observed, as the record has it."""
     is_guarded = subject.effective_mode.mode == "enforce" and subject.settings.budgets.is_set
     ready = observed.ready if is_guarded else None
-    shown = records.observed(observed.observation.scale, observed.change, observed.restart, ready, observed.promql)
+    shown = records.observed(observed.observation.scale, observed.change, observed.restart, ready, observed.asked)
     shown |= subject.kind.shown(subject)
     version = subject.scale_row.resource_version if subject.scale_row else ""
     return records.with_version(shown, version)

@@ -73,8 +73,8 @@ class Observed(Struct, frozen=True, gc=False):
     """A restart of the log since the evaluation before, for which `history` is empty."""
     replicas: int | None
     """What the scale shows; None: it could not be read."""
-    promql: tuple[str, ...]
-    """The query of each metric for which a Prometheus was asked; empty: for none."""
+    asked: tuple[str, ...]
+    """What a polled source was asked for each metric, empty for one of a metrics API; no item: none was asked."""
 
     @property
     def ready(self) -> int:

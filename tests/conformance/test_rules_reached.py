@@ -234,7 +234,7 @@ def test_a_case_reaches(rule: str) -> None:
 
 
 def test_the_published_table_is_current() -> None:
-    assert PAGE.read_text() == page()
+    assert PAGE.read_text() == page(), "run `make generated`"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 
 from fleethpa.lab.simulator.requests import FieldWriter
 from fleethpa.lab.simulator.resources import by_kind
+from reconciler.observer.httpconnections import HttpConnection
 from reconciler.observer.scaleobserver import BURST_S
 from reconciler.prometheus.connections import PromConnection, PromConnections
 from reconciler.prometheus.poller import open_prometheus
@@ -487,10 +488,11 @@ async def test_a_prometheus_is_asked_in_place_of_a_metrics_api(tmp_path: Path) -
     rules = "externalRules: [{seriesQuery: queue, metricsQuery: <<.Series>>, resources: {namespaced: false}}]"
     async with rig(tmp_path) as made, FakePrometheus().served() as prometheus:
         prometheus.names, prometheus.results = {"queue": ["queue"]}, {"queue": [({"name": "orders"}, 7.5)]}
-        connection = PromConnection(prometheus.url, parse_rules(rules, "rules.yaml"), frozenset({"external"}))
+        reached = HttpConnection(prometheus.url)
+        connection = PromConnection(reached, parse_rules(rules, "rules.yaml"), frozenset({"external"}))
         made.sims["east"].apply(deployment("web"))
         made.sims["east"].apply(hpa("web", metrics=[EXTERNAL, *hpa("web")["spec"]["metrics"]]))
         async with observed(made, polled={"prometheus": open_prometheus(PromConnections({"*": connection}))}):
             await made.topics.until(lambda: any(each.pods for each in answered(made, "resource")), "usages of pods")
             (first, *_) = await made.topics.until(lambda: answered(made, "external"), "the queue")
-        assert (first.error, first.items, first.promql) == (None, [(7_500, 1_000_250)], "queue")
+        assert (first.error, first.items, first.asked) == (None, [(7_500, 1_000_250)], "queue")

@@ -309,7 +309,7 @@ def test_each_rule_that_can_be_found_has_its_text_and_its_place_in_the_reference
     named = {*re.findall(r'yield \(?\s*"([a-z0-9-]+)"', sources), *re.findall(r'Finding\("\w+", "([a-z-]+)"', sources)}
 
     assert named | {"never-up", "never-down", "unknown-field", "duplicate-field"} == RULE_TEXTS.keys()
-    assert (ROOT / "docs" / "reference" / "lint.md").read_text() == page()
+    assert (ROOT / "docs" / "reference" / "lint.md").read_text() == page(), "run `make generated`"
 
 
 def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli) -> None:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.observer.httpconnections import HttpConnection
 from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.promclient import PromClient
 from reconciler.prometheus.promrules import PromRules
@@ -189,7 +190,7 @@ async def test_a_socks_proxy_of_the_environment_is_refused_by_name(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     client = _client(tmp_path, {"token": "t"}, "http://api.example")
-    prometheus = PromClient(PromConnection("http://prometheus.example", PromRules(), frozenset()))
+    prometheus = PromClient(PromConnection(HttpConnection("http://prometheus.example"), PromRules(), frozenset()))
     for work in (client.get("/api"), prometheus.query("up")):
         with pytest.raises(
             ConfigError, match=rf"the environment's http_proxy: {scheme}://… is not supported"

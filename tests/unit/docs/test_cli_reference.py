@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 
 
 def test_the_command_reference_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run: python -m tests.clireference > docs/reference/cli.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run `make generated`"
 
 
 ROOT = click.Context(cli, info_name="fleethpa", **cli.context_settings)

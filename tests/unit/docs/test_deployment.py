@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from fleethpa.cli.main import cli, verbs
+from fleethpa.fleet.polledsources import POLLED_SOURCES
 from fleethpa.frame.errors import LAB
 from reconciler.clusters.manifests import manifests
 from schemas import connection
@@ -123,15 +124,32 @@ def test_the_files_of_the_chart_say_what_the_code_says(name: str) -> None:
     assert (CHART / "files" / name).read_text() == chart_files()[name], "run `make manifests`"
 
 
+def differing(schema: Document, values: Any, at: str = "") -> Iterator[str]:
+    """The places that only the schema has, or only the values, wherever the schema names what there may be."""
+    if "properties" not in schema:
+        return
+    named, given = schema["properties"], values if isinstance(values, dict) else {}
+    yield from (f"{at}.{name}" for name in sorted(named.keys() ^ given.keys()))
+    for name in named.keys() & given.keys():
+        yield from differing(named[name], given[name], f"{at}.{name}")
+
+
 def test_the_values_of_the_chart_are_as_their_schema_says() -> None:
     schema = orjson.loads((CHART / "values.schema.json").read_bytes())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema.validate(values, schema)
-    assert set(values) == set(schema["properties"]) - {"global"}
+    del schema["properties"]["global"]  # Helm's own, which a chart does not set
+    assert list(differing(schema, values)) == []
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(values | {"replicas": 2}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(values | {"mode": "hug"}, schema)
+
+
+@pytest.mark.parametrize("name", POLLED_SOURCES)
+def test_the_chart_gives_the_file_of_each_polled_source_to_observers_and_agents(name: str) -> None:
+    text = (CHART / "templates" / "clusters.yaml").read_text()
+    assert text.count(f'(list "--{name}" ') == 2, "one for observers, one for agents"
 
 
 def test_the_release_of_the_chart_is_this_one() -> None:

@@ -186,6 +186,13 @@ def test_its_option_is_in_help_and_reference_and_an_error_about_its_file_names_i
     assert refused.value.next_step == "see docs/toy.md for its fields"
 
 
+@pytest.mark.parametrize("name", POLLED_SOURCES)
+def test_each_source_has_a_page_which_the_site_shows(name: str) -> None:
+    root, docs = Path(__file__).parents[3], POLLED_SOURCES[name].docs
+    assert (root / docs).is_file()
+    assert f"- {docs}\n" in (root / "mkdocs.yml").read_text()
+
+
 def test_without_its_line_there_is_no_such_option(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Cli(monkeypatch, Fleet())
     assert "--toy" not in run("run", "observer", "--help").stdout

@@ -14,16 +14,19 @@ from aiohttp import web
 
 from reconciler.clusters.answers import ClusterError, NoAnswerError
 from reconciler.clusters.nativehpas import Resource
+from reconciler.observer.httpconnections import Basic, HttpConnection
 from reconciler.observer.polledsource import SourceContext
 from reconciler.observer.troubles import Troubles
-from reconciler.prometheus.connections import Basic, PromConnection
+from reconciler.prometheus import promlimits
+from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.poller import LOOK_AGAIN_MS, LOOK_EVERY_MS, PrometheusPoller
-from reconciler.prometheus.promclient import BURST_S, Pace
 from reconciler.prometheus.promrules import parse_rules
-from schemas.answers import MetricAnswer, pod_value
-from schemas.limits import PROM_BYTES, PROM_NAMES
-from schemas.observed import Pod
+from runtime.slots import BURST_S, Pace
+from schemas.answers import Answers, MetricAnswer, pod_value
+from schemas.observed import AutoscalerSet, Pod, PodList
+from schemas.settings import SettingsSet
 from tests.kit.answers import pods_of, usages_of
+from tests.kit.partition import ENFORCING, LogBuilder, make_hpa, make_pod, scale
 from tests.kit.prometheus import FakePrometheus
 
 PERIOD_MS = 15_000
@@ -57,16 +60,11 @@ def pods(**labels: str) -> dict[str, Pod]:
 
 
 class Asking:
-    """A poller of one fake Prometheus, with a clock and pods that a test sets."""
+    """A poller of one fake Prometheus, with a clock and pods that a test sets. `http`: how it is reached."""
 
-    def __init__(self, server: FakePrometheus, **changes: Any) -> None:
-        made: dict[str, Any] = {
-            "url": server.url,
-            "rules": parse_rules(RULES, "a.yaml"),
-            "apis": ALL_APIS,
-            "rules_file": "a.yaml",
-        }
-        connection = PromConnection(**(made | {"queries_per_second": 1000} | changes))
+    def __init__(self, server: FakePrometheus, *, max_series: int = 1_000, **http: Any) -> None:
+        reached = HttpConnection(server.url, **({"queries_per_second": 1000} | http))
+        connection = PromConnection(reached, parse_rules(RULES, "a.yaml"), ALL_APIS, "a.yaml", max_series)
         self.now_ms = NOW_MS
         self.pods: Mapping[str, Pod] | None = pods(a="web", b="web", x="api", other="none")
         self.troubles = Troubles(lambda: 1)
@@ -113,7 +111,7 @@ async def test_pods_of_several_hpas_are_one_query() -> None:
         web_answer, api_answer = await made.ask(WEB, API)
     assert usages_of(web_answer.pods) == [pod_value("a", 1000, NOW_MS), pod_value("b", 2500, NOW_MS)]
     assert usages_of(api_answer.pods) == [pod_value("x", 3000, NOW_MS)]
-    assert web_answer.promql == 'sum(requests_total{namespace="shop",pod=~".+"}) by (pod)'
+    assert web_answer.asked == 'sum(requests_total{namespace="shop",pod=~".+"}) by (pod)'
     assert server.asked == {text: 1}
 
 
@@ -124,8 +122,8 @@ async def test_an_object_and_its_namespace_are_queries_of_their_own() -> None:
     async with asking() as (server, made):
         server.results |= {of_service: [({"service": "web"}, 4)], of_namespace: [({"namespace": "shop"}, 9)]}
         service, namespace = await made.ask(SERVICE, whole)
-    assert (service.milli, service.time, service.promql) == (4000, NOW_MS, of_service)
-    assert (namespace.milli, namespace.promql) == (9000, of_namespace)
+    assert (service.milli, service.time, service.asked) == (4000, NOW_MS, of_service)
+    assert (namespace.milli, namespace.asked) == (9000, of_namespace)
 
 
 async def test_usages_are_two_queries_for_all_hpas_of_a_namespace() -> None:
@@ -173,7 +171,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_queries() -> None:
 
 async def test_too_many_pods_are_asked_for_as_all_pods() -> None:
     async with asking() as (server, made):
-        made.pods = {f"p{n}": Pod(name=f"p{n}", labels={"app": "web"}) for n in range(PROM_NAMES.most + 1)}
+        made.pods = {f"p{n}": Pod(name=f"p{n}", labels={"app": "web"}) for n in range(promlimits.NAMES.most + 1)}
         await made.ask(WEB)
         assert list(server.asked) == ['sum(requests_total{namespace="shop",pod=~".+"}) by (pod)']
 
@@ -208,7 +206,7 @@ async def test_what_is_about_pods_waits_until_they_are_known() -> None:
         ),
         (
             MetricAnswer(api="external", metric="queue_depth", metric_selector="a>1"),
-            "unable to fetch metrics from prometheus: operator not supported by prometheus: a>1",
+            "prometheus: operator not supported by prometheus: a>1",
         ),
     ],
 )
@@ -271,8 +269,8 @@ def states(kind: str, text: str, status: int) -> Callable[[], web.Response]:
         ),
         pytest.param(lambda: web.Response(text="<html>"), "cannot be read", "failing", id="another server"),
         pytest.param(
-            lambda: web.Response(body=bytes(PROM_BYTES.most + 1)),
-            f"more than {PROM_BYTES.most} bytes",
+            lambda: web.Response(body=bytes(promlimits.BYTES.most + 1)),
+            f"more than {promlimits.BYTES.most} bytes",
             "failing",
             id="too large",
         ),
@@ -285,7 +283,7 @@ async def test_a_prometheus_that_fails_is_the_answer_and_a_trouble(
         await made.ask(EXTERNAL)
         server.reply, made.now_ms = reply, NOW_MS + PERIOD_MS
         text = await made.error(EXTERNAL)
-        assert text.startswith("unable to fetch metrics from prometheus: ")
+        assert text.startswith("prometheus: ")
         assert error in text
         assert [(each.part, each.reason) for each in made.troubles.report()] == (
             [("prometheus", reason)] if reason else []
@@ -301,9 +299,25 @@ async def test_one_that_is_away_or_slow_is_the_answer_and_a_trouble() -> None:
         assert "no answer within 0.3 s" in await made.error(EXTERNAL)
         assert [each.reason for each in made.troubles.report()] == ["unreachable"]
     away = Asking(server)
-    assert "unable to fetch metrics from prometheus: http://127.0.0.1" in await away.error(EXTERNAL)
+    assert "prometheus: http://127.0.0.1" in await away.error(EXTERNAL)
     assert [each.reason for each in away.troubles.report()] == ["unreachable"]
     await away.poller.close()
+
+
+async def test_an_hpa_shows_the_error_of_its_prometheus_behind_the_prefix_of_the_controller_once() -> None:
+    log, target = LogBuilder(), {"type": "AverageValue", "averageValue": "5"}
+    of_queue = {"type": "External", "external": {"metric": {"name": "queue_depth"}, "target": target}}
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(metrics=[of_queue])))
+    log.add(scale(), PodList(list_id="a", pods=[make_pod("web-0")]))
+    async with asking() as (server, made):
+        server.reply = states("timeout", "query timed out", 503)
+        (decision,) = log.add(Answers(items=await made.ask(EXTERNAL)), after_ms=15_000)
+    active = next(each for each in decision["status"]["conditions"] if each["type"] == "ScalingActive")
+    assert active["message"] == (
+        "the HPA was unable to compute the replica count: unable to get external metric shop/queue_depth/nil: "
+        "unable to fetch metrics from external metrics API: prometheus: "
+        "/api/v1/label/__name__/values: timeout: query timed out"
+    )
 
 
 async def test_more_series_than_the_limit_are_an_error() -> None:
@@ -355,6 +369,8 @@ async def test_a_token_that_cannot_be_read_is_the_answer_and_a_trouble(tmp_path:
 
 
 def test_only_what_the_sources_name_is_asked_of_it() -> None:
-    connection = PromConnection("http://prometheus", parse_rules(RULES, "a.yaml"), frozenset({"external"}))
+    connection = PromConnection(
+        HttpConnection("http://prometheus"), parse_rules(RULES, "a.yaml"), frozenset({"external"})
+    )
     assert [connection.answers(query) for query in (EXTERNAL, WEB, SERVICE)] == [True, False, False]
     assert replace(connection, apis=ALL_APIS).answers(WEB)

@@ -1,9 +1,11 @@
 """The file of --prometheus: what it may say, and what is wrong with it in words."""
 
+import re
+
 import pytest
 
-from reconciler.prometheus.connections import Basic, Tls, parse_prometheus_file
-from reconciler.prometheus.promrules import RulesError
+from reconciler.observer.httpconnections import Basic, Tls
+from reconciler.prometheus.connections import parse_prometheus_file
 from schemas.answers import Query
 from schemas.codec import encode
 
@@ -27,7 +29,7 @@ clusters:
 
 def read(path: str) -> str:
     if not path.endswith("rules.yaml"):
-        raise RulesError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file")
     return RULES
 
 
@@ -36,7 +38,7 @@ def test_a_cluster_has_its_own_prometheus_or_that_of_all() -> None:
     east, other = found.of("east"), found.of("west")
     assert east is not None
     assert other is not None
-    assert (east.url, east.timeout_s, east.queries_per_second, east.max_series) == (
+    assert (east.http.url, east.http.timeout_s, east.http.queries_per_second, east.max_series) == (
         "https://mimir.example.com/prometheus",
         5.0,
         50,
@@ -48,10 +50,10 @@ def test_a_cluster_has_its_own_prometheus_or_that_of_all() -> None:
         False,
         False,
     ]
-    assert east.basic == Basic("me", "/secrets/password")
-    assert east.tls == Tls("/conf/ca.crt", "/conf/tls.crt", "/conf/tls.key", "mimir")
+    assert east.http.basic == Basic("me", "/secrets/password")
+    assert east.http.tls == Tls("/conf/ca.crt", "/conf/tls.crt", "/conf/tls.key", "mimir")
     assert east.rules.external[0].selector(None) == 'q{cluster="east"}'
-    assert (other.bearer_token_file, other.apis) == ("/conf/token", frozenset())
+    assert (other.http.bearer_token_file, other.apis) == ("/conf/token", frozenset())
     assert parse_prometheus_file("clusters: {}", "p.yaml", read).of("east") is None
 
 
@@ -78,6 +80,5 @@ def test_a_cluster_has_its_own_prometheus_or_that_of_all() -> None:
 )
 def test_what_cannot_be_used_is_named(changes: dict[str, object], error: str) -> None:
     cluster = {"url": "http://host", "rules": "rules.yaml", "sources": {"External": "prometheus"}} | changes
-    with pytest.raises(RulesError) as found:
+    with pytest.raises(ValueError, match=re.escape(error)):
         parse_prometheus_file(encode({"clusters": {"east": cluster}}).decode(), "p.yaml", read)
-    assert error in str(found.value)

@@ -60,5 +60,5 @@ def test_a_field_is_declared_once_and_shown_wherever_fields_are() -> None:
 
 def test_the_reference_is_what_is_declared() -> None:
     assert publishedschemas.REFERENCE.read_text(encoding="utf-8") == publishedschemas.reference(), (
-        "python -m tests.publishedschemas"
+        "run `make generated`"
     )

@@ -1,7 +1,8 @@
 """What is too large is refused with its name, in a smaller form where that can be, and stops nothing."""
 
+import ast
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from reconciler.core.knowledge import FleetKnowledge
 from reconciler.core.objects import kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.observertopics import RecordPublisher, autoscaler_lists
+from reconciler.prometheus import promlimits
 from schemas import limits, topics
 from schemas.agentknowledge import CentralHpa
 from schemas.answers import Answers, MetricAnswer
@@ -51,7 +53,8 @@ from tests.kit.cli import hpa as checkout
 from tests.kit.limits import LENGTHS, OBJECTS, SENT, Make, Pipeline, check_all, external, huge_hpa, text
 from tests.kit.partition import ENFORCING, cpu_answer, make_hpa, make_pod
 from tests.laws import examples
-from tests.limitsreference import page
+from tests.limitsreference import SOURCE, page
+from tests.tiers import PACKAGES
 
 PAGE = Path(__file__).parents[3] / "docs" / "limits.md"
 SHADOW = ClusterSettings()
@@ -59,12 +62,28 @@ TARGET = Target(kind="Deployment", name="web", group="apps")
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "python -m tests.limitsreference > docs/limits.md"
+    assert PAGE.read_text() == page(), "run `make generated`"
 
 
 def test_each_limit_is_on_the_page_and_says_what_the_user_sees() -> None:
     assert len(limits.LIMITS) > 30
     assert all(f"{limit.most:,} {limit.unit}" in page() and limit.shown for limit in limits.LIMITS)
+
+
+def _limits_of(path: Path) -> Iterator[str]:
+    """What each `Limit(…)` of a module is about; its own source where that is not a plain text."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Limit", "limits.Limit"):
+            what = node.args[0] if node.args else next(each.value for each in node.keywords if each.arg == "what")
+            yield str(what.value) if isinstance(what, ast.Constant) else ast.unparse(node)
+
+
+def test_each_limit_of_the_product_is_on_the_page_wherever_it_is() -> None:
+    root, made = PAGE.parents[1], page()
+    modules = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    elsewhere = [what for path in modules if path != SOURCE for what in _limits_of(path)]
+    assert len(elsewhere) >= len(promlimits.LIMITS)
+    assert [what for what in elsewhere if f"| {what.rstrip(',')} | " not in made] == [], "add it to `ELSEWHERE`"
 
 
 # --- the hostile objects ----------------------------------------------------------------------------------------------
