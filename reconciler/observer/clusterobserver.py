@@ -25,7 +25,7 @@ from reconciler.core.objects import (
 )
 from reconciler.observer.clusterversion import ClusterVersion
 from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverConfig, ObserverMetrics
-from reconciler.observer.metricpolls import MetricsPoller, Phases, Timetable
+from reconciler.observer.metricpolls import METRICS_APIS, MetricsPoller, Phases, Timetable
 from reconciler.observer.nativecontroller import Canary, NativeWatch, NoteCanary, native_status_write
 from reconciler.observer.observertopics import (
     ReportPublisher,
@@ -247,9 +247,17 @@ class ClusterObserver:
                 await self._beat([namespace])
                 self._timetable.add(namespace, at_once=("check",))
         elif self._timetable.has(namespace):
-            self._timetable.remove(namespace)
-            self._poller.forget(namespace)
+            self._stop_polling(namespace)
         self._metrics.namespaces.labels(self.name).set(len(self._timetable))
+
+    def _stop_polling(self, namespace: str) -> None:
+        """Nothing is asked for a namespace any more, so that nothing is known of what its answers showed."""
+        self._timetable.remove(namespace)
+        self._poller.forget(namespace)
+        if (poll := self._polls.pop(namespace, None)) is not None:
+            poll.cancel()
+        for part in (*METRICS_APIS, *self._config.polled):
+            self._troubles.forget(part, namespace)
 
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
@@ -367,10 +375,11 @@ class ClusterObserver:
 
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
-        asked = queries(state.all_hpas(), state.selectors(), self._pushed())
-        if not (found := await self._ask(namespace, asked) if asked else []):
+        # Also without questions: what is asked no longer has no trouble any more.
+        answers = await self._ask(namespace, queries(state.all_hpas(), state.selectors(), self._pushed()))
+        if not answers:
             return
-        bodies: list[Body] = [Answers(items=items, session=self.session) for items in answer_records(found)]
+        bodies: list[Body] = [Answers(items=items, session=self.session) for items in answer_records(answers)]
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
 
     async def _ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:

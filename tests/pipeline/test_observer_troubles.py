@@ -107,6 +107,34 @@ async def test_an_observer_that_crashed_is_superseded_by_its_next_start_which_se
         assert not [beat for beat in made.topics.of(Heartbeat) if beat.session == first.session and not beat.watches]
 
 
+async def test_the_trouble_of_a_metrics_api_ends_with_the_last_hpa_that_asks_it(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        for name in ("web", "api"):
+            sim.apply(deployment(name, 2))
+            sim.apply(hpa(name))
+        sim.add_fault(Fault(path="metrics.k8s.io", status=503, message="the metrics server is down"))
+        async with observed(made):
+            await made.topics.until(lambda: troubles(made).get("metrics.k8s.io"), "the metrics API's trouble")
+            for name in ("web", "api"):
+                sim.writes.delete(HPA, NAMESPACE, name, {})
+            await until_all_is_well(made)
+
+
+async def test_the_trouble_of_a_metrics_api_ends_when_all_metrics_are_pushed(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        sim.add_fault(Fault(path="metrics.k8s.io", status=503, message="the metrics server is down"))
+        async with observed(made):
+            await made.topics.until(lambda: troubles(made).get("metrics.k8s.io"), "the metrics API's trouble")
+            async with running_producer(made.kafka) as producer:
+                pushed = SettingsSet(cluster="east", settings=ClusterSettings(sources={"Resource": "samples"}))
+                await Publisher(producer).send(SETTINGS, "", "", [pushed], wall_clock_ms())
+            await until_all_is_well(made)
+
+
 @pytest.mark.slow
 async def test_an_api_server_that_is_away_is_distinguished_from_a_metrics_api_that_fails(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
