@@ -94,11 +94,11 @@ def read_capacity_group(path: str) -> CapacityGroup:
 
     Raises CommandError: there is not exactly one, or as `capacity_groups` (exit 2).
     """
-    found = capacity_groups(read_input((path,)))
-    if len(found) != 1:
-        count = "no CapacityGroup" if not found else f"{len(found)} CapacityGroups"
+    groups = capacity_groups(read_input((path,)))
+    if len(groups) != 1:
+        count = "no CapacityGroup" if not groups else f"{len(groups)} CapacityGroups"
         raise usage(f"-f {path}: {count} found", cause="One is tested at a time.")
-    return found[0]
+    return groups[0]
 
 
 def capacity_groups(read: Input) -> list[CapacityGroup]:

@@ -133,8 +133,8 @@ def _fleet(manifest: FileManifest, own: _Own, most: int) -> FleetSpec:
 
 def members_of(state: FleetState, fleet_hpa: HpaId) -> list[HpaId]:
     """The HPAs in the clusters of a FleetHPA, as far as they are known."""
-    found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == fleet_hpa]
-    return sorted([hpa for hpa in found if hpa != fleet_hpa])
+    namesakes = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == fleet_hpa]
+    return sorted([hpa for hpa in namesakes if hpa != fleet_hpa])
 
 
 def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] = ()) -> FleetManifest:
