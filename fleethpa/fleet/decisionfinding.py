@@ -67,10 +67,12 @@ def only(asked: AskedId, ids: Iterable[str]) -> str | None:
     if asked.text in known:
         return asked.text
     # Without `-c` the end of a write is meant only where its UID names nothing else at this offset.
-    found = [id_ for id_ in known if asked.fits(id_)] or [id_ for id_ in known if asked._replace(ending=True).fits(id_)]
-    if len(found) > 1:
-        raise ambiguous(asked.text, found)
-    return found[0] if found else None
+    matches = [id_ for id_ in known if asked.fits(id_)] or [
+        id_ for id_ in known if asked._replace(ending=True).fits(id_)
+    ]
+    if len(matches) > 1:
+        raise ambiguous(asked.text, matches)
+    return matches[0] if matches else None
 
 
 def ambiguous(text: str, candidates: Iterable[str]) -> CommandError:
@@ -169,8 +171,8 @@ async def find_decision(
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
     everything, fitting, state = await _latest(past, asked_hpa)
     sole_id(sorted({recorded.hpa for recorded in fitting}), what)
-    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
-    return FoundDecision(found, _ending(found, everything), state)
+    decision = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
+    return FoundDecision(decision, _ending(decision, everything), state)
 
 
 class _AskedHpa(NamedTuple):
