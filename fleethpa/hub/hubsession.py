@@ -62,8 +62,8 @@ class HubSession:
     async def listed(self, kind: str, home: str = "") -> list[HubObject]:
         """All objects of a kind in a namespace of the hub, those that are being deleted left out."""
         page = await self.client.get_page(BY_NAME[kind].path_of(home, "").rstrip("/"))
-        found = [hub_object(BY_NAME[kind], item) for item in page.items]
-        return [item for item in found if not item.is_ending]
+        objects = [hub_object(BY_NAME[kind], item) for item in page.items]
+        return [item for item in objects if not item.is_ending]
 
     async def cluster_wide(self, kind: str, name: str) -> HubObject | None:
         """A cluster-wide object; None: it is not there."""
@@ -92,8 +92,8 @@ def stated_clusters(item: HubObject) -> list[str]:
     spec = item.body.get("spec") or {}
     if spec.get("clusterSelector") is not None:
         return [EVERY_CLUSTER]
-    found = [each["name"] if isinstance(each, dict) else each for each in spec.get("clusters") or ()]
-    return [str(each) for each in found]
+    clusters = [each["name"] if isinstance(each, dict) else each for each in spec.get("clusters") or ()]
+    return [str(each) for each in clusters]
 
 
 def is_within(item: HubObject, asked: Sequence[str]) -> bool:
@@ -147,14 +147,14 @@ async def makers(
     wanted = [kind for kind in kinds if ref.cluster != FLEET or kind == FLEET_KIND]
     known = [item for kind in wanted for item in await hub.listed(kind, home)]
     before = len(hub.problems)
-    found = parts(hub, (item for item in known if hpa_of(item) == place), asked)
-    if not found and len(hub.problems) == before:
+    objects = parts(hub, (item for item in known if hpa_of(item) == place), asked)
+    if not objects and len(hub.problems) == before:
         raise not_found(
             f"no {' or '.join(wanted)} in namespace {home} of the hub makes {'/'.join(place)} in {', '.join(asked)}",
             cause="An HPA that no object makes belongs to the log, and is changed there.",
             next_step=f"kubectl --context {hub.session.config.hub} get centralhpas -n {home}",
         )
-    return found
+    return objects
 
 
 def refs_of(selection: Selection) -> list[Ref]:

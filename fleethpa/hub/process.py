@@ -138,8 +138,8 @@ class Hub:
                 await asyncio.sleep(RETRY_S)
 
     async def _replace_objects(self, kind: HubKind, items: list[Json]) -> None:
-        found = [hub_object(kind, item) for item in items]
-        self.objects[kind.name] = {item.key: item for item in found}
+        objects = [hub_object(kind, item) for item in items]
+        self.objects[kind.name] = {item.key: item for item in objects}
         self._unlisted.discard(kind.name)
         self._changed.set()
 
@@ -369,21 +369,21 @@ class Hub:
     async def _patch(self, item: HubObject, body: Json, below: str = "") -> None:
         async with self._requests:
             try:
-                found = await self._client.merge_patch(f"{item.path}{below}", body)
+                answer = await self._client.merge_patch(f"{item.path}{below}", body)
             except ClusterError as error:
                 if error.is_missing or error.status == 409:  # it has gone, or is another one by now: the watch says so
                     return
                 raise
         known = self.objects[item.kind.name]
         if item.key in known and not item.is_ending:
-            known[item.key] = hub_object(item.kind, found)
+            known[item.key] = hub_object(item.kind, answer)
 
     async def _stamped_since(self) -> int | None:
         """Since when authors are proven, as the admission policies were a minute ago."""
         now_ms = self._config.clock()
         if self._stamped is None or now_ms - self._stamped[0] >= POLICIES_MS:
-            found = {name: await self._object_or_none(path) for name, path in PATHS.items()}
-            self._stamped = now_ms, stamped_since_ms(found)
+            policies = {name: await self._object_or_none(path) for name, path in PATHS.items()}
+            self._stamped = now_ms, stamped_since_ms(policies)
             text = None if self._stamped[1] is not None else "the admission policies are not there"
             self.health.record("authors are not proven", text)
         return self._stamped[1]
