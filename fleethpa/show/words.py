@@ -305,9 +305,9 @@ def of_cluster(found: Mapping[str, Any]) -> str:
 
 def _holding(decision: Decision) -> list[str]:
     """Return what decides the count beside the metrics: before an override, nothing matters."""
-    found = decision.constraints_applied
-    found = found[found.index(OVERRIDE) :] if OVERRIDE in found else found
-    return [limit for limit in found if limit != "Tolerance"]
+    limits = decision.constraints_applied
+    limits = limits[limits.index(OVERRIDE) :] if OVERRIDE in limits else limits
+    return [limit for limit in limits if limit != "Tolerance"]
 
 
 def _bounds(decision: Decision) -> dict[str, str]:
@@ -374,8 +374,8 @@ def failure(decision: Decision) -> str:
     failed = next((metric for metric in decision.metrics if metric.error), None)
     if failed is not None:
         return f"{short_name(failed)}: {cause(failed.error)}"
-    found = cause(decision.error)
-    return found if scale_is_known(decision) else f"the scale cannot be read: {found}"
+    cause_text = cause(decision.error)
+    return cause_text if scale_is_known(decision) else f"the scale cannot be read: {cause_text}"
 
 
 def rescale_reason(decision: Decision) -> str:
@@ -387,8 +387,8 @@ def rescale_reason(decision: Decision) -> str:
 def _numbers(decision: Decision) -> str:
     """The value and the target of the metric that decided: ` (224%/60%)`."""
     winner = next((metric for metric in decision.metrics if metric.name == decision.selected_metric), None)
-    found = _value_and_target(winner) if winner is not None else ()
-    return f" ({'/'.join(found)})" if found else ""
+    numbers = _value_and_target(winner) if winner is not None else ()
+    return f" ({'/'.join(numbers)})" if numbers else ""
 
 
 def _value_and_target(metric: MetricDecision) -> Sequence[str]:
