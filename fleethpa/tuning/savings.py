@@ -83,14 +83,14 @@ def savings(
         raise usage("--key signs a report", next_step="name the file that is written: --signed FILE")
     signing = _signing_key(key) if signed else None
     window = period.window(session.now_ms())
-    found, used, faults = session.run(_savings(session, selection, window, against, number, price))
-    if found:
-        made = report(found, used)
+    findings, used, faults = session.run(_savings(session, selection, window, against, number, price))
+    if findings:
+        made = report(findings, used)
         session.publish(made, output, html=html)
         if signed and signing is not None:
             since, until = map(rfc3339, window)
             origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
-            _sign(session, Path(signed), signing, made, origin, in_a_sentence(found, used))
+            _sign(session, Path(signed), signing, made, origin, in_a_sentence(findings, used))
     return session.failed(faults) or OK
 
 

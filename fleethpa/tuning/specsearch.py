@@ -322,13 +322,13 @@ class SpecSearch:
         """Specs that save something and have too few pods more often: the most saving first, each next one with fewer
         moments of too few.
         """
-        found: list[TriedSpec] = []
+        specs: list[TriedSpec] = []
         most = self.deployed.total.replica_hours * (1 - LEAST_GAIN)
         for each in sorted(self.tried.values(), key=self._price):
             is_one = each.total.replica_hours < most and self._is_within(each.values)
-            if is_one and (not found or each.total.too_few_share < found[-1].total.too_few_share):
-                found.append(each)
-        return found[-MOST_OTHERS:]
+            if is_one and (not specs or each.total.too_few_share < specs[-1].total.too_few_share):
+                specs.append(each)
+        return specs[-MOST_OTHERS:]
 
     def _run(self, values: SpecValues, tried: Candidate) -> TriedSpec:
         moments = ClosedLoop(tried, self.past.start_up.ms).run(self.past.inputs)
@@ -378,16 +378,16 @@ class SpecSearch:
         return all(_is_inside(value, bounds) for value, bounds in pairs)
 
     def _windows(self) -> list[int]:
-        found = sorted({*_WINDOWS_S, self.past.values.window_s})
-        return [each for each in found if _is_inside(each, self.within.window)]
+        windows = sorted({*_WINDOWS_S, self.past.values.window_s})
+        return [each for each in windows if _is_inside(each, self.within.window)]
 
     def _with_least(self, line: SpecValues) -> SpecValues:
         """The cheapest minReplicas that is calm. It falls by half at a time, and never below 2 or what is deployed."""
         now = line.min_replicas
-        found = {now, max(min(now, 2), ceil(now / 2))}
-        found |= {ceil(end) for end in self.within.min_replicas if end is not None}
+        counts = {now, max(min(now, 2), ceil(now / 2))}
+        counts |= {ceil(end) for end in self.within.min_replicas if end is not None}
         most = self.past.deployed.autoscaler.max_replicas
-        allowed = [each for each in sorted(found) if 1 <= each <= most and _is_inside(each, self.within.min_replicas)]
+        allowed = [each for each in sorted(counts) if 1 <= each <= most and _is_inside(each, self.within.min_replicas)]
         tried = [self.try_spec(line._replace(min_replicas=each)) for each in allowed]
         calm = [each for each in tried if self._is_calm(each)] or tried[:1] or [self.deployed]
         return min(calm, key=self._price).values
@@ -398,8 +398,8 @@ class SpecSearch:
         highest = (100.0 if self.past.utilization else self.past.capacity * 100) / self.past.reserve
         if not self.past.may_raise_target:
             highest = min(highest, now)
-        found = {float(each) for each in (_TARGETS if self.past.utilization else _FACTORS) if each <= highest} | {now}
-        return [each for each in sorted(found) if _is_inside(each, self.within.target)]
+        targets = {float(each) for each in (_TARGETS if self.past.utilization else _FACTORS) if each <= highest} | {now}
+        return [each for each in sorted(targets) if _is_inside(each, self.within.target)]
 
 
 def _is_inside(value: float, bounds: tuple[float | None, float | None]) -> bool:
