@@ -99,11 +99,11 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
 
 def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
     """The agent of a cluster. Raises CommandError: it has none (exit 4)."""
-    found = registry.present(cluster)
-    if found is None:
+    registration = registry.present(cluster)
+    if registration is None:
         known = ", ".join(agent.cluster for agent in registry.agents()) or "none"
         raise not_found(f"cluster {cluster} has no agent", cause=f"Clusters with an agent: {known}.")
-    return found
+    return registration
 
 
 @asynccontextmanager
@@ -167,16 +167,16 @@ async def check(
         raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
     asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
     answers = await asyncio.gather(*asked)
-    found = finding_checks(members)
-    found += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
+    checks = finding_checks(members)
+    checks += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
-        session.lines(line for each in found for line in lines(session, each))
+        session.lines(line for each in checks for line in lines(session, each))
         for each in answers:
             if each.denied:
                 session.out("\n".join([f"rules that {each.cluster} lacks:", *each.missing_rules]))
     else:
-        session.listing(listing(found), output)
-    return report_sum(session, found)
+        session.listing(listing(checks), output)
+    return report_sum(session, checks)
 
 
 @clusters.command("prove-native-absent")
@@ -384,17 +384,17 @@ async def remove(session: Session, /, name: str, principal: str, delete_topics: 
     principal = principal.format(name=name)
     settings = client_settings(session.config)
     async with connecting(settings.bootstrap_servers):
-        found = agent_present(await read_registry(settings), name)
-    left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
+        agent = agent_present(await read_registry(settings), name)
+    left = structs.replace(agent, left=True, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
     held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
     code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
     if options.dry_run:
         return code
-    async with administering(settings, found.topics) as admin:
-        await admin.disallow(agent_acls(found.topics), principal)
+    async with administering(settings, agent.topics) as admin:
+        await admin.disallow(agent_acls(agent.topics), principal)
         if delete_topics:
-            await admin.delete([found.topics.reports, found.topics.commands])
+            await admin.delete([agent.topics.reports, agent.topics.commands])
     session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
     return code
 

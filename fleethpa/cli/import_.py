@@ -42,21 +42,22 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     manifests = list(scaled_objects_in(read_input(filenames).others))
     if not manifests:
         raise usage(f"-f {' '.join(filenames)}: no {KIND} found", next_step="kubectl get scaledobjects -A -o yaml")
-    found = [imported(each) for each in manifests]
+    imports = [imported(each) for each in manifests]
     if rules is not None:
-        _write_rules(rules, found)
+        _write_rules(rules, imports)
     if output == "json":
         session.out(
             machine(
-                {"apiVersion": "fleethpa.io/v1", "kind": "KedaImportList", "items": list(map(_document, found))}, "json"
+                {"apiVersion": "fleethpa.io/v1", "kind": "KedaImportList", "items": list(map(_document, imports))},
+                "json",
             )
         )
     else:
-        session.out(to_yaml_documents([each.hpa for each in found if each.hpa is not None]))
-        session.lines((line for each in found for line in _lines(each)), err=True)
-    whole = sum(each.is_whole for each in found)
-    session.note(f"{counted(len(found), KIND)}, {whole} with every trigger in an HPA")
-    return OK if whole == len(found) else ANSWER_IS_NO
+        session.out(to_yaml_documents([each.hpa for each in imports if each.hpa is not None]))
+        session.lines((line for each in imports for line in _lines(each)), err=True)
+    whole = sum(each.is_whole for each in imports)
+    session.note(f"{counted(len(imports), KIND)}, {whole} with every trigger in an HPA")
+    return OK if whole == len(imports) else ANSWER_IS_NO
 
 
 def _lines(imported: KedaImport) -> list[str]:

@@ -46,12 +46,12 @@ def replay(session: Session, what: str | None, namespace: str | None, every: boo
 def _one(session: Session, asked: AskedId, output: str) -> int:
     past = unopened_past(session.source, session.config)
     derived = session.run(derived_again(past, asked, session.config.servers))
-    found = derived_document(past, derived)
+    verification = derived_document(past, derived)
     if output == "table":
-        session.lines(derived_text(found).splitlines())
+        session.lines(derived_text(verification).splitlines())
     else:
-        session.out(one("DecisionVerification", found, output))
-    return OK if found["identical"] else ANSWER_IS_NO
+        session.out(one("DecisionVerification", verification, output))
+    return OK if verification["identical"] else ANSWER_IS_NO
 
 
 def _named(session: Session, text: str, namespace: str | None) -> HpaId:

@@ -139,22 +139,22 @@ def shadow_report(
     """
     faults = Faults()
     if asked_shard.merges:
-        found = sorted(asked_shard.merged(ShadowReport)[1], key=lambda each: each.hpa)
-        if not found:
+        reports = sorted(asked_shard.merged(ShadowReport)[1], key=lambda each: each.hpa)
+        if not reports:
             raise _none_in_shadow(selection)
     else:
         window = period.window(session.now_ms())
         if any(ref.cluster == FLEET for ref in selection.refs):
             return _of_fleet_hpas(session, selection, window, output, faults)
-        found = session.run(_reports(session, selection, window, asked_shard, faults))
+        reports = session.run(_reports(session, selection, window, asked_shard, faults))
         if asked_shard.shard is not None:
-            asked_shard.write(session, faults, asked_of("shadow-report", selection, window), found, ShadowReport)
+            asked_shard.write(session, faults, asked_of("shadow-report", selection, window), reports, ShadowReport)
             return session.failed(faults)
-    if found and output == "table":
-        session.lines(report_lines(_report(found, differences), color=session.color))
-    elif found:
-        session.listing(_listing(found), output)
-    return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
+    if reports and output == "table":
+        session.lines(report_lines(_report(reports, differences), color=session.color))
+    elif reports:
+        session.listing(_listing(reports), output)
+    return session.failed(faults) or (OK if all(each.ready for each in reports) else ANSWER_IS_NO)
 
 
 def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
@@ -169,10 +169,10 @@ def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, in
             state = await read_state(past)
             return await fleet_hpa_reports(past, state, chosen(state, selection), window, faults)
 
-    found = session.run(work())
-    if found:
-        session.publish(report_on_fleet_hpas(found), output)
-    return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
+    reports = session.run(work())
+    if reports:
+        session.publish(report_on_fleet_hpas(reports), output)
+    return session.failed(faults) or (OK if all(report.ready for _, report in reports) else ANSWER_IS_NO)
 
 
 class _ShadowTask(NamedTuple):
@@ -191,8 +191,8 @@ async def shadow_reports(task: _ShadowTask) -> tuple[list[ShadowReport], Faults]
             reported(0, sum(map(len, events.values())))
             for hpa in events:
                 with faults.of(hpa):
-                    if (found := compare(hpa, events[hpa])) is not None:
-                        made.append(found)
+                    if (comparison := compare(hpa, events[hpa])) is not None:
+                        made.append(comparison)
     return made, faults
 
 
@@ -205,13 +205,13 @@ async def _reports(
         parts = await by_partition(session, past, shadow_reports, tasks)
     made = {each.hpa: each for part, _ in parts for each in part}
     faults |= Faults.of_parts(parts)
-    found = [made[view.id] for view in views if view.id in made]
+    reports = [made[view.id] for view in views if view.id in made]
     fleet_hpas = sorted({view.fleet_hpa or view.id for view in views if view.is_of_fleet})
-    if fleet_hpas and found:
+    if fleet_hpas and reports:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {fleet_hpas[0]}")
-    if not found and not faults and shard.shard is None:
+    if not reports and not faults and shard.shard is None:
         raise _none_in_shadow(selection, fleet_hpas)
-    return found
+    return reports
 
 
 def _none_in_shadow(selection: Selection, fleet_hpas: Sequence[HpaId] = ()) -> CommandError:

@@ -66,12 +66,12 @@ def _heads(past: Past, public_key: str | None, folder: str | None) -> tuple[list
     if public_key:
         _check_key(public_key)
     try:
-        found = checkpoints_of(Path(root), Path(public_key) if public_key else None)
+        heads = checkpoints_of(Path(root), Path(public_key) if public_key else None)
     except ArchiveError as error:
         return [], f"the signed checkpoints do not hold: {error}"
-    if folder and not found:
+    if folder and not heads:
         raise usage(f"--checkpoints {folder}: contains no signed checkpoint", next_step="fleethpa audit keygen")
-    return found, ""
+    return heads, ""
 
 
 def _check_key(file: str) -> None:
