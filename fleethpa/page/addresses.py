@@ -129,8 +129,8 @@ def url(path: str, **query: Any) -> str:
 
 def hpa_of(request: web.Request) -> HpaId:
     """The HPA that an address names."""
-    found = request.match_info
-    return HpaId(found["cluster"], found["namespace"], found["name"])
+    names = request.match_info
+    return HpaId(names["cluster"], names["namespace"], names["name"])
 
 
 def ways_on(request: web.Request, error: CommandError, known: Iterable[HpaId]) -> list[tuple[str, str]]:
