@@ -260,17 +260,17 @@ def _document(reported: Reported) -> dict[str, Any]:
         made["agreed"] = result.agreed
     else:
         made |= {"startUp": result.start_up, "selfCheck": result.deployed}
-    found: dict[str, Any] = msgspec.to_builtins(made)
-    return found | moments(result.recorded_moments, result.candidate_moments)
+    document: dict[str, Any] = msgspec.to_builtins(made)
+    return document | moments(result.recorded_moments, result.candidate_moments)
 
 
 def moments(recorded: Sequence[Moment], candidate: Sequence[Moment]) -> dict[str, Any]:
     """The replicas over time, for machine formats."""
-    found = [
+    points = [
         {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
         for was, own in zip(recorded, candidate, strict=True)
     ]
-    return {"series": found}
+    return {"series": points}
 
 
 def failures(failed: Sequence[str]) -> list[Section]:

@@ -127,7 +127,7 @@ class LeftOut:
 def _of_files(
     read: Input, selection: Selection, state: FleetState, note: Callable[[str], None]
 ) -> list[tuple[dict[str, Any], HpaView]]:
-    found: list[tuple[dict[str, Any], HpaView]] = []
+    pairs: list[tuple[dict[str, Any], HpaView]] = []
     for manifest in read.hpas:
         body = valid_hpa(manifest, selection.namespace or "default")
         place = (body["metadata"]["namespace"], body["metadata"]["name"])
@@ -139,13 +139,13 @@ def _of_files(
                 next_step="fleethpa get hpa -A",
             )
         same = alone(same, "backtest -f of an HPA", note)
-        if twice := [view.id for view in same if any(view is other for _, other in found)]:
+        if twice := [view.id for view in same if any(view is other for _, other in pairs)]:
             raise usage(
                 f"{manifest.source}: a second candidate for {twice[0]}",
                 cause="A backtest tries one candidate for each HPA.",
             )
-        found += [(body, view) for view in same]
-    return found
+        pairs += [(body, view) for view in same]
+    return pairs
 
 
 async def run_all(

@@ -63,7 +63,7 @@ def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
     """Return what came out, as machine formats show it."""
     standing, made = derived.published, derived.made
     value = standing.value if standing else b""
-    found = differences(value, made.value) if standing and made else []
+    differing = differences(value, made.value) if standing and made else []
     body: dict[str, Any] = msgspec.json.decode(made.value if made else value)
     identical = standing is not None and made is not None and value == made.value
     return {
@@ -78,7 +78,7 @@ def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
         "engine": body.get("engine", 1),
         "start": derived.start,
         "logRecords": derived.folded,
-        "differences": [{"path": d.path, "text": str(d)} for d in found],
+        "differences": [{"path": d.path, "text": str(d)} for d in differing],
     }
 
 

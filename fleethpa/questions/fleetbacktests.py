@@ -54,22 +54,22 @@ def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
     shown = f"{target['kind']}/{target['name']}"
     candidates = {}
     for member in manifest.fleet.clusters:
-        found = [
+        ids = [
             view.id
             for view in state.hpas.values()
             if view.id[:2] == (member.name, namespace) and _is_target(view.spec.get("scaleTargetRef") or {}, target)
         ]
-        if not found:
+        if not ids:
             raise not_found(
                 f"{manifest.source}: no HPA of cluster {member.name} scales {namespace}/{shown} in the log",
                 cause="A FleetHPA is tried on the recordings of the HPAs that scale its target in each cluster.",
                 next_step=f"fleethpa get hpa -n {namespace}",
             )
-        if len(found) > 1:
-            names = " and ".join(sorted(str(each) for each in found))
+        if len(ids) > 1:
+            names = " and ".join(sorted(str(each) for each in ids))
             raise usage(f"{manifest.source}: several HPAs scale {shown}", cause=f"They are {names}.")
         try:
-            candidates[member.name] = candidate(found[0], spec)
+            candidates[member.name] = candidate(ids[0], spec)
         except CandidateError as error:
             raise usage(str(error)) from error
     return FleetTried(manifest.name, manifest.fleet, candidates)

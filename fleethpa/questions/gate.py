@@ -142,10 +142,10 @@ def changes(
     read = read_input(tuple(files), validate)
     with base_paths(base, files) as paths:
         before = read_input(paths, "ignore") if paths else Input()
-        found = {name: [body, None] for name, body in _by_name(before, namespace)}
+        bodies = {name: [body, None] for name, body in _by_name(before, namespace)}
     for name, body in _by_name(read, namespace):
-        found.setdefault(name, [None, None])[1] = body
-    return [ManifestChange(name, *found[name]) for name in sorted(found)], read
+        bodies.setdefault(name, [None, None])[1] = body
+    return [ManifestChange(name, *bodies[name]) for name in sorted(bodies)], read
 
 
 def _by_name(read: Input, namespace: str) -> Iterator[tuple[tuple[str, str], Json]]:
