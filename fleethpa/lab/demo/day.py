@@ -219,9 +219,9 @@ class DayRollout:
 
     def add_decision(self, number: int, record: ArchivedRecord) -> None:
         """Add a decision: those of the wave that runs are measured."""
-        found = self._sequences[number].next_decision(number, record.offset, record.value)
-        if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
-            self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))
+        recorded = self._sequences[number].next_decision(number, record.offset, record.value)
+        if recorded is not None and recorded.hpa in self._marks and recorded.decision.kind == "evaluation":
+            self._moments.setdefault(recorded.hpa, []).append(moment_of(recorded.decision, recorded.time_ms))
 
     def _wave(self, number: int) -> list[HpaId]:
         return [hpa for hpa in self._hpas if hpa.cluster == ("east", "north")[number - 1]]
