@@ -118,10 +118,10 @@ class NativeController:
             group = reference.get("apiVersion", "").rpartition("/")[0]
             return ScaleFailure(f'no matches for kind "{reference["kind"]}" in group "{group}"', unmapped=True)
         try:
-            found = scale_of(target, self._writes.read(target, _place(hpa)[0], reference["name"]))
+            scale = scale_of(target, self._writes.read(target, _place(hpa)[0], reference["name"]))
         except StatusError as error:
             return ScaleFailure(error.message)
-        return Scale(found["spec"].get("replicas", 0), found["status"]["replicas"], found["status"]["selector"])
+        return Scale(scale["spec"].get("replicas", 0), scale["status"]["replicas"], scale["status"]["selector"])
 
     def _pods_of(self, hpa: Json) -> dict[str, Json]:
         """The pods of an HPA's target by `namespace/name`; none where its scale or selector cannot be read."""
