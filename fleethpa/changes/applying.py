@@ -122,12 +122,12 @@ async def applied(
     plan.add(read, targets, namespace, mode)
     plan.warnings += target_warnings(read, plan.meant, await live_targets(session, plan.meant))
     for number, each in enumerate(read.of_kind(FLEET_KIND)):
-        made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
-        if (problem := unknown_member(made, state, session.config.contexts)) is not None:
+        manifest = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+        if (problem := unknown_member(manifest, state, session.config.contexts)) is not None:
             plan.problems.append(problem)
             continue
         author, revision = session.config.author, session.now_ms() + number
-        plan.writes += fleet_records(made, state, revision, mode or each.mode, author, options.reason)
+        plan.writes += fleet_records(manifest, state, revision, mode or each.mode, author, options.reason)
     foresight = look_ahead(plan, present)
     refused = refused_groups(groups, state)
     plan.problems += refused.values()

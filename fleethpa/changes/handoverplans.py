@@ -330,10 +330,10 @@ def carried_status(view: HpaView) -> Json:
     zero = [each for each in status.get("conditions") or () if each["type"] == "ScaledToZero"]
     if not zero and "lastScaleTime" not in status:
         return {}
-    made: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
+    carried: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
     if "lastScaleTime" in status:
-        made["lastScaleTime"] = status["lastScaleTime"]
-    return made | {"conditions": zero}
+        carried["lastScaleTime"] = status["lastScaleTime"]
+    return carried | {"conditions": zero}
 
 
 def with_status(native: Json, carried: Json) -> Json:

@@ -324,10 +324,10 @@ def _directions(spec: Json) -> RuleMessages:
 def _metrics(spec: Json) -> RuleMessages:
     seen: list[bytes] = []
     for metric in spec.get("metrics") or []:
-        asked = metric_key(metric)
-        if asked in seen:
+        key = metric_key(metric)
+        if key in seen:
             yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
-        seen.append(asked)
+        seen.append(key)
     names = [name for _, name, _ in resources_of(spec)]
     if names and len(names) == len(seen) and set(names) == {"memory"}:
         yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"

@@ -51,14 +51,14 @@ async def live_targets(session: Session, wanted: Mapping[HpaId, Json]) -> LiveTa
     except CommandError as problem:
         session.note(f"No target was looked at in its cluster: {problem.what}")
         return {}
-    asked: dict[str, list[HpaId]] = {}
+    by_cluster: dict[str, list[HpaId]] = {}
     for hpa in islice((hpa for hpa in wanted if hpa.cluster in configs), MOST_ASKED):
-        asked.setdefault(hpa.cluster, []).append(hpa)
+        by_cluster.setdefault(hpa.cluster, []).append(hpa)
     live: dict[HpaId, LiveTarget] = {}
 
     async def ask(cluster: str) -> None:
         try:
-            reading = _of_cluster(configs[cluster], asked[cluster], wanted)
+            reading = _of_cluster(configs[cluster], by_cluster[cluster], wanted)
             async with asyncio.timeout(ASKED_S), aclosing(reading) as targets:
                 async for hpa, target in targets:
                     live[hpa] = target
@@ -66,7 +66,7 @@ async def live_targets(session: Session, wanted: Mapping[HpaId, Json]) -> LiveTa
             why = str(error) or f"no answer within {ASKED_S:g} s"
             session.note(f"The targets in {cluster} were not looked at: {why}")
 
-    await asyncio.gather(*map(ask, asked))
+    await asyncio.gather(*map(ask, by_cluster))
     return live
 
 

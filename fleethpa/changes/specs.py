@@ -146,9 +146,9 @@ def change_text(revision: Revision) -> str:
 
 def revision_document(hpa: HpaId, each: Revision) -> Json:
     """A change as machine formats show it."""
-    made: Json = msgspec.to_builtins(each)
+    document: Json = msgspec.to_builtins(each)
     head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
-    return head | made | {"time": rfc3339(each.time)}
+    return head | document | {"time": rfc3339(each.time)}
 
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
@@ -180,19 +180,19 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, A
 
     Raises CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
     """
-    made = copy.deepcopy(spec)
+    changed = copy.deepcopy(spec)
     for text in settings:
         name, value = split(text, "--set")
         path = name.removeprefix("behavior.").split(".")
         if name in _COUNTS:
-            made[name] = _whole(name, value)
+            changed[name] = _whole(name, value)
         elif path[0] in _BEHAVIOR and len(path) == 2:
-            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = (
+            changed.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = (
                 int(value) if _INTEGER.fullmatch(value) else value
             )
         else:
-            _set_target(made, name, value)
-    return made
+            _set_target(changed, name, value)
+    return changed
 
 
 def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str, Any]:
