@@ -110,19 +110,21 @@ def backtest(
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
         whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price, faults))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        made = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
+        question_report = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
         backtests, used = session.run(_run(session, tried, window, model, price, faults))
         failed = [text for _, each in backtests for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
         reported = [Reported(result, request.changes) for request, result in backtests]
-        made = report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
+        question_report = (
+            report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
+        )
         if emit_yaml:
             emitted = to_yaml_documents([request.manifest for request, _ in backtests])
     else:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
-    if made is not None:
-        session.publish(made, output, html=html, plot=plot, instead=emitted)
+    if question_report is not None:
+        session.publish(question_report, output, html=html, plot=plot, instead=emitted)
     return session.failed(faults) or (ANSWER_IS_NO if failed else OK)
 
 

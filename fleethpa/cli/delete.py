@@ -60,8 +60,8 @@ def delete(
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
         foresight = present.foresee(writes)
-        asked = [*concerns("delete", foresight, writes), *group_concerns(group_writes, state)]
-        code = await change(session, "delete", writes + group_writes, asked, options, state=state)
+        all_concerns = [*concerns("delete", foresight, writes), *group_concerns(group_writes, state)]
+        code = await change(session, "delete", writes + group_writes, all_concerns, options, state=state)
         for text in foresight.handed_over():
             session.note(text)
         return code

@@ -65,15 +65,15 @@ def export_decisions(
         raise usage("--partition-by needs --out DIR")
     path = Path(out) if out and out != "-" else None
     try:
-        with Export(output, path, keys) as made:
-            session.run(_write(session, Filter(everything, *times), made))
+        with Export(output, path, keys) as exporter:
+            session.run(_write(session, Filter(everything, *times), exporter))
     except BrokenPipeError:
         raise
     except OSError as error:
         where = f"--out {path}" if path else "stdout"
         raise usage(f"{where} cannot be written: {error.strerror or error}") from error
-    session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
-    return session.failed(made.faults)
+    session.note(f"{exporter.rows:,} decisions in {exporter.files} file{'s' if exporter.files != 1 else ''}")
+    return session.failed(exporter.faults)
 
 
 def _keys(text: str | None) -> tuple[str, ...]:

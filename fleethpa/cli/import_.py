@@ -61,10 +61,10 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
 
 
 def _lines(imported: KedaImport) -> list[str]:
-    made = "no HPA" if imported.hpa is None else f"HPA {imported.hpa['metadata']['name']}"
+    hpa_text = "no HPA" if imported.hpa is None else f"HPA {imported.hpa['metadata']['name']}"
     state = "" if imported.is_whole else ", which scales by less than KEDA does" if imported.hpa is not None else ""
     return [
-        f"{imported.name}: {made}{state}",
+        f"{imported.name}: {hpa_text}{state}",
         *(f"  not carried over: {path}: {why}" for path, why in sorted(imported.left.items())),
     ]
 

@@ -70,9 +70,9 @@ async def _previews(
         parts = await by_partition(
             session, past, previews, [PreviewTask(past, hpas, window, rules) for hpas in by_partitions(views)]
         )
-    made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
+    by_hpa = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
     faults = Faults.of_parts(parts)
-    hpa_previews = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
+    hpa_previews = [each for view in views if (each := by_hpa.get(view.id)) is not None and each.evaluations]
     if not hpa_previews and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
     return hpa_previews, faults

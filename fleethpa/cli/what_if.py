@@ -122,12 +122,12 @@ def what_if(
     stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
-    asked: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
-    made = _report(inputs, recorded, before, after, stated, asked)
+    changes: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
+    question_report = _report(inputs, recorded, before, after, stated, changes)
     if inputs.fleet is not None and changed.fleet is not None:
         of_before, of_after = shares(inputs, inputs.fleet, before), shares(changed, changed.fleet, after)
-        made = _with_division(made, of_before, of_after)
-    session.publish(made, output)
+        question_report = _with_division(question_report, of_before, of_after)
+    session.publish(question_report, output)
     return OK
 
 
@@ -259,8 +259,8 @@ def _proposal(metric: Any) -> str:
 
 
 def _note(metric: Any) -> str:
-    made = metric.calculation
-    return f"ratio {made.ratio:.3f}" + (f": {words.note(made.kept)}" if made.kept else "")
+    calculation = metric.calculation
+    return f"ratio {calculation.ratio:.3f}" + (f": {words.note(calculation.kept)}" if calculation.kept else "")
 
 
 def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:
