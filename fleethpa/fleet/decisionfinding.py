@@ -161,13 +161,13 @@ async def find_decision(
 
     Raises CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
-    if asked := asked_id(what):
+    if decision_id := asked_id(what):
         if change:
             raise usage(
                 f"{what} is the ID of a decision",
                 cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
             )
-        return FoundDecision(*await _by_id(past, asked), None)
+        return FoundDecision(*await _by_id(past, decision_id), None)
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
     everything, fitting, state = await _latest(past, asked_hpa)
     sole_id(sorted({recorded.hpa for recorded in fitting}), what)

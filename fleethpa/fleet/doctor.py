@@ -97,8 +97,8 @@ async def _read(session: Session) -> tuple[CheckResult, FleetState | None]:
         async with session.past(remarks=False) as past:
             state, partitions = await read_state(past), await past.partitions()
     except CommandError as error:
-        asked = session.config.servers if session.source == "kafka" else session.source
-        return CheckResult("failure", "kafka", asked, error.what, error.next_step), None
+        source = session.config.servers if session.source == "kafka" else session.source
+        return CheckResult("failure", "kafka", source, error.what, error.next_step), None
     except CoreError as error:
         newer = isinstance(error, UnknownEngineError)
         step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
