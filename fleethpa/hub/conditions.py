@@ -118,33 +118,33 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _member(view: HpaView, state: FleetState, old: Json) -> Json:
     """One cluster. What nobody can know now is left out."""
-    made: Json = {"name": view.id.cluster, "mode": view.mode}
+    member: Json = {"name": view.id.cluster, "mode": view.mode}
     if state.is_last_known:
-        made |= {"override": old["override"]} if "override" in old else {}
+        member |= {"override": old["override"]} if "override" in old else {}
     elif view.override is not None:
-        made["override"] = view.override.replicas
+        member["override"] = view.override.replicas
     if not (state.is_last_known or view.cut_off or view.unfed):
         wanted = view.status.get("desiredReplicas")
-        made |= {} if view.has is None else {"replicas": view.has}
-        made |= {"wanted": wanted} if isinstance(wanted, int) and view.last_decision else {}
+        member |= {} if view.has is None else {"replicas": view.has}
+        member |= {"wanted": wanted} if isinstance(wanted, int) and view.last_decision else {}
     numbers = ("replicas", "wanted", "mode")
-    same = old.get("decision") and all(old.get(name) == made.get(name) for name in numbers)
+    same = old.get("decision") and all(old.get(name) == member.get(name) for name in numbers)
     decision = old["decision"] if same else view.last_decision
-    return made | ({"decision": decision} if decision else {})
+    return member | ({"decision": decision} if decision else {})
 
 
 def _timed(
     conditions: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int
 ) -> list[Json]:
     known = {each.get("type"): each for each in old}
-    made: list[Json] = []
+    bodies: list[Json] = []
     for each in conditions:
         before = known.get(each.type) or {}
         is_same = before.get("status") == each.status
         since = str(before.get("lastTransitionTime") or "") if is_same else ""
         times = {"observedGeneration": generation, "lastTransitionTime": since or rfc3339_seconds(now_ms)}
-        made.append(each._asdict() | times)
-    return made
+        bodies.append(each._asdict() | times)
+    return bodies
 
 
 class StatusEvent(NamedTuple):

@@ -308,12 +308,12 @@ class Hub:
             refused[item.kind.name] += not verdict.is_accepted
             is_written = not verdict.writes and (item.has_finalizer or item.kind.name == "FleetAccess")
             author = scene.author(item)
-            made = status_of(item, verdict, scene.state, scene.now_ms, author, is_written=is_written)
+            status = status_of(item, verdict, scene.state, scene.now_ms, author, is_written=is_written)
             old: Json = item.body.get("status") or {}
             is_due = scene.now_ms - self._worded_ms.get(key, 0) >= WORDS_MS
-            if is_worth_writing(old, made) or (is_due and old.get("conditions") != made["conditions"]):
+            if is_worth_writing(old, status) or (is_due and old.get("conditions") != status["conditions"]):
                 self._worded_ms[key] = scene.now_ms
-                patches.append(self._show_one(item, old, made, scene.now_ms))
+                patches.append(self._show_one(item, old, status, scene.now_ms))
         for name, known in self.objects.items():
             self._metrics.objects.labels(name).set(len(known))
             self._metrics.refused.labels(name).set(refused[name])
@@ -413,8 +413,8 @@ def _compared(scene: Scene, item: HubObject) -> tuple[Any, ...]:
     """The inputs of a verdict about an object that scales, while it is accepted: nothing is to be worked out again
     while that is the same.
     """
-    made = [(view.id, view.version, view.mode, view.revision, view.incomplete) for view in scene.made.get(item.key, ())]
-    return _stating(item), made, scene.reach
+    hpas = [(view.id, view.version, view.mode, view.revision, view.incomplete) for view in scene.made.get(item.key, ())]
+    return _stating(item), hpas, scene.reach
 
 
 def _waits(scene: Scene, verdict: ObjectVerdict) -> bool:

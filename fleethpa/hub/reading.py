@@ -182,8 +182,8 @@ class Reviews:
 
     async def _ask(self, reader: HubReader, resource: str, namespace: str) -> bool:
         place = {"namespace": namespace} if namespace else {}
-        asked = {"verb": "get", "group": GROUP, "resource": resource} | place
-        spec: Json = {"user": reader.name, "groups": list(reader.groups), "resourceAttributes": asked}
+        attributes = {"verb": "get", "group": GROUP, "resource": resource} | place
+        spec: Json = {"user": reader.name, "groups": list(reader.groups), "resourceAttributes": attributes}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         answer = await self._client.request("POST", path, body=body)

@@ -108,7 +108,7 @@ async def _resume(hub: HubSession, *, scope: Scope) -> list[HubChange]:
 async def _ended(hub: HubSession, scope: Scope, kind: str) -> list[HubChange]:
     """The deletions of what is stated for a scope. Raises CommandError: nothing is (exit 4)."""
     changes = []
-    for each, asked in _scopes(hub, scope):
+    for each, clusters in _scopes(hub, scope):
         home = hub.home(each.namespace) if each.namespace else ""
         name = kind if each.namespace else "ClusterPause"
         known = await hub.listed(name, home)
@@ -116,9 +116,9 @@ async def _ended(hub: HubSession, scope: Scope, kind: str) -> list[HubChange]:
         if scope.everything:  # the pause of all clusters, and not those of each
             same = [item for item in same if stated_clusters(item) == [EVERY_CLUSTER]]
         before = len(hub.problems)
-        objects = parts(hub, same, asked)
+        objects = parts(hub, same, clusters)
         if not objects and len(hub.problems) == before:
-            what = "/".join(filter(None, (",".join(asked), each.namespace, each.name)))
+            what = "/".join(filter(None, (",".join(clusters), each.namespace, each.name)))
             raise not_found(
                 f"no {name} of the hub is about {what}",
                 cause="What a command has written to the log is ended there.",
@@ -182,13 +182,13 @@ async def _apply(
 def _fleet_hpas(hub: HubSession, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
     changes = []
     for each in read.of_kind(FLEET_KIND):
-        made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+        manifest = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
         if mode is not None:
-            raise usage(f"--mode has no meaning for FleetHPA {made.name}", cause="Its object has no mode.")
-        place = made.body["metadata"]["namespace"]
+            raise usage(f"--mode has no meaning for FleetHPA {manifest.name}", cause="Its object has no mode.")
+        place = manifest.body["metadata"]["namespace"]
         if hub.home(place) != place:
             raise usage(
-                f"FleetHPA {made.name} cannot be in namespace {hub.home(place)} of the hub",
+                f"FleetHPA {manifest.name} cannot be in namespace {hub.home(place)} of the hub",
                 cause="Its namespace in the hub is that of its HPAs.",
                 next_step="leave --hub-namespace out",
             )
@@ -225,20 +225,20 @@ async def _centrals(
     creates: bool = False,
 ) -> list[HubChange]:
     """The CentralHPAs that state what was read. `creates`: none may be there."""
-    globs, made = cluster_globs(clusters), dict[bytes, tuple[Json, Mode | None, list[str]]]()
+    globs, by_content = cluster_globs(clusters), dict[bytes, tuple[Json, Mode | None, list[str]]]()
     for each in read.hpas:
         if each.origin == "cluster":
             hub.session.note(f"{each.source}: left out, as it lives in its cluster")
             continue
         body = checked_hpa(each, namespace)
         alike = orjson.dumps([body, mode or each.mode], option=orjson.OPT_SORT_KEYS)
-        _, _, asked = made.setdefault(alike, (body, mode or each.mode, []))
-        asked += [each.cluster] if each.cluster else globs
+        _, _, targets = by_content.setdefault(alike, (body, mode or each.mode, []))
+        targets += [each.cluster] if each.cluster else globs
     changes = dict[str, HubChange]()
-    for body, wanted, asked in made.values():
+    for body, wanted, targets in by_content.values():
         home = hub.home(body["metadata"]["namespace"])
         known = await hub.listed("CentralHPA", home)
-        change = _central(hub, body, list(dict.fromkeys(asked)), known, home, wanted, creates)
+        change = _central(hub, body, list(dict.fromkeys(targets)), known, home, wanted, creates)
         if change.key in changes:
             raise usage(
                 f"{change.key} is stated twice",
