@@ -311,9 +311,9 @@ async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
 
 
 def _named(id_: str) -> AskedId:
-    if (asked := asked_id(id_)) is None:
+    if (decision_id := asked_id(id_)) is None:
         raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
-    return asked
+    return decision_id
 
 
 FieldValues = tuple[str, str, str]

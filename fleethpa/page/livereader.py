@@ -228,12 +228,12 @@ class LiveReader:
         if self._lost.is_set():
             answer.close()
             return None
-        asked, lost = asyncio.ensure_future(answer), asyncio.ensure_future(self._lost.wait())
+        task, lost = asyncio.ensure_future(answer), asyncio.ensure_future(self._lost.wait())
         try:
-            await asyncio.wait({asked, lost}, return_when=asyncio.FIRST_COMPLETED)
-            return await asked if asked.done() else None
+            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
         finally:
-            asked.cancel()
+            task.cancel()
             lost.cancel()
 
     async def changed(self, version: int, timeout_s: float) -> int:

@@ -281,8 +281,8 @@ def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
     if state.is_last_known:
         return Tile("Replicas", f"{sum(current):,}", "as last known")
-    asked = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
-    return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+    about = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
+    return Tile("Replicas", f"{sum(current):,}", about, "up" if more else "down" if fewer else "")
 
 
 def _problems(views: Sequence[HpaView], causes: int) -> Tile:

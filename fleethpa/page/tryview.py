@@ -47,15 +47,15 @@ class TryViews:
 
     async def form(self, request: web.Request) -> web.Response:
         """Return the sliders of an HPA. A part of a name will do, if only one HPA has it."""
-        state, asked = await self._reader.state_at(None), request.query.get("hpa", "").strip()
-        meant = names_of(state, asked)
-        hpa = _named(state, asked) or (meant[0] if asked and len(meant) == 1 else None)
+        state, text = await self._reader.state_at(None), request.query.get("hpa", "").strip()
+        meant = names_of(state, text)
+        hpa = _named(state, text) or (meant[0] if text and len(meant) == 1 else None)
         context: dict[str, Any] = {
             "hpa": hpa,
-            "asked_hpa": str(hpa or asked),
+            "asked_hpa": str(hpa or text),
             "names": meant or names_of(state, ""),
             "likely": list(islice((view for view in state.ordered if not view.is_of_fleet), LIKELY)),
-            "mistake": _no_hpa(state, asked) if hpa is None and asked else None,
+            "mistake": _no_hpa(state, text) if hpa is None and text else None,
         }
         if hpa is not None:
             context |= await self._tried(state, state.hpas[hpa], request.query) | {"swapped": False}
