@@ -86,7 +86,7 @@ async def run_fleets(
 
     Raises CommandError: it cannot be tried on them (exit 2), or nothing was recorded (exit 4).
     """
-    made = []
+    backtests = []
     for each in fleets:
         unread = Faults()
         recordings = await _recordings(past, each, window, unread)
@@ -94,8 +94,8 @@ async def run_fleets(
             faults[each.hpa] = next(iter(unread.values()))
         else:
             with faults.of(each.hpa, CommandError):
-                made.append(_run(each, recordings))
-    return made
+                backtests.append(_run(each, recordings))
+    return backtests
 
 
 async def _recordings(
@@ -235,7 +235,7 @@ def _chart(result: FleetBacktest, was: _Was) -> Chart:
 
 def _document(result: FleetBacktest) -> dict[str, Any]:
     namespace, _, name = result.name.partition("/")
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             "namespace": namespace,
             "name": name,
@@ -249,4 +249,4 @@ def _document(result: FleetBacktest) -> dict[str, Any]:
             "unknown": _UNKNOWN,
         }
     )
-    return made | moments(result.recorded_moments, result.candidate_moments)
+    return document | moments(result.recorded_moments, result.candidate_moments)

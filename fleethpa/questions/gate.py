@@ -301,7 +301,7 @@ def _document(findings: GateFindings) -> dict[str, Any]:
             "failed": each.failed,
         }
 
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             "base": findings.base,
             "items": [item(each) for each in findings.tried],
@@ -312,7 +312,7 @@ def _document(findings: GateFindings) -> dict[str, Any]:
             "failed": findings.failed,
         }
     )
-    return made
+    return document
 
 
 # --- a comment --------------------------------------------------------------------------------------------------------
