@@ -29,7 +29,7 @@ def templates() -> Environment:
     """The templates of reports and of the page; a name that a template uses and that is not given is an error."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
 
-    made = Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader("fleethpa.show"), PackageLoader("fleethpa.page")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -37,8 +37,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         finalize=_on_one_line,
     )
-    made.filters |= {"lines": _lines, "drawn": drawn, "data": chart_data}
-    return made
+    environment.filters |= {"lines": _lines, "drawn": drawn, "data": chart_data}
+    return environment
 
 
 def _on_one_line(value: Any) -> Any:
