@@ -155,12 +155,12 @@ class TunedPast:
             raise RefusedError(str(error)) from error
         if (base := base_per_pod(self.inputs)) is not None:
             raise RefusedError(base.text)
-        asked = [needs(self.deployed.autoscaler, self.deployed.answers(e), e.observation.pods) for e in self.inputs]
-        self.index = _tuned_metric(asked)
+        rows = [needs(self.deployed.autoscaler, self.deployed.answers(e), e.observation.pods) for e in self.inputs]
+        self.index = _tuned_metric(rows)
         self.loads = recorded_loads(self.inputs)
         self._check_known()
         self.high = tolerance_band(last.autoscaler, last.settings)[1]
-        ratios = [next((each.ratio for each in row if each.index == self.index), None) for row in asked]
+        ratios = [next((each.ratio for each in row if each.index == self.index), None) for row in rows]
         carried = sorted(ratio for ratio in ratios if ratio is not None)
         self.capacity = capacity_of(self.deployed.autoscaler.metrics[self.index], carried, self.high)
         self.bounds: list[str] = []
@@ -315,7 +315,7 @@ class SpecSearch:
         if self.objective == "safety":
             return own <= was * MOST_DEARER
         pairs = zip(tried.halves, self.deployed.halves, strict=True)
-        is_dearer = any(mine.replica_hours > its.replica_hours * (1 + _EVEN) for mine, its in pairs)
+        is_dearer = any(mine.replica_hours > deployed.replica_hours * (1 + _EVEN) for mine, deployed in pairs)
         return own < was * (1 - LEAST_GAIN) and not is_dearer
 
     def cheaper(self) -> list[TriedSpec]:
@@ -335,9 +335,9 @@ class SpecSearch:
         cut, period_ms = (slice(0, self.split), slice(self.split, len(moments))), self.past.period_ms
         first, other = (scores(moments[half], period_ms, self.ideal[half]) for half in cut)
         short = [scores(moments[half], period_ms, self.with_reserve[half]).too_few_share for half in cut]
-        made = TriedSpec(values, tried.spec, (first, other), (short[0], short[1]))
-        self.tried[values] = made
-        return made
+        tried_spec = TriedSpec(values, tried.spec, (first, other), (short[0], short[1]))
+        self.tried[values] = tried_spec
+        return tried_spec
 
     def _is_calm(self, tried: TriedSpec) -> bool:
         """Return whether it has too few pods seldom enough.
@@ -346,17 +346,17 @@ class SpecSearch:
         the objective cost: hardly more), and hardly more with the reserve.
         """
         if self.objective == "safety":
-            mine, its = tried.total, self.deployed.total
-            less = mine.too_few_share <= its.too_few_share * RELIEF
-            return less and mine.too_few_replica_hours <= its.too_few_replica_hours * RELIEF
+            mine, deployed = tried.total, self.deployed.total
+            less = mine.too_few_share <= deployed.too_few_share * RELIEF
+            return less and mine.too_few_replica_hours <= deployed.too_few_replica_hours * RELIEF
         share, missing = (_COST_SHARE, _COST_MISSING) if self.objective == "cost" else (_EVEN, 0.0)
         pairs = zip(tried.halves, self.deployed.halves, strict=True)
         reserves = zip(tried.without_reserve, self.deployed.without_reserve, strict=True)
         return all(
-            mine.too_few_share <= its.too_few_share + share
-            and mine.too_few_replica_hours <= its.too_few_replica_hours + its.replica_hours * missing + _EVEN
-            for mine, its in pairs
-        ) and all(mine <= its + max(share, _RESERVE_SHARE) for mine, its in reserves)
+            mine.too_few_share <= deployed.too_few_share + share
+            and mine.too_few_replica_hours <= deployed.too_few_replica_hours + deployed.replica_hours * missing + _EVEN
+            for mine, deployed in pairs
+        ) and all(mine <= deployed + max(share, _RESERVE_SHARE) for mine, deployed in reserves)
 
     def _is_too_high(self, line: SpecValues, target: float) -> bool:
         """Return whether a target is beyond those that are calm: time with too few pods rises with the target."""

@@ -98,8 +98,8 @@ def tune(
         used = price if price is not None or stated["price"] is None else Decimal(stated["price"])
     else:
         begin, end = period.window(session.now_ms())
-        asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
-        kept = Kept(Path(resume) if resume else None, asked)
+        question = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
+        kept = Kept(Path(resume) if resume else None, question)
         tunings, used, faults = session.run(_tuned(session, selection, kept, top, price, asked_shard))
         if asked_shard.shard is not None:
             more = {
@@ -420,7 +420,7 @@ def _document(tuned: Tuned) -> dict[str, Any]:
     tuning = tuned.found
     if tuning is None:
         return {**tuned.id._asdict(), "refused": tuned.refused}
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             **tuned.id._asdict(),
             "objective": tuning.objective,
@@ -445,7 +445,7 @@ def _document(tuned: Tuned) -> dict[str, Any]:
             "unknown": CAUTIONS,
         }
     )
-    return made
+    return document
 
 
 def _halves(tried: TriedSpec) -> dict[str, Scores]:
