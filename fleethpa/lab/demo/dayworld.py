@@ -278,9 +278,11 @@ class DayWorld:
         record = self._record(LOG, number, encode(LogRecord(v=1, entries=entries)))
         self._emit(LOG, number, record)
         for decision in self._partitions[number].apply(record.offset, record.timestamp_ms, record.value):
-            made = self._record(DECISIONS, number, decision.value, decision.key.encode(), tuple(decision.headers))
-            self._emit(DECISIONS, number, made)
-            self.decided.append((number, made))
+            decision_record = self._record(
+                DECISIONS, number, decision.value, decision.key.encode(), tuple(decision.headers)
+            )
+            self._emit(DECISIONS, number, decision_record)
+            self.decided.append((number, decision_record))
 
     def _source(self, index: int) -> Source:
         self._sources += index == 0

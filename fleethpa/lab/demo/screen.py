@@ -130,8 +130,8 @@ class DemoReport:
         """Run a command as a user would, against the stack's brokers or `--from` its archive; return what it prints."""
         reach = () if "--from" in arguments else ("--brokers", self.brokers)
         command = [sys.executable, "-m", "fleethpa", *arguments, *reach]
-        asked = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
-        printed, _ = await asked.communicate(stdin.encode())
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        printed, _ = await process.communicate(stdin.encode())
         return printed.decode()
 
     async def ask_document(self, *arguments: str) -> dict[str, Any]:
