@@ -44,11 +44,11 @@ class NativeRule:
         now_ms: int,
     ) -> Status:
         """Decide as of now and give the new status; `write` sets the replicas where others are wanted."""
-        made = decide(autoscaler, status, observation, self._history, self._settings, now_ms)
-        self._history, ended = made.history, made.result
-        if made.pending is not None:
-            outcome = write(made.pending.desired_replicas)
-            ended = complete(made.pending, status, self._history, outcome, now_ms, rules=self._settings.rules)
+        decision = decide(autoscaler, status, observation, self._history, self._settings, now_ms)
+        self._history, ended = decision.history, decision.result
+        if decision.pending is not None:
+            outcome = write(decision.pending.desired_replicas)
+            ended = complete(decision.pending, status, self._history, outcome, now_ms, rules=self._settings.rules)
             self._history = ended.history
         return status if ended is None else ended.status
 

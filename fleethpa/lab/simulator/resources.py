@@ -124,17 +124,17 @@ class Watch:
         """Open the watch. Raises StatusError: 400, 410 or 504: the resource version asked for cannot be served."""
         self._store, self._ask, self._resource, self._matches = store, ask, resource, ask.matcher()
         self._bookmark_s = bookmark_s if ask.query.get("allowWatchBookmarks") in ("1", "true") else None
-        asked = ask.query.get("resourceVersion", "")
-        if asked in ("", "0"):
+        version = ask.query.get("resourceVersion", "")
+        if version in ("", "0"):
             documents = store.listing(resource.qualified, ask.namespace)
             self._first: list[Json] = [
                 {"type": "ADDED", "object": document} for document in documents if self._matches(document)
             ]
-        elif asked.isdecimal():
-            events = [visible(change, ask, resource, self._matches) for change in store.since(int(asked))]
+        elif version.isdecimal():
+            events = [visible(change, ask, resource, self._matches) for change in store.since(int(version))]
             self._first = [event for event in events if event is not None]
         else:
-            raise StatusError(400, f"invalid resource version {asked!r}: it is not a number")
+            raise StatusError(400, f"invalid resource version {version!r}: it is not a number")
         self._queue = store.subscribe()
 
     def close(self) -> None:

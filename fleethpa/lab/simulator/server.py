@@ -403,10 +403,10 @@ class SimulatedApiServer:
         body = parse_body(request.content_type, await request.read())
         if path := ((body.get("spec") or {}).get("nonResourceAttributes") or {}).get("path"):
             return json(body | {"status": {"allowed": self.may_read(path)}}, 201)
-        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
-        sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
-        resource = f"{asked.get('resource', '')}{sub}"
-        allowed = self.allows(user, asked.get("verb", ""), resource, asked.get("namespace", ""))
+        attributes = (body.get("spec") or {}).get("resourceAttributes") or {}
+        sub = f"/{attributes['subresource']}" if attributes.get("subresource") else ""
+        resource = f"{attributes.get('resource', '')}{sub}"
+        allowed = self.allows(user, attributes.get("verb", ""), resource, attributes.get("namespace", ""))
         return json(body | {"status": {"allowed": allowed}}, 201)
 
     def _one(self, request: web.Request, resource: ResourceType, document: Json, *, code: int = 200) -> web.Response:
