@@ -122,22 +122,22 @@ async def applied(
     plan.add(read, targets, namespace, mode)
     plan.warnings += target_warnings(read, plan.meant, await live_targets(session, plan.meant))
     for number, each in enumerate(read.of_kind(FLEET_KIND)):
-        made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
-        if (problem := unknown_member(made, state, session.config.contexts)) is not None:
+        manifest = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+        if (problem := unknown_member(manifest, state, session.config.contexts)) is not None:
             plan.problems.append(problem)
             continue
         author, revision = session.config.author, session.now_ms() + number
-        plan.writes += fleet_records(made, state, revision, mode or each.mode, author, options.reason)
+        plan.writes += fleet_records(manifest, state, revision, mode or each.mode, author, options.reason)
     foresight = look_ahead(plan, present)
     refused = refused_groups(groups, state)
     plan.problems += refused.values()
     kept = [each for each in groups if each.name not in refused]
     ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, options.reason)
-    found = [*concerns(verb, foresight, plan.writes), *group_concerns(ceilings, state)]
+    all_concerns = [*concerns(verb, foresight, plan.writes), *group_concerns(ceilings, state)]
     code = _report(session, plan)
     changed = {getattr(write.body, "name", "") for write in ceilings}
     session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
-    code = await change(session, verb, plan.writes + ceilings, found, options, code=code, state=state)
+    code = await change(session, verb, plan.writes + ceilings, all_concerns, options, code=code, state=state)
     for text in foresight.handed_over():
         session.note(text)
     if not options.dry_run:
@@ -153,13 +153,13 @@ def _targets(state: FleetState, read: Input, globs: str | None, contexts: tuple[
         return []
     own = {each.cluster for each in read.hpas}
     named = cluster_globs(",".join(sorted(own)) if globs is None and all(own) else globs)
-    found = matching_clusters(state, named, contexts)
-    if named or len(found) == 1:
-        return found
-    if not found:
+    matches = matching_clusters(state, named, contexts)
+    if named or len(matches) == 1:
+        return matches
+    if not matches:
         raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa run observer")
-    listed = ", ".join(found)
-    raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
+    listed = ", ".join(matches)
+    raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {matches[0]}, or -C '*'")
 
 
 def _report(session: Session, plan: ApplyPlan) -> int:

@@ -94,11 +94,11 @@ def read_capacity_group(path: str) -> CapacityGroup:
 
     Raises CommandError: there is not exactly one, or as `capacity_groups` (exit 2).
     """
-    found = capacity_groups(read_input((path,)))
-    if len(found) != 1:
-        count = "no CapacityGroup" if not found else f"{len(found)} CapacityGroups"
+    groups = capacity_groups(read_input((path,)))
+    if len(groups) != 1:
+        count = "no CapacityGroup" if not groups else f"{len(groups)} CapacityGroups"
         raise usage(f"-f {path}: {count} found", cause="One is tested at a time.")
-    return found[0]
+    return groups[0]
 
 
 def capacity_groups(read: Input) -> list[CapacityGroup]:
@@ -153,7 +153,7 @@ def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[s
     """Return the CapacityGroups that are not applied, by name: those that name a cluster that is not known, and those
     for which log partitions have no room (`limits.ALL_GROUPS`, where the fold would refuse them).
     """
-    made = {}
+    problems = {}
     sizes = {name: encoded_size(row) for name, row in state.capacity_groups.items()}
     for group in groups:
         known = state.capacity_groups.get(group.name)
@@ -172,15 +172,15 @@ def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[s
         if problem is None:
             sizes[group.name] = size
         else:
-            made[group.name] = problem
-    return made
+            problems[group.name] = problem
+    return problems
 
 
 def applied_groups(
     groups: Sequence[CapacityGroup], state: FleetState, revision: int, author: str, reason: str
 ) -> list[PlannedRecord]:
     """Return the records that put CapacityGroups in force; none for one that is in force as it is, everywhere."""
-    made = []
+    records = []
     for number, group in enumerate(groups):
         known = state.capacity_groups.get(group.name)
         if known is not None and known.spec == group.spec and group.name not in state.scattered_groups:
@@ -189,8 +189,8 @@ def applied_groups(
             name=group.name, revision=revision + number, spec=group.spec, author=author, reason=reason
         )
         words = "created" if known is None else "configured"
-        made.append(PlannedRecord(f"capacitygroup {group.name} {words}", body, EVERY_CLUSTER))
-    return made
+        records.append(PlannedRecord(f"capacitygroup {group.name} {words}", body, EVERY_CLUSTER))
+    return records
 
 
 def deleted_groups(names: Sequence[str], revision: int, author: str, reason: str) -> list[PlannedRecord]:

@@ -106,9 +106,9 @@ def _fleet(manifest: FileManifest, own: _Own, most: int) -> FleetSpec:
         return parse_duration_ms(text, f"{manifest.source}: spec.{field}")
 
     def spill_after_ms(text: str, field: str) -> int:
-        if not (made := milliseconds(text, field)):
+        if not (after_ms := milliseconds(text, field)):
             raise _invalid(manifest, f"spec.{field} has to be longer than 0")
-        return made
+        return after_ms
 
     placement, away = own.placement, own.when_away
     if away.policy == "Keep" and away.after is not None:
@@ -133,8 +133,8 @@ def _fleet(manifest: FileManifest, own: _Own, most: int) -> FleetSpec:
 
 def members_of(state: FleetState, fleet_hpa: HpaId) -> list[HpaId]:
     """The HPAs in the clusters of a FleetHPA, as far as they are known."""
-    found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == fleet_hpa]
-    return sorted([hpa for hpa in found if hpa != fleet_hpa])
+    namesakes = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == fleet_hpa]
+    return sorted([hpa for hpa in namesakes if hpa != fleet_hpa])
 
 
 def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] = ()) -> FleetManifest:
@@ -188,23 +188,23 @@ def fleet_records(
         revision=revision,
         changes=version_read(state.hpas.get(fleet_hpa)),
     )
-    made = [PlannedRecord(f"fleethpa {fleet_hpa} {words}", body, FLEET, namespace)]
+    records = [PlannedRecord(f"fleethpa {fleet_hpa} {words}", body, FLEET, namespace)]
     for each in fleet.clusters:
         hpa = fleet_hpa._replace(cluster=each.name)
         joined = hpa not in state.hpas or state.hpas[hpa].fleet_hpa is None
-        asked = _member_mode(state, fleet_hpa, each.name, mode, joined=joined)
-        made.append(_member_record(hpa, words, structs.replace(body, mode=asked), each, state.hpas.get(hpa)))
+        member_mode = _member_mode(state, fleet_hpa, each.name, mode, joined=joined)
+        records.append(_member_record(hpa, words, structs.replace(body, mode=member_mode), each, state.hpas.get(hpa)))
     names = {each.name for each in fleet.clusters}
     left = [hpa for hpa in members_of(state, fleet_hpa) if hpa.cluster not in names]
-    return made + [deleted_record(hpa, author, reason) for hpa in left]
+    return records + [deleted_record(hpa, author, reason) for hpa in left]
 
 
 def _member_mode(state: FleetState, fleet_hpa: HpaId, cluster: str, mode: Mode | None, *, joined: bool) -> Mode | None:
     """The mode that the HPA in a cluster gets with an `apply`; None: it stays."""
     known = state.hpas.get(fleet_hpa)
-    asked = mode or (known.mode if known is not None else None)
-    if asked in ("shadow", "enforce") and has_own(state, fleet_hpa, cluster):
-        return asked
+    fleet_mode = mode or (known.mode if known is not None else None)
+    if fleet_mode in ("shadow", "enforce") and has_own(state, fleet_hpa, cluster):
+        return fleet_mode
     return "enforce" if joined else None
 
 

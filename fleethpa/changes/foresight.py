@@ -45,8 +45,8 @@ class Foresight:
 
     def refusals(self, hpas: Iterable[HpaId]) -> dict[HpaId, Claim]:
         """Return those of some HPAs that would be asked to enforce, and refused."""
-        found = {hpa: self.after.claims[hpa] for hpa in hpas if hpa in self.after.claims}
-        return {hpa: claim for hpa, claim in found.items() if claim.asked == "enforce" and claim.refused}
+        claims = {hpa: self.after.claims[hpa] for hpa in hpas if hpa in self.after.claims}
+        return {hpa: claim for hpa, claim in claims.items() if claim.asked == "enforce" and claim.refused}
 
     def changed_modes(self) -> list[HpaId]:
         """Return the HPAs whose mode would be another one."""
@@ -89,10 +89,10 @@ class Foresight:
             shown = "new" if claim is None else "enforce (refused)" if is_refused else claim.mode
             clusters.setdefault(hpa.cluster, Counter())[shown] += 1
         counts = {
-            cluster: ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
-            for cluster, found in clusters.items()
+            cluster: ", ".join(f"{count} {mode}" for mode, count in sorted(modes.items()))
+            for cluster, modes in clusters.items()
         }
-        return "; ".join(f"{cluster}: {found}" for cluster, found in sorted(counts.items()))
+        return "; ".join(f"{cluster}: {text}" for cluster, text in sorted(counts.items()))
 
 
 def _holders(held: Sequence[Holder]) -> str:
@@ -137,18 +137,18 @@ class Present:
 
 def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -> list[Concern]:
     """Return what the user must agree to before records are written; empty: nothing."""
-    found = []
+    concern_list = []
     touched = foresight.touched(writes)
     if len(touched) > 1:
-        found.append(Concern(f"{verb} touches {counted(len(touched), 'HPA')} ({foresight.summary(touched)})"))
+        concern_list.append(Concern(f"{verb} touches {counted(len(touched), 'HPA')} ({foresight.summary(touched)})"))
     for hpa in touched:
         for holder in foresight.displaced(hpa):
             taken = f"{hpa} takes {foresight.after.claims[hpa].target.short} over from HPA {holder.hpa.name}"
-            found.append(Concern(f"{taken}, without what that one remembers of recommendations", harmful=True))
+            concern_list.append(Concern(f"{taken}, without what that one remembers of recommendations", harmful=True))
     lost = foresight.lost()
     if lost:
-        found.append(Concern(f"nothing will scale any more: {listed(lost, LISTED, '; ')}", harmful=True))
-    return found
+        concern_list.append(Concern(f"nothing will scale any more: {listed(lost, LISTED, '; ')}", harmful=True))
+    return concern_list
 
 
 async def read_present(past: Past) -> tuple[FleetState, Present]:

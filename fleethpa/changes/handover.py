@@ -117,15 +117,15 @@ def _one_hpa(verb: str, ref: Ref, cluster: str | None, namespace: str | None, al
     for given, option, named in ((cluster, "-C", ref.cluster), (namespace, "-n", ref.namespace)):
         if given and named and given != named:
             raise usage(f"{option} {given} and {ref} contradict each other", next_step="leave out one of them")
-    found = Place(ref.cluster or cluster or "", ref.namespace or namespace or DEFAULT_NAMESPACE, ref.name)
-    if not found.cluster:
+    place = Place(ref.cluster or cluster or "", ref.namespace or namespace or DEFAULT_NAMESPACE, ref.name)
+    if not place.cluster:
         raise usage(
             f"{ref} does not say in which cluster",
-            cause=f"As in `fleethpa get hpa`, it is the HPA {found.name} of namespace {found.namespace}.",
+            cause=f"As in `fleethpa get hpa`, it is the HPA {place.name} of namespace {place.namespace}.",
             next_step=f"fleethpa {verb} {ref} -C CLUSTER --dry-run"
             + ("" if ref.namespace else f"; all of a cluster {ref}: fleethpa {verb} -C {ref} -A --dry-run"),
         )
-    return found
+    return place
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------
@@ -279,12 +279,12 @@ async def native_objects(hpas: NativeHpas, place: Place) -> dict[HpaId, Json]:
     with asking(place.cluster, "read the native HPAs"):
         if place.name:
             one = await hpas.get(place.namespace, place.name)
-            found = [] if one is None else [one]
+            bodies = [] if one is None else [one]
         else:
-            found = await hpas.listed(place.namespace)
+            bodies = await hpas.listed(place.namespace)
         with reading("the native HPAs cannot be read"):
             names = {
-                HpaId(place.cluster, each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found
+                HpaId(place.cluster, each["metadata"]["namespace"], each["metadata"]["name"]): each for each in bodies
             }
     return dict(sorted(names.items()))
 
@@ -400,6 +400,6 @@ async def _record_verdict(
     body = SettingsSet(cluster=cluster, settings=settings, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"settings of {cluster} changed: native-controller={verdict}", body, cluster)]
     foresight = present.foresee(writes)
-    found = concerns("clusters prove-native-absent", foresight, writes)
-    asks = needs_agreement(foresight, found)
-    return await change(session, "clusters prove-native-absent", writes, found, options, asks=asks)
+    all_concerns = concerns("clusters prove-native-absent", foresight, writes)
+    asks = needs_agreement(foresight, all_concerns)
+    return await change(session, "clusters prove-native-absent", writes, all_concerns, options, asks=asks)

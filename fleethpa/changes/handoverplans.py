@@ -85,7 +85,7 @@ def _sharing(moved: dict[HpaId, Json]) -> list[CommandError]:
 
 def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dict[HpaId, str]:
     """Native HPAs that the log still has behind a central one of their name, and the cluster no longer has."""
-    found: dict[HpaId, str] = {}
+    uids: dict[HpaId, str] = {}
     for (cluster, name), namespace in state.namespaces.items():
         central = {key.name for key in namespace.directory if key.origin == "central"}
         for key, entry in namespace.directory.items():
@@ -97,8 +97,8 @@ def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dic
                 and hpa not in natives
                 and entry.uid
             ):
-                found[hpa] = entry.uid
-    return dict(sorted(found.items()))
+                uids[hpa] = entry.uid
+    return dict(sorted(uids.items()))
 
 
 def _labelled(hpa: HpaId) -> CommandError:
@@ -123,11 +123,11 @@ def _owned(hpa: HpaId, native: Json) -> CommandError | None:
 
 def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
     """Why fleethpa would ignore an HPA that it adopts."""
-    if not (found := over_limits(native, hpa.namespace)):
+    if not (excesses := over_limits(native, hpa.namespace)):
         return None
     return CommandError(
         f"{hpa} is not adopted: fleethpa would ignore it, and nothing would scale its target",
-        cause=str(found[0]),
+        cause=str(excesses[0]),
         next_step=f"kubectl --context {hpa.cluster} edit hpa {hpa.name} -n {hpa.namespace}",
     )
 
@@ -330,10 +330,10 @@ def carried_status(view: HpaView) -> Json:
     zero = [each for each in status.get("conditions") or () if each["type"] == "ScaledToZero"]
     if not zero and "lastScaleTime" not in status:
         return {}
-    made: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
+    carried: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
     if "lastScaleTime" in status:
-        made["lastScaleTime"] = status["lastScaleTime"]
-    return made | {"conditions": zero}
+        carried["lastScaleTime"] = status["lastScaleTime"]
+    return carried | {"conditions": zero}
 
 
 def with_status(native: Json, carried: Json) -> Json:
@@ -375,16 +375,18 @@ def concerns(plan: ReleasePlan, place: Place, otherwise: Sequence[str] = ()) -> 
     (`native_differences`).
     """
     count = counted(len(plan.moved), "HPA")
-    found = [
+    concern_list = [
         Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),
         Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
         *(Concern(text, harmful=True) for text in otherwise),
     ]
     if plan.held:
         held = listed((f"{hpa} ({why})" for hpa, why in plan.held.items()), separator="; ")
-        found.append(Concern(f"the native controller will scale what fleethpa does not: {held}", harmful=True))
+        concern_list.append(Concern(f"the native controller will scale what fleethpa does not: {held}", harmful=True))
     named = {name for view in plan.moved.values() for name in (*view.labels, *view.annotations)}
     dropped = sorted(filter(_is_dropped, named))
     if dropped:
-        found.append(Concern(f"left out, so that GitOps does not delete what Git does not have: {', '.join(dropped)}"))
-    return found
+        concern_list.append(
+            Concern(f"left out, so that GitOps does not delete what Git does not have: {', '.join(dropped)}")
+        )
+    return concern_list

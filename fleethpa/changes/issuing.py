@@ -108,7 +108,7 @@ def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]
 
 def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[PlannedRecord, CommandError]]:
     """The FleetHPAs whose clusters have HPAs of their own: enforced, they would allot shares that no HPA wants."""
-    found = []
+    problems = []
     for write in writes:
         view = state.hpas.get(HpaId(write.cluster, write.namespace, getattr(write.body, "name", "")))
         if view is None or view.fleet is None:
@@ -121,8 +121,8 @@ def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[Pl
                 cause="Those scale the workloads, so the shares of the FleetHPA would have no effect.",
                 next_step=f"fleethpa shadow-report {view.id}, then fleethpa adopt {view.id} -C {','.join(names)}",
             )
-            found.append((write, problem))
-    return found
+            problems.append((write, problem))
+    return problems
 
 
 async def _looked_ahead(
@@ -163,9 +163,9 @@ def _still_paused(
     is named anyway.
     """
     ended = {resume_command(write.cluster, write.namespace, getattr(write.body, "name", "")) for write in writes}
-    found: dict[tuple[str, str], list[HpaId]] = {}
+    pauses: dict[tuple[str, str], list[HpaId]] = {}
     for hpa in present.foresee(writes).touched(writes):
         for text, end in state.hpas[hpa].pauses if hpa in state.hpas else ():
             if end not in ended and not end.endswith(" --all"):
-                found.setdefault((text, end), []).append(hpa)
-    return found
+                pauses.setdefault((text, end), []).append(hpa)
+    return pauses

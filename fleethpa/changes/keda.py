@@ -142,10 +142,10 @@ class _Reader:
     # --- parts of the object ----------------------------------------------------------------------------------------
 
     def _part(self, whole: Mapping[str, Any], name: str, path: str = "") -> Json:
-        found = whole.get(name)
-        if found is not None and not isinstance(found, dict):
+        part = whole.get(name)
+        if part is not None and not isinstance(part, dict):
             self.left[f"{path}{name}"] = "it is no object"
-        return found if isinstance(found, dict) else {}
+        return part if isinstance(part, dict) else {}
 
     def _leave(self, whole: Mapping[str, Any], path: str, known: Sequence[str], why: str) -> None:
         for name in whole:
@@ -242,10 +242,10 @@ class _Reader:
     # --- triggers -----------------------------------------------------------------------------------------------------
 
     def _triggers(self, spec: Json) -> Sequence[Any]:
-        found = spec.get("triggers")
-        if not isinstance(found, list | None):
+        triggers = spec.get("triggers")
+        if not isinstance(triggers, list | None):
             self._lose("spec.triggers", "it is no list")
-        return found if isinstance(found, list) else ()
+        return triggers if isinstance(triggers, list) else ()
 
     def _trigger(self, at: int, trigger: Json) -> None:
         path, kind = f"spec.triggers[{at}]", str(trigger.get("type", ""))
@@ -281,8 +281,8 @@ class _Reader:
             return
         container = metadata.get("containerName")
         if container:
-            found = {"name": kind, "container": container, "target": target}
-            self.metrics.append({"type": "ContainerResource", "containerResource": found})
+            source = {"name": kind, "container": container, "target": target}
+            self.metrics.append({"type": "ContainerResource", "containerResource": source})
         else:
             self.metrics.append({"type": "Resource", "resource": {"name": kind, "target": target}})
 
@@ -432,28 +432,28 @@ def _dates(days: str, month: str) -> str:
     number = whole_number(month)
     if number is None:
         return ""
-    found = []
+    dates = []
     for part in days.split(","):
         first, dash, last = part.partition("-")
         if dash and int(last) < int(first):
             return ""
-        found.append(f"{number:02}-{int(first):02}" + (f"..{number:02}-{int(last):02}" if dash else ""))
-    return ",".join(found)
+        dates.append(f"{number:02}-{int(first):02}" + (f"..{number:02}-{int(last):02}" if dash else ""))
+    return ",".join(dates)
 
 
 def _days(text: str) -> set[int] | None:
     """The days of a cron expression, 0 is Monday; None: they cannot be read."""
     if text in _ANY:
         return set(range(7))
-    found: set[int] = set()
+    weekdays: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = [_day(first), _day(last if dash else first)]
         if None in ends:
             return None
         begin, end = (each or 0 for each in ends)
-        found.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
-    return found
+        weekdays.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+    return weekdays
 
 
 def _day(text: str) -> int | None:

@@ -131,9 +131,9 @@ class VersionRules(NamedTuple):
 def rules_in(state: FleetState, cluster: str) -> VersionRules:
     """The rules that decide the HPAs of a cluster: those of 1.37 where its version is not known."""
     view = state.clusters.get(cluster)
-    found = effective(state.settings, cluster, "" if view is None else view.kubernetes)
-    text = found.rules or CURRENT_TEXT
-    return VersionRules(found.controller.rules, api_rules(text), rules_in_words(text))
+    settings = effective(state.settings, cluster, "" if view is None else view.kubernetes)
+    text = settings.rules or CURRENT_TEXT
+    return VersionRules(settings.controller.rules, api_rules(text), rules_in_words(text))
 
 
 def version_named(option: str, text: str, gates: str | None) -> VersionRules:
@@ -190,31 +190,31 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
     A file that could not be read is a finding of its own. `version`: what this version of Kubernetes refuses, in its
     words, or leaves without effect; otherwise what 1.37 refuses.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     api = CURRENT_API if version is None else version.api
     owners: dict[tuple[str, str, str, Target], str] = {}
     for manifest in [*read.hpas, *read.of_kind(FLEET_KIND)]:
         body, errors = _checked(manifest, namespace, api)
         place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
-        found += [Finding("error", "invalid", *place, error) for error in errors]
+        findings += [Finding("error", "invalid", *place, error) for error in errors]
         if manifest.validate == "warn":
-            found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
+            findings += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
         if errors:
             continue
         scaled = target_of(body)
         target = (manifest.cluster, manifest.origin, place[0], scaled)
         if target in owners:
             both = f"{owners[target]} scales {scaled.kind}/{scaled.name} too: the two would undo each other"
-            found.append(Finding("error", "same-target", *place, both))
+            findings.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"{_short(manifest)} {manifest.name} ({manifest.source})")
         refused = [] if version is None else version_errors(body["spec"], version)
-        found += [Finding("error", "version", *place, error) for error in refused]
+        findings += [Finding("error", "version", *place, error) for error in refused]
         warnings = [*_of_version(manifest.body), *_of_v1(manifest.body), *_warnings(read, body, place[0], version)]
-        found += [Finding("warning", rule, *place, message) for rule, message in warnings]
-        found += [
+        findings += [Finding("warning", rule, *place, message) for rule, message in warnings]
+        findings += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
         ]
-    return found + list(_groups(read)) + [_unreadable(each) for each in read.refused]
+    return findings + list(_groups(read)) + [_unreadable(each) for each in read.refused]
 
 
 def _unreadable(refused: RefusedText) -> Finding:
@@ -324,10 +324,10 @@ def _directions(spec: Json) -> RuleMessages:
 def _metrics(spec: Json) -> RuleMessages:
     seen: list[bytes] = []
     for metric in spec.get("metrics") or []:
-        asked = metric_key(metric)
-        if asked in seen:
+        key = metric_key(metric)
+        if key in seen:
             yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
-        seen.append(asked)
+        seen.append(key)
     names = [name for _, name, _ in resources_of(spec)]
     if names and len(names) == len(seen) and set(names) == {"memory"}:
         yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"

@@ -51,23 +51,23 @@ async def live_targets(session: Session, wanted: Mapping[HpaId, Json]) -> LiveTa
     except CommandError as problem:
         session.note(f"No target was looked at in its cluster: {problem.what}")
         return {}
-    asked: dict[str, list[HpaId]] = {}
+    by_cluster: dict[str, list[HpaId]] = {}
     for hpa in islice((hpa for hpa in wanted if hpa.cluster in configs), MOST_ASKED):
-        asked.setdefault(hpa.cluster, []).append(hpa)
-    found: dict[HpaId, LiveTarget] = {}
+        by_cluster.setdefault(hpa.cluster, []).append(hpa)
+    live: dict[HpaId, LiveTarget] = {}
 
     async def ask(cluster: str) -> None:
         try:
-            reading = _of_cluster(configs[cluster], asked[cluster], wanted)
+            reading = _of_cluster(configs[cluster], by_cluster[cluster], wanted)
             async with asyncio.timeout(ASKED_S), aclosing(reading) as targets:
                 async for hpa, target in targets:
-                    found[hpa] = target
+                    live[hpa] = target
         except (ClusterError, TimeoutError) as error:
             why = str(error) or f"no answer within {ASKED_S:g} s"
             session.note(f"The targets in {cluster} were not looked at: {why}")
 
-    await asyncio.gather(*map(ask, asked))
-    return found
+    await asyncio.gather(*map(ask, by_cluster))
+    return live
 
 
 async def _of_cluster(
@@ -97,12 +97,12 @@ async def _of_cluster(
 
 def target_warnings(read: Input, wanted: Mapping[HpaId, Json], live: LiveTargets) -> list[str]:
     """Return what is wrong with some HPAs beside their targets in the input and in the clusters; each text once."""
-    found: dict[str, list[HpaId]] = {}
+    hpas_by_text: dict[str, list[HpaId]] = {}
     for hpa, body in wanted.items():
         for text in _texts(read, hpa, body, live):
-            found.setdefault(text, []).append(hpa)
-    more = {text: f" and {len(hpas) - 1} more" if len(hpas) > 1 else "" for text, hpas in found.items()}
-    return [f"{hpas[0]}{more[text]}: {text}" for text, hpas in found.items()]
+            hpas_by_text.setdefault(text, []).append(hpa)
+    more = {text: f" and {len(hpas) - 1} more" if len(hpas) > 1 else "" for text, hpas in hpas_by_text.items()}
+    return [f"{hpas[0]}{more[text]}: {text}" for text, hpas in hpas_by_text.items()]
 
 
 def _texts(read: Input, hpa: HpaId, body: Json, live: LiveTargets) -> Iterable[str]:

@@ -115,17 +115,17 @@ def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict", *, 
 
     Raises CommandError: a file cannot be read or is not YAML (exit 2).
     """
-    found = Input()
+    read = Input()
     files = [file for path in paths for file in _sources(path)]
     for file in files:
         for each in _objects_of(file, validate):
             if isinstance(each, RefusedText):
                 if not to_the_end or len(files) == 1:
                     raise each.error
-                found.refused.append(each)
+                read.refused.append(each)
             else:
-                (found.hpas if each.body["kind"] == HPA_KIND else found.others).append(each)
-    return found
+                (read.hpas if each.body["kind"] == HPA_KIND else read.others).append(each)
+    return read
 
 
 def _objects_of(file: str, validate: FieldValidation) -> Iterator[FileManifest | RefusedText]:
@@ -221,8 +221,8 @@ def _action_in(body: Json) -> str:
     """The first text with a template action in what names an object, or in an HPA's spec; empty: there is none."""
     metadata = _metadata(body)
     names = [body.get("apiVersion"), body.get("kind"), metadata.get("name"), metadata.get("namespace")]
-    found = _texts([*names, body.get("spec")] if body.get("kind") == HPA_KIND else names)
-    return next((text for text in found if _TEMPLATE_ACTION.search(text)), "")
+    texts = _texts([*names, body.get("spec")] if body.get("kind") == HPA_KIND else names)
+    return next((text for text in texts if _TEMPLATE_ACTION.search(text)), "")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -136,10 +136,10 @@ def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
     parsed = parsed_rules(rules, time_zone)
     fields = dict.fromkeys(split(setting, "--rule")[0] for rule in parsed for setting in rule.settings)
     otherwise = [setting_of(hpa["spec"], field, "--rule") for field in fields]
-    found = ReplicaSchedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
+    schedule = ReplicaSchedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
     for rule in parsed:
         checked(hpa, changed_spec(hpa["spec"], (*otherwise, *rule.settings)), f"--rule {rule.text!r}")
-    return found
+    return schedule
 
 
 def parsed_rules(rules: Sequence[str], time_zone: str) -> list[ScheduleRule]:

@@ -115,10 +115,13 @@ def _of_namespaces(
 ) -> list[PlannedRecord]:
     known = {hpa.cluster for hpa in state.hpas if hpa.namespace == namespace}
     known |= {cluster for cluster, name in state.namespaces if name == namespace}
-    found = [cluster for cluster in clusters if cluster in known]
-    if not found:
+    with_namespace = [cluster for cluster in clusters if cluster in known]
+    if not with_namespace:
         raise not_found(f"no namespace {namespace} in {', '.join(clusters)}", next_step="fleethpa get hpa -A")
-    return [PlannedRecord(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
+    return [
+        PlannedRecord(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace)
+        for cluster in with_namespace
+    ]
 
 
 def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[PlannedRecord]:
@@ -259,14 +262,14 @@ def _choice(text: str, known: Sequence[str]) -> str:
 
 def _span(text: str, shortest_ms: int) -> int:
     try:
-        found = parse_duration_ms(text)
+        span_ms = parse_duration_ms(text)
     except CommandError as error:
         raise ValueError(f"not a duration: {error.cause}") from error
-    if found < shortest_ms:
+    if span_ms < shortest_ms:
         raise ValueError(f"expected at least {written_span(shortest_ms)}")
-    if found > LATEST_MS:
+    if span_ms > LATEST_MS:
         raise ValueError("too long")
-    return found
+    return span_ms
 
 
 @dataclass(frozen=True)
@@ -284,11 +287,11 @@ class Changes:
         """Return what is to be set, beside what a cluster has: a map is written whole."""
         maps: dict[str, Any] = {}
         for (field, member), value in self.members.items():
-            found = maps.setdefault(field, dict(getattr(held, field) or {}))
-            found.pop(member, None)
+            members = maps.setdefault(field, dict(getattr(held, field) or {}))
+            members.pop(member, None)
             if value is not None:
-                found[member] = value
-        return ClusterSettings(**self.values, **{field: found for field, found in maps.items() if found})
+                members[member] = value
+        return ClusterSettings(**self.values, **{field: members for field, members in maps.items() if members})
 
     def unset_names(self, held: ClusterSettings) -> list[str]:
         """Settings to remove, as named in the record. Includes maps that become empty."""
@@ -351,15 +354,15 @@ def _setting(name: str) -> str | tuple[str, str]:
 
 def remarks(changes: Changes) -> list[str]:
     """Return what is likely not meant, or has less effect than its words."""
-    found = [*_rules_remarks(changes.values.get("rules"), changes.values.get("gates") or "")]
+    texts = [*_rules_remarks(changes.values.get("rules"), changes.values.get("gates") or "")]
     tolerance = changes.values.get("tolerance")
     if tolerance is not None and float(tolerance) >= 1:
         share = float(tolerance)
-        found.append(
+        texts.append(
             f"tolerance {tolerance} is {share:.0%}: nothing is scaled down, and up only above {1 + share:g} times the "
             f"target; {tolerance} % is {share / 100:g}"
         )
-    return found
+    return texts
 
 
 def _rules_remarks(rules: str | None, gates: str) -> Iterator[str]:

@@ -46,10 +46,10 @@ async def read_revisions(
     """
     async with session.past() as past:
         state, hpa = await read_one(past, selection)
-        found, begins_ms = await revisions_in(past, hpa, since_ms)
+        revisions, begins_ms = await revisions_in(past, hpa, since_ms)
         if begins_ms is not None:
             session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
-    return state, hpa, found
+    return state, hpa, revisions
 
 
 async def read_one(past: Past, selection: Selection) -> tuple[FleetState, HpaId]:
@@ -105,8 +105,8 @@ class FollowedRevisions:
 def _meant(state: FleetState, selection: Selection) -> HpaId | None:
     """The only HPA that matches: among those that exist, else among those that were deleted. None if no HPA matches."""
     for known in (state.hpas, sorted(state.forgotten)):
-        if found := [hpa for hpa in known if selection.matches(hpa)]:
-            return sole_id(found, str(selection))
+        if matches := [hpa for hpa in known if selection.matches(hpa)]:
+            return sole_id(matches, str(selection))
     return None
 
 
@@ -146,9 +146,9 @@ def change_text(revision: Revision) -> str:
 
 def revision_document(hpa: HpaId, each: Revision) -> Json:
     """A change as machine formats show it."""
-    made: Json = msgspec.to_builtins(each)
+    document: Json = msgspec.to_builtins(each)
     head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
-    return head | made | {"time": rfc3339(each.time)}
+    return head | document | {"time": rfc3339(each.time)}
 
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
@@ -180,19 +180,19 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, A
 
     Raises CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
     """
-    made = copy.deepcopy(spec)
+    changed = copy.deepcopy(spec)
     for text in settings:
         name, value = split(text, "--set")
         path = name.removeprefix("behavior.").split(".")
         if name in _COUNTS:
-            made[name] = _whole(name, value)
+            changed[name] = _whole(name, value)
         elif path[0] in _BEHAVIOR and len(path) == 2:
-            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = (
+            changed.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = (
                 int(value) if _INTEGER.fullmatch(value) else value
             )
         else:
-            _set_target(made, name, value)
-    return made
+            _set_target(changed, name, value)
+    return changed
 
 
 def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str, Any]:
@@ -204,8 +204,8 @@ def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str,
     whole, errors = check_hpa(FileManifest(source, body), "default")
     if errors:
         raise usage(f"{source}: the changed HPA is invalid", cause="\n".join(errors))
-    found: dict[str, Any] = whole["spec"]
-    return found
+    checked_spec: dict[str, Any] = whole["spec"]
+    return checked_spec
 
 
 def _whole(name: str, value: str) -> int:
@@ -215,12 +215,12 @@ def _whole(name: str, value: str) -> int:
 
 
 def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
-    found = [target for known, target in _targets(spec) if known == name]
-    if not found:
+    targets = [target for known, target in _targets(spec) if known == name]
+    if not targets:
         names = ", ".join(dict.fromkeys(known for known, _ in _targets(spec)))
         cause = f"Fields are {', '.join(_COUNTS)}, scaleUp.*, scaleDown.*; metrics are {names or 'none'}."
         raise usage(f"--set {name}={value}: no such field or metric", cause=cause, next_step=_EXAMPLES)
-    for target in found:
+    for target in targets:
         if percent := _PERCENT.fullmatch(value):
             target.clear()
             number = _whole_percent(f"--set {name}={value}", percent[1])
@@ -243,11 +243,11 @@ def setting_of(spec: dict[str, Any], name: str, option: str) -> str:
     """
     if name in _COUNTS:
         return f"{name}={spec.get(name, 1)}"
-    found = {_target_text(target) for known, target in _targets(spec) if known == name}
-    if len(found) != 1:
+    texts = {_target_text(target) for known, target in _targets(spec) if known == name}
+    if len(texts) != 1:
         names = ", ".join(dict.fromkeys([*_COUNTS, *(known for known, _ in _targets(spec))]))
         raise usage(f"{option} {name}: no such field or metric", cause=f"A schedule sets {names}.")
-    return f"{name}={found.pop()}"
+    return f"{name}={texts.pop()}"
 
 
 def _target_text(target: dict[str, Any]) -> str:
@@ -258,13 +258,13 @@ def _target_text(target: dict[str, Any]) -> str:
 
 def _quantity(option: str, value: str) -> int:
     try:
-        found = parse_quantity(value)
+        quantity = parse_quantity(value)
     except QuantityError as error:
         cause = "A quantity is a number with an optional suffix, such as 250m, 1.5, 3k or 2Gi."
         raise usage(f"{option}={value}: {value!r} is not a quantity", cause=cause) from error
-    if found.cmp(_MOST) > 0 or found.cmp(_LEAST) < 0:
+    if quantity.cmp(_MOST) > 0 or quantity.cmp(_LEAST) < 0:
         raise _out_of_range(f"{option}={value}")
-    return found.milli_value()
+    return quantity.milli_value()
 
 
 def _whole_percent(what: str, digits: str) -> int:

@@ -391,11 +391,11 @@ def _number(value: Any) -> float:
 
 def part(holder: Json, name: str) -> Json:
     """An object in one that nobody has checked; empty if it is missing or none: kubectl will refuse that manifest."""
-    found = holder.get(name)
-    return found if isinstance(found, dict) else {}
+    member = holder.get(name)
+    return member if isinstance(member, dict) else {}
 
 
 def objects(holder: Json, name: str) -> list[Json]:
     """The objects of a list in one that nobody has checked."""
-    found = holder.get(name)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    members = holder.get(name)
+    return [each for each in members if isinstance(each, dict)] if isinstance(members, list) else []

@@ -257,14 +257,14 @@ def _named(adopted: Iterable[HpaId]) -> str:
 
 def _replaced(state: FleetState, adopted: Mapping[HpaId, Json]) -> list[str]:
     """Return which central HPAs have a spec of their own that the native one's replaces."""
-    found = []
+    texts = []
     for hpa, native in adopted.items():
         view = state.hpas.get(hpa)
         if view is not None and view.origin == "central" and not semantically_equal_spec(view.spec, native["spec"]):
-            found.append(
+            texts.append(
                 f"the central HPA {hpa} gets the native spec: {'; '.join(differences(view.spec, native['spec']))}"
             )
-    return found
+    return texts
 
 
 # --- doing ------------------------------------------------------------------------------------------------------------

@@ -57,13 +57,13 @@ def archive(
     kafka, signing = client_settings(session.config), signing_key(key)
     key_file = None if signing is None else signing.file
     config = configured(ArchiveConfig, options, root=Path(folder), kafka=kafka, limits=limits, key=key_file)
-    found: list[Archived] = []
+    archived: list[Archived] = []
 
     async def part(stop: Event) -> None:
-        found.append(await _run(session, config, stop))
+        archived.append(await _run(session, config, stop))
 
     run_parts(session, {"archive": part})
-    for counts in found if output != "table" else ():
+    for counts in archived if output != "table" else ():
         report = {"archive": folder, "records": counts.added, "held": counts.held, "signed": config.key is not None}
         session.out(one("ArchiveReport", report, output))
     return OK

@@ -33,5 +33,5 @@ def autoscale(
     What `kubectl autoscale` would create in one cluster is created in fleethpa, for each cluster that is meant. Without
     --cpu and --memory the target is 80 % of the cpu requests. An HPA that is there already is not changed.
     """
-    made = Input(hpas=autoscaled(asked))
-    return session.run(applied(session, made, clusters, namespace, mode, options, creates=True))
+    read = Input(hpas=autoscaled(asked))
+    return session.run(applied(session, read, clusters, namespace, mode, options, creates=True))

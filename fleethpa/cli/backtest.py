@@ -110,19 +110,21 @@ def backtest(
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
         whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price, faults))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        made = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
+        question_report = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
     elif files or settings or policy.changes:
         tried = _Tried(read, settings, selection, policy)
-        found, used = session.run(_run(session, tried, window, model, price, faults))
-        failed = [text for _, each in found for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
-        reported = [Reported(result, request.changes) for request, result in found]
-        made = report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
+        backtests, used = session.run(_run(session, tried, window, model, price, faults))
+        failed = [text for _, each in backtests for text in _failed(each.hpa, each.recorded, each.candidate, gates)]
+        reported = [Reported(result, request.changes) for request, result in backtests]
+        question_report = (
+            report(reported, failed, used, wide=output == "wide" or html is not None) if reported else None
+        )
         if emit_yaml:
-            emitted = to_yaml_documents([request.manifest for request, _ in found])
+            emitted = to_yaml_documents([request.manifest for request, _ in backtests])
     else:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
-    if made is not None:
-        session.publish(made, output, html=html, plot=plot, instead=emitted)
+    if question_report is not None:
+        session.publish(question_report, output, html=html, plot=plot, instead=emitted)
     return session.failed(faults) or (ANSWER_IS_NO if failed else OK)
 
 
@@ -163,7 +165,7 @@ def _gate(
             return tried, untried, used
 
     tried, untried, used = session.run(work()) if changed else ([], {}, price)
-    found = GateFindings(
+    findings = GateFindings(
         base,
         tried,
         untried,
@@ -173,10 +175,10 @@ def _gate(
         used,
     )
     if output == "markdown":
-        session.out(markdown(found))
+        session.out(markdown(findings))
     else:
-        session.publish(gate_report(found), output, html=html)
-    return session.failed(faults) or (ANSWER_IS_NO if found.failed else OK)
+        session.publish(gate_report(findings), output, html=html)
+    return session.failed(faults) or (ANSWER_IS_NO if findings.failed else OK)
 
 
 class _Tried(NamedTuple):
@@ -194,11 +196,11 @@ async def _run(
     """The requests with their results, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
-        used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
+        candidates = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
+        used = price_for(price, state.settings, {each.hpa.cluster for each in candidates}, session.note)
         note = None if tried.read is not None or tried.selection.refs else session.note
         try:
-            return await run_all(past, found, window, model, faults, note), used
+            return await run_all(past, candidates, window, model, faults, note), used
         except CommandError as refused:
             refused.code = max(refused.code, session.failed(faults))
             raise

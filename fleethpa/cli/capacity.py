@@ -41,6 +41,6 @@ def describe(session: Session, name: str) -> None:
 async def delete(session: Session, /, names: tuple[str, ...], options: WriteOptions) -> int:
     """Delete CapacityGroups: they bound nothing any more; no HPA and no workload is deleted."""
     state = await fleet_now(session)
-    found = [group.name for group in named_groups(state, names)]
-    writes = deleted_groups(found, session.now_ms(), session.config.author, options.reason)
+    groups = [group.name for group in named_groups(state, names)]
+    writes = deleted_groups(groups, session.now_ms(), session.config.author, options.reason)
     return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options, state=state)

@@ -87,23 +87,23 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
             )
     before = registry.newest(cluster)
     incarnation = max(int(time.time()), before.incarnation + 1 if before is not None else 1)
-    made = AgentSet(cluster=cluster, incarnation=incarnation, max_namespaces=max_namespaces, max_hpas=max_hpas)
-    if len(made.topics.reports) > MAX_TOPIC_NAME:
-        longest = MAX_TOPIC_NAME - (len(made.topics.reports) - len(cluster))
+    registration = AgentSet(cluster=cluster, incarnation=incarnation, max_namespaces=max_namespaces, max_hpas=max_hpas)
+    if len(registration.topics.reports) > MAX_TOPIC_NAME:
+        longest = MAX_TOPIC_NAME - (len(registration.topics.reports) - len(cluster))
         raise usage(
             f"the name of cluster {cluster[:40]}… is too long",
             cause=f"It is part of a topic's name, so that it may have {longest} characters.",
         )
-    return made
+    return registration
 
 
 def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
     """The agent of a cluster. Raises CommandError: it has none (exit 4)."""
-    found = registry.present(cluster)
-    if found is None:
+    registration = registry.present(cluster)
+    if registration is None:
         known = ", ".join(agent.cluster for agent in registry.agents()) or "none"
         raise not_found(f"cluster {cluster} has no agent", cause=f"Clusters with an agent: {known}.")
-    return found
+    return registration
 
 
 @asynccontextmanager
@@ -165,18 +165,18 @@ async def check(
     if missing := [name for name in names if name not in known]:
         what = "cluster" if are_found(options) else "context for cluster"
         raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
-    asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
-    answers = await asyncio.gather(*asked)
-    found = finding_checks(members)
-    found += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
+    reviews = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
+    answers = await asyncio.gather(*reviews)
+    checks = finding_checks(members)
+    checks += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
-        session.lines(line for each in found for line in lines(session, each))
+        session.lines(line for each in checks for line in lines(session, each))
         for each in answers:
             if each.denied:
                 session.out("\n".join([f"rules that {each.cluster} lacks:", *each.missing_rules]))
     else:
-        session.listing(listing(found), output)
-    return report_sum(session, found)
+        session.listing(listing(checks), output)
+    return report_sum(session, checks)
 
 
 @clusters.command("prove-native-absent")
@@ -334,28 +334,30 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
     code = OK
     async with connecting(settings.bootstrap_servers):
         registry = await read_registry(settings)
-    made = new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
-    made = structs.replace(made, author=session.config.author, reason=options.reason)
-    writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
+    registration = new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
+    registration = structs.replace(registration, author=session.config.author, reason=options.reason)
+    writes = [
+        PlannedRecord(f"cluster {name} added with an agent, incarnation {registration.incarnation}", registration, name)
+    ]
     if options.dry_run:
-        for topic in (made.topics.reports, made.topics.commands):
+        for topic in (registration.topics.reports, registration.topics.commands):
             session.note(f"topic/{topic} would be created")
         check_writes(writes)
         session.note(f"{writes[0].subject} (dry run)")
     else:
-        async with administering(settings, made.topics) as admin:
-            for topic in await create_topics(admin, made.topics, agent["replication_factor"]):
+        async with administering(settings, registration.topics) as admin:
+            for topic in await create_topics(admin, registration.topics, agent["replication_factor"]):
                 session.note(f"topic/{topic} created")
-            if not agent["no_acls"] and not await admin.allow(agent_acls(made.topics), principal):
+            if not agent["no_acls"] and not await admin.allow(agent_acls(registration.topics), principal):
                 session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
         async with session.writer() as writer:
             code = await write_all(session, writer, writes, options.wait, silent=True)
         if code == OK:
             session.note(writes[0].subject)
-    for each in ("Permissions and quotas:", *permission_lines(made.topics, principal)):
+    for each in ("Permissions and quotas:", *permission_lines(registration.topics, principal)):
         session.note(each)
     place = AgentPlace(
-        topics=made.topics,
+        topics=registration.topics,
         image=agent["image"],
         home=agent["home"],
         namespaces=agent["namespaces"],
@@ -384,17 +386,17 @@ async def remove(session: Session, /, name: str, principal: str, delete_topics: 
     principal = principal.format(name=name)
     settings = client_settings(session.config)
     async with connecting(settings.bootstrap_servers):
-        found = agent_present(await read_registry(settings), name)
-    left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
+        agent = agent_present(await read_registry(settings), name)
+    left = structs.replace(agent, left=True, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
     held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
     code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
     if options.dry_run:
         return code
-    async with administering(settings, found.topics) as admin:
-        await admin.disallow(agent_acls(found.topics), principal)
+    async with administering(settings, agent.topics) as admin:
+        await admin.disallow(agent_acls(agent.topics), principal)
         if delete_topics:
-            await admin.delete([found.topics.reports, found.topics.commands])
+            await admin.delete([agent.topics.reports, agent.topics.commands])
     session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
     return code
 

@@ -54,17 +54,17 @@ def cost(
     """
     faults = Faults()
     if asked_shard.merges:
-        asked, found = asked_shard.merged(Cost)
-        used = price if price is not None or asked["price"] is None else Decimal(asked["price"])
+        question, costs = asked_shard.merged(Cost)
+        used = price if price is not None or question["price"] is None else Decimal(question["price"])
     else:
         window = period.window(session.now_ms())
-        found, used, faults = session.run(_costs(session, selection, window, asked_shard, price))
+        costs, used, faults = session.run(_costs(session, selection, window, asked_shard, price))
         if asked_shard.shard is not None:
-            asked = asked_of("cost", selection, window, price=None if used is None else str(used))
-            asked_shard.write(session, faults, asked, found, Cost)
+            question = asked_of("cost", selection, window, price=None if used is None else str(used))
+            asked_shard.write(session, faults, question, costs, Cost)
             return session.failed(faults)
-    if found:
-        session.publish(report(found, used, top), output, html=html)
+    if costs:
+        session.publish(report(costs, used, top), output, html=html)
     elif not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
     return session.failed(faults)
@@ -77,8 +77,8 @@ async def _costs(
         state = await read_state(past)
         views = asked.kept(alone(chosen_some(state, selection), "cost", session.note))
         used = price_for(price, state.settings, {view.id.cluster for view in views}, session.note)
-        found, faults = await costs_of(session, past, views, window)
-    return list(found.values()), used, faults
+        costs, faults = await costs_of(session, past, views, window)
+    return list(costs.values()), used, faults
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def in_a_sentence(costs: Sequence[Cost], price: Decimal | None = None) -> str:
 
 
 def _document(cost: Cost) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             "since": rfc3339(cost.since_ms),
             "until": rfc3339(cost.until_ms),
@@ -171,4 +171,4 @@ def _document(cost: Cost) -> dict[str, Any]:
             "loadError": cost.error,
         }
     )
-    return cost.hpa._asdict() | made
+    return cost.hpa._asdict() | document

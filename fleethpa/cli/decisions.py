@@ -59,15 +59,15 @@ def decisions(
             raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
         session.run(_follow(session, wanted, output, not no_headers), follows=True)
         return
-    found, endings, has_older = session.run(_listed(session, wanted, last))
-    if not found and output in ("table", "wide"):
+    records, endings, has_older = session.run(_listed(session, wanted, last))
+    if not records and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
         return
     changes = bool(only["changes"])
-    listing = decision_listing(found, endings, session.time_style, session.now_ms(), changes=changes)
+    listing = decision_listing(records, endings, session.time_style, session.now_ms(), changes=changes)
     session.listing(listing, output, headers=not no_headers)
     if has_older and last is None:
-        session.note(f"The newest {len(found)} are listed; there are older ones. Next: --since 24h, or --last N")
+        session.note(f"The newest {len(records)} are listed; there are older ones. Next: --since 24h, or --last N")
 
 
 async def _listed(session: Session, wanted: Filter, last: int | None) -> ListedDecisions:

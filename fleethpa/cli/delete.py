@@ -52,16 +52,16 @@ def delete(
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_present(past)
-        found = _deleted_groups(session, groups, state, ignore_not_found, options.reason)
+        group_writes = _deleted_groups(session, groups, state, ignore_not_found, options.reason)
         writes: list[PlannedRecord] = []
         if refs or selection.labels is not None:
             writes = _writes(session, state, wanted, ignore_not_found, options.reason)
-        if not writes and not found:
+        if not writes and not group_writes:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
         foresight = present.foresee(writes)
-        asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
-        code = await change(session, "delete", writes + found, asked, options, state=state)
+        all_concerns = [*concerns("delete", foresight, writes), *group_concerns(group_writes, state)]
+        code = await change(session, "delete", writes + group_writes, all_concerns, options, state=state)
         for text in foresight.handed_over():
             session.note(text)
         return code

@@ -35,10 +35,10 @@ def describe(session: Session, selection: Selection) -> None:
             last = await last_of(past, views)
             return [(with_newest(view, last[view.id]), last[view.id]) for view in views]
 
-    found = session.run(work(), brief=True)
-    if not found:
+    hpas = session.run(work(), brief=True)
+    if not hpas:
         session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
-    pages = [page(session, view, last) for view, last in found]
+    pages = [page(session, view, last) for view, last in hpas]
     session.lines(line for number, lines in enumerate(pages) for line in [*[""] * (2 * bool(number)), *lines])
 
 
@@ -91,9 +91,9 @@ def _division(view: HpaView) -> list[str]:
     known = {} if view.decision is None else view.decision.decision.observed.get("clusters", {})
     rows = []
     for each in view.fleet.clusters:
-        found = known.get(each.name, {})
-        bounds, share = f"{each.min_replicas} … {each.max_replicas}", str(found.get("share", "-"))
-        rows.append((f"  {each.name}", str(each.weight), bounds, share, words.of_cluster(found)))
+        division = known.get(each.name, {})
+        bounds, share = f"{each.min_replicas} … {each.max_replicas}", str(division.get("share", "-"))
+        rows.append((f"  {each.name}", str(each.weight), bounds, share, words.of_cluster(division)))
     return ["Clusters:", *layout([("  CLUSTER", "WEIGHT", "BOUNDS", "SHARE", "NOTE"), *rows])]
 
 

@@ -94,18 +94,18 @@ def diff(
     known = matching_clusters(state, globs)
     if not known:
         raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa get clusters")
-    found = [each for one in wanted for each in _differences(state, *one, known, globs, session.now_ms())]
-    found += [_fleet_difference(state, each) for each in fleets]
-    found += [_group_difference(state, each) for each in groups]
-    changed = [each for each in found if each.what != "same"]
-    meant = {each.place: {"spec": each.after} for each in found if each.place.cluster not in ("", FLEET)}
+    comparisons = [each for one in wanted for each in _differences(state, *one, known, globs, session.now_ms())]
+    comparisons += [_fleet_difference(state, each) for each in fleets]
+    comparisons += [_group_difference(state, each) for each in groups]
+    changed = [each for each in comparisons if each.what != "same"]
+    meant = {each.place: {"spec": each.after} for each in comparisons if each.place.cluster not in ("", FLEET)}
     for text in target_warnings(read, meant, session.run(live_targets(session, meant))):
         session.warn(text)
     if output == "table":
         session.lines(line for each in changed for line in _lines(session, each))
-        _say(session, found, changed, filenames)
+        _say(session, comparisons, changed, filenames)
     else:
-        session.listing(_diff_listing(found), output)
+        session.listing(_diff_listing(comparisons), output)
     return ANSWER_IS_NO if changed else OK
 
 
@@ -117,7 +117,7 @@ def _differences(
     ids = [HpaId(cluster, namespace, name) for cluster in clusters]
     there = [hpa for hpa in ids if hpa in state.hpas]
     # Without -C, an HPA that is in some clusters is not asked for in the others.
-    found = []
+    comparisons = []
     for hpa in ids if globs or not there else there:
         view = state.hpas.get(hpa)
         # What a schedule has changed is no difference: `apply` would leave it.
@@ -127,8 +127,8 @@ def _differences(
             held, stated = stated_annotations(view.hpa["metadata"]), stated_annotations(wanted["metadata"])
             if held != stated:
                 before, after = before | {"annotations": held}, after | {"annotations": stated}
-        found.append(ManifestDifference(hpa, before, after))
-    return found
+        comparisons.append(ManifestDifference(hpa, before, after))
+    return comparisons
 
 
 def _fleet_difference(state: FleetState, wanted: FleetManifest) -> ManifestDifference:

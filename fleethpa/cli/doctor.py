@@ -28,11 +28,11 @@ async def doctor(session: Session, /, only: str | None, output: str, **options: 
     areas = tuple(part for part in (only or "").split(",") if part) or AREAS
     if odd := [area for area in areas if area not in AREAS]:
         raise usage(f"--only {odd[0]!r} is unknown", cause=f"Known are {', '.join(AREAS)}.")
-    found = []
+    checks = []
     async for check in examine(session, areas, options):
-        found.append(check)
+        checks.append(check)
         if output == "table":
             session.lines(lines(session, check))
     if output != "table":
-        session.listing(listing(found), output)
-    return report_sum(session, found)
+        session.listing(listing(checks), output)
+    return report_sum(session, checks)

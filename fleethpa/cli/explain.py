@@ -49,13 +49,13 @@ def explain(
 
     async def work() -> tuple[Again, Recorded | None, list[ClusterTrouble]]:
         async with session.past() as past:
-            found, ending, state = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
+            recorded, ending, state = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
             if state is None:
-                await look_for_trouble(past, found.partition)
+                await look_for_trouble(past, recorded.partition)
             elif at_ms is None and not change:
-                _warn_of_end(session, state.hpas.get(found.hpa), found.hpa)
-            again = await evaluated_again(past, found) if counterfactuals else Again(found)
-            return again, ending, await troubles_of(past, found, ending, session.now_ms())
+                _warn_of_end(session, state.hpas.get(recorded.hpa), recorded.hpa)
+            again = await evaluated_again(past, recorded) if counterfactuals else Again(recorded)
+            return again, ending, await troubles_of(past, recorded, ending, session.now_ms())
 
     again, ending, troubles = session.run(work())
     if again.unknown:
@@ -63,6 +63,6 @@ def explain(
     if output != "table":
         session.out(one("Decision", document(again), output))
         return
-    found = again.explained(ending, troubles)
+    explanation = again.explained(ending, troubles)
     now_ms = session.now_ms()
-    session.lines(explanation_lines(found, now_ms=now_ms, time_style=session.time_style, color=session.color))
+    session.lines(explanation_lines(explanation, now_ms=now_ms, time_style=session.time_style, color=session.color))

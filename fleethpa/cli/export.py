@@ -65,15 +65,15 @@ def export_decisions(
         raise usage("--partition-by needs --out DIR")
     path = Path(out) if out and out != "-" else None
     try:
-        with Export(output, path, keys) as made:
-            session.run(_write(session, Filter(everything, *times), made))
+        with Export(output, path, keys) as exporter:
+            session.run(_write(session, Filter(everything, *times), exporter))
     except BrokenPipeError:
         raise
     except OSError as error:
         where = f"--out {path}" if path else "stdout"
         raise usage(f"{where} cannot be written: {error.strerror or error}") from error
-    session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
-    return session.failed(made.faults)
+    session.note(f"{exporter.rows:,} decisions in {exporter.files} file{'s' if exporter.files != 1 else ''}")
+    return session.failed(exporter.faults)
 
 
 def _keys(text: str | None) -> tuple[str, ...]:
@@ -128,10 +128,10 @@ def export_bundle(session: Session, selection: Selection, period: AskedPeriod, o
     It can be verified and replayed: it holds the log and the decisions of the HPA's whole log partition.
     """
     window = period.window(session.now_ms())
-    hpa, others, found, file = session.run(_bundle(session, selection, window, out))
+    hpa, others, contents, file = session.run(_bundle(session, selection, window, out))
     session.out(str(file))
-    begin = f" from {rfc3339(found.begin_ms)}" if found.begin_ms else ""
-    held = f"{words.counted(found.decisions, 'decision')} of {words.counted(found.log_records, 'log record')}"
+    begin = f" from {rfc3339(contents.begin_ms)}" if contents.begin_ms else ""
+    held = f"{words.counted(contents.decisions, 'decision')} of {words.counted(contents.log_records, 'log record')}"
     session.note(f"{held}{begin} to {rfc3339(window[1])}, {file.stat().st_size:,} bytes")
     if others:
         named = words.listed([str(each) for each in others], _MOST_NAMED)
@@ -150,8 +150,8 @@ async def _bundle(
         file = Path(out or f"{hpa.name}-{rfc3339(window[1])[:19].replace(':', '')}.tar")
         with TemporaryDirectory(prefix="fleethpa-bundle-") as folder:
             try:
-                found = await write_bundle(past, number, *window, Path(folder, "archive"))
-                if not found.decisions:
+                contents = await write_bundle(past, number, *window, Path(folder, "archive"))
+                if not contents.decisions:
                     cause = f"The log partition of {hpa} has no decision from {rfc3339(window[0])} on, up to then."
                     raise not_found(f"nothing was decided up to {rfc3339(window[1])}", cause=cause)
                 pack(Path(folder, "archive"), Path(folder, "bundle"))
@@ -161,4 +161,4 @@ async def _bundle(
                 raise usage(f"the bundle is too large: {error}", cause=cause, next_step="a shorter time") from error
             except OSError as error:
                 raise usage(f"--out {file} cannot be written: {error.strerror or error}") from error
-    return hpa, others, found, file
+    return hpa, others, contents, file

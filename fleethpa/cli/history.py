@@ -35,16 +35,16 @@ def history(
     since_ms = moment(since, session.now_ms(), "--since")
     if revision is not None and output in ("name", "jsonl"):
         raise usage(f"--revision prints a manifest, not {output}", cause="Use -o yaml or -o json.")
-    _, hpa, found = session.run(read_revisions(session, selection, since_ms))
+    _, hpa, revisions = session.run(read_revisions(session, selection, since_ms))
     if revision is not None:
-        session.out(_manifest(session, hpa, found, revision, output))
+        session.out(_manifest(session, hpa, revisions, revision, output))
         return
-    if not found:
+    if not revisions:
         when = f" since {since}" if since else ""
         raise not_found(f"the log holds no change of {hpa}{when}", next_step=f"fleethpa describe {hpa}")
     listing = Listing(
         kind="Revision",
-        items=found,
+        items=revisions,
         columns=_columns(session),
         document=lambda each: revision_document(hpa, each),
         name=lambda each: f"revision/{hpa}@{each.offset}",

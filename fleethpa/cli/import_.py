@@ -42,28 +42,29 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     manifests = list(scaled_objects_in(read_input(filenames).others))
     if not manifests:
         raise usage(f"-f {' '.join(filenames)}: no {KIND} found", next_step="kubectl get scaledobjects -A -o yaml")
-    found = [imported(each) for each in manifests]
+    imports = [imported(each) for each in manifests]
     if rules is not None:
-        _write_rules(rules, found)
+        _write_rules(rules, imports)
     if output == "json":
         session.out(
             machine(
-                {"apiVersion": "fleethpa.io/v1", "kind": "KedaImportList", "items": list(map(_document, found))}, "json"
+                {"apiVersion": "fleethpa.io/v1", "kind": "KedaImportList", "items": list(map(_document, imports))},
+                "json",
             )
         )
     else:
-        session.out(to_yaml_documents([each.hpa for each in found if each.hpa is not None]))
-        session.lines((line for each in found for line in _lines(each)), err=True)
-    whole = sum(each.is_whole for each in found)
-    session.note(f"{counted(len(found), KIND)}, {whole} with every trigger in an HPA")
-    return OK if whole == len(found) else ANSWER_IS_NO
+        session.out(to_yaml_documents([each.hpa for each in imports if each.hpa is not None]))
+        session.lines((line for each in imports for line in _lines(each)), err=True)
+    whole = sum(each.is_whole for each in imports)
+    session.note(f"{counted(len(imports), KIND)}, {whole} with every trigger in an HPA")
+    return OK if whole == len(imports) else ANSWER_IS_NO
 
 
 def _lines(imported: KedaImport) -> list[str]:
-    made = "no HPA" if imported.hpa is None else f"HPA {imported.hpa['metadata']['name']}"
+    hpa_text = "no HPA" if imported.hpa is None else f"HPA {imported.hpa['metadata']['name']}"
     state = "" if imported.is_whole else ", which scales by less than KEDA does" if imported.hpa is not None else ""
     return [
-        f"{imported.name}: {made}{state}",
+        f"{imported.name}: {hpa_text}{state}",
         *(f"  not carried over: {path}: {why}" for path, why in sorted(imported.left.items())),
     ]
 

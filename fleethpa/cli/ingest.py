@@ -104,13 +104,13 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
 
 
 def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    found = []
+    headers = []
     for text in texts:
         name, separator, value = text.partition("=")
         if not (name and separator):
             raise usage(f"--header {text!r} is not NAME=VALUE")
-        found.append((name, value.encode()))
-    return found
+        headers.append((name, value.encode()))
+    return headers
 
 
 def _table(report: CheckReport) -> str:

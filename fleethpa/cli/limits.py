@@ -99,15 +99,16 @@ def test_limits(
             raise usage("a CapacityGroup is tried alone", cause="Its manifest says which clusters it is of.")
         group = read_capacity_group(file)
         result = session.run(tested_ceiling(session, group, window))
-        made, held, time_held = ceiling_report(group.name, group.spec.limit, result), len(result.held), result.minutes
+        question_report = ceiling_report(group.name, group.spec.limit, result)
+        held, time_held = len(result.held), result.minutes
     else:
         texts = (*(settings_in(Path(file)) if file is not None else ()), *changes)
         parts = session.run(_tested(session, *_limits_only(texts), clusters, window))
         _check_annotated(texts, parts)
-        made = report(texts, parts, window)
+        question_report = report(texts, parts, window)
         held = len({each.hpa for part in parts for each in part.held})
         time_held = sum(each.minutes for part in parts for each in part.held)
-    session.publish(made, output, html=html)
+    session.publish(question_report, output, html=html)
     nothing = SimpleNamespace(held=0, minutes=0.0)
     is_no = gate is not None and gate.holds(nothing, SimpleNamespace(held=held, minutes=time_held))
     return ANSWER_IS_NO if is_no else OK

@@ -47,12 +47,12 @@ def lint(
     a count that would be reset. Of several files, each that cannot be read is a finding, and the others are checked.
     """
     read = read_hpas(session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND), to_the_end=True)
-    found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
-    if output != "table" or found:
-        session.listing(_listing(found), output, headers=not no_headers)
-    errors = sum(each.level == "error" for each in found)
-    session.note(f"{_counts(read)}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
-    return ANSWER_IS_NO if errors or (strict and found) else OK
+    findings = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
+    if output != "table" or findings:
+        session.listing(_listing(findings), output, headers=not no_headers)
+    errors = sum(each.level == "error" for each in findings)
+    session.note(f"{_counts(read)}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
+    return ANSWER_IS_NO if errors or (strict and findings) else OK
 
 
 def _counts(read: Input) -> str:

@@ -386,14 +386,22 @@ def view(session: Session, show_origin: bool, output: str) -> None:
 
 
 def _settings(session: Session) -> list[Setting]:
-    found = session.config
-    values = {"kafkaConfig": found.kafka_config, "kubeconfig": found.kubeconfig, "author": found.author}
-    values |= {"contexts": ",".join(found.contexts), "hub": found.hub, "hubNamespace": found.hub_namespace}
-    shown = [Setting(name, values[name], found.origins.get(name, "default")) for name in _SHOWN]
-    if not (found.brokers or found.kafka_config):
+    configuration = session.config
+    values = {
+        "kafkaConfig": configuration.kafka_config,
+        "kubeconfig": configuration.kubeconfig,
+        "author": configuration.author,
+    }
+    values |= {
+        "contexts": ",".join(configuration.contexts),
+        "hub": configuration.hub,
+        "hubNamespace": configuration.hub_namespace,
+    }
+    shown = [Setting(name, values[name], configuration.origins.get(name, "default")) for name in _SHOWN]
+    if not (configuration.brokers or configuration.kafka_config):
         return [Setting("kafka.bootstrapServers", "", "default"), *shown]
-    origins = found.kafka_origins()
-    kafka = found.kafka().shown()
+    origins = configuration.kafka_origins()
+    kafka = configuration.kafka().shown()
     return [*(Setting(f"kafka.{_camel(name)}", value, origins[name]) for name, value in kafka.items()), *shown]
 
 

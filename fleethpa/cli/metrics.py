@@ -92,10 +92,10 @@ async def _tried(
             return [await trials.expression(what)]
         if described:
             kind, _, name = described.partition("/")
-            found = [await trials.object(what, selector, kind, name)]
+            tries = [await trials.object(what, selector, kind, name)]
         else:
-            found = [await trials.external(what, selector), await trials.pods(what, selector)]
-        return [each for each in found if each is not None]
+            tries = [await trials.external(what, selector), await trials.pods(what, selector)]
+        return [each for each in tries if each is not None]
     except RulesError as error:
         raise usage(f"{connection.rules_file} cannot be used for {what}", cause=str(error)) from error
     except (ClusterError, ValueError) as error:
@@ -160,19 +160,19 @@ class Trials:
 
     async def external(self, metric: str, selector: Selector) -> MetricTrial | None:
         """An External metric; None: no rule has it."""
-        found = await self._names.find(metric, self._rules.external)
-        if found is None:
+        rule_and_series = await self._names.find(metric, self._rules.external)
+        if rule_and_series is None:
             return None
-        text = found[0].of_external(found[1], self._namespace, selector)
+        text = rule_and_series[0].of_external(rule_and_series[1], self._namespace, selector)
         return _external("External", text, metric, await self._client.query(text))
 
     async def pods(self, metric: str, selector: Selector) -> MetricTrial | None:
         """A Pods metric of all pods of the namespace that have it; None: no rule has it."""
-        found = await self._names.find(metric, self._rules.custom, PODS)
-        if found is None:
+        rule_and_series = await self._names.find(metric, self._rules.custom, PODS)
+        if rule_and_series is None:
             return None
-        text = found[0].of_objects(found[1], PODS, self._namespace, selector, [ANY])
-        result, label = await self._client.query(text), found[0].labels.of(PODS)
+        text = rule_and_series[0].of_objects(rule_and_series[1], PODS, self._namespace, selector, [ANY])
+        result, label = await self._client.query(text), rule_and_series[0].labels.of(PODS)
         names = {sample.metric[label] for sample in result.samples if label in sample.metric}
         query = Query(api="pods", metric=metric)
         (answer,) = promanswers.pod_answers([(query, names)], result, label, wall_clock_ms())
@@ -187,13 +187,13 @@ class Trials:
         """An Object metric; None: no rule has it."""
         root = group_kind == "Namespace"
         resource = NAMESPACES if root else guessed_resource(group_kind)
-        found = await self._names.find(metric, self._rules.custom, resource)
-        if found is None:
+        rule_and_series = await self._names.find(metric, self._rules.custom, resource)
+        if rule_and_series is None:
             return None
         name, inside = (self._namespace, "") if root else (name, self._namespace)
-        text = found[0].of_objects(found[1], resource, inside, selector, [name])
+        text = rule_and_series[0].of_objects(rule_and_series[1], resource, inside, selector, [name])
         query = Query(api="object", metric=metric, group_kind=group_kind, object=name)
-        result, label = await self._client.query(text), found[0].labels.of(resource)
+        result, label = await self._client.query(text), rule_and_series[0].labels.of(resource)
         answer = promanswers.object_answer(query, result, label, name, resource, wall_clock_ms())
         rows = [] if answer.error else [(f"{group_kind}/{name}", format_milli(answer.milli))]
         return MetricTrial(

@@ -145,11 +145,11 @@ async def _release_fleet(
         problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
         if code := session.report(*problems):
             return code
-        found = [concern for plan in plans for concern in plan.concerns]
-        found += _concerns_of_fleet_hpa(
+        all_concerns = [concern for plan in plans for concern in plan.concerns]
+        all_concerns += _concerns_of_fleet_hpa(
             state.hpas[fleet_hpa], [state.hpas[hpa] for hpa in members_of(state, fleet_hpa)]
         )
-        confirm(session, found, options, f"release {fleet_hpa}")
+        confirm(session, all_concerns, options, f"release {fleet_hpa}")
         for hand_over in hand_overs:
             hand_over.plan.concerns = []
             if (code := await hand_over.carry_out(hand_over.plan)) != OK:
@@ -160,12 +160,12 @@ async def _release_fleet(
 
 def _concerns_of_fleet_hpa(fleet_hpa: HpaView, members: Sequence[HpaView]) -> list[Concern]:
     """Return what a user must agree to, beside what is so in each cluster."""
-    found = [Concern(f"release deletes {fleet_hpa.id}: nothing divides a total among its clusters any more")]
+    concern_list = [Concern(f"release deletes {fleet_hpa.id}: nothing divides a total among its clusters any more")]
     most, limit = sum([each.spec["maxReplicas"] for each in members]), fleet_hpa.spec["maxReplicas"]
     if most > limit:
         text = f"the native HPAs may have {most} replicas together; the FleetHPA has maxReplicas {limit}"
-        found.append(Concern(text, harmful=True))
-    return found
+        concern_list.append(Concern(text, harmful=True))
+    return concern_list
 
 
 def _nothing_to_release(session: Session, state: FleetState, place: handover.Place) -> None:
@@ -323,10 +323,10 @@ class _Release(handover.HandOver["HpaView"]):
                 await self.hpas.replace_status(with_status(native, carried))
                 return
             except ApiError as error:
-                found = await self.hpas.get(native["metadata"]["namespace"], native["metadata"]["name"])
-                if found is None or not error.is_conflict or not left:
+                newest = await self.hpas.get(native["metadata"]["namespace"], native["metadata"]["name"])
+                if newest is None or not error.is_conflict or not left:
                     raise
-                native = found
+                native = newest
 
     def _created(self, hpa: HpaId, native: Json) -> PlannedRecord:
         body = AutoscalerSet(hpa=native, author=self.author, reason=self.reason)

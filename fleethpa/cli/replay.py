@@ -33,11 +33,11 @@ def replay(session: Session, what: str | None, namespace: str | None, every: boo
     if (what is None) is not every:
         cause = "It is a decision, an HPA, or all of them."
         raise usage("name what to derive again", cause=cause, next_step="fleethpa replay NAME, or replay -A")
-    asked = asked_id(what) if what else None
-    if asked is not None:
+    decision_id = asked_id(what) if what else None
+    if decision_id is not None:
         if span.since or span.until or namespace:
             raise usage("the ID of a decision excludes --since, --until and --namespace")
-        return _one(session, asked, output)
+        return _one(session, decision_id, output)
     hpa = _named(session, what, namespace) if what else None
     past = unopened_past(session.source, session.config)
     return compare(session, Comparison(past, span, hpa), output)
@@ -46,12 +46,12 @@ def replay(session: Session, what: str | None, namespace: str | None, every: boo
 def _one(session: Session, asked: AskedId, output: str) -> int:
     past = unopened_past(session.source, session.config)
     derived = session.run(derived_again(past, asked, session.config.servers))
-    found = derived_document(past, derived)
+    verification = derived_document(past, derived)
     if output == "table":
-        session.lines(derived_text(found).splitlines())
+        session.lines(derived_text(verification).splitlines())
     else:
-        session.out(one("DecisionVerification", found, output))
-    return OK if found["identical"] else ANSWER_IS_NO
+        session.out(one("DecisionVerification", verification, output))
+    return OK if verification["identical"] else ANSWER_IS_NO
 
 
 def _named(session: Session, text: str, namespace: str | None) -> HpaId:

@@ -152,12 +152,12 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
 
 def _row(view: HpaView, now_ms: int) -> _Row:
     try:
-        found = schedules.schedule_of(view.hpa)
-        if found is None:
+        held = schedules.schedule_of(view.hpa)
+        if held is None:
             raise usage(f"{view.id} has no schedule")
-        schedules.spec_at(view.hpa, found, now_ms)
-        rule = schedules.rule_at(found, now_ms)
-        return _Row(view, found, "", rule.text if rule is not None else "", schedules.next_change_ms(found, now_ms))
+        schedules.spec_at(view.hpa, held, now_ms)
+        rule = schedules.rule_at(held, now_ms)
+        return _Row(view, held, "", rule.text if rule is not None else "", schedules.next_change_ms(held, now_ms))
     except CommandError as error:
         return _Row(view, None, f"{error.what}: {error.cause}", "", None)
 

@@ -114,9 +114,9 @@ async def _change(
     )
     writes = [PlannedRecord(subject, body, cluster)]
     foresight = present.foresee(writes)
-    found = concerns("settings", foresight, writes)
+    all_concerns = concerns("settings", foresight, writes)
     return await change(
-        session, "settings", writes, found, options, asks=needs_agreement(foresight, found), state=state
+        session, "settings", writes, all_concerns, options, asks=needs_agreement(foresight, all_concerns), state=state
     )
 
 

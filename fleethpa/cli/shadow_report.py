@@ -47,12 +47,12 @@ async def fleet_hpa_reports(
                 with faults.of(recorded.hpa):
                     if (each := seen_of(recorded)) is not None:
                         seen[recorded.hpa].append(each)
-    made = []
+    reports = []
     for view in views:
         if view.id not in faults:
             with faults.of(view.id, CommandError):
-                made.append((view.id, _fleet_hpa_report(state, view, seen[view.id])))
-    return made
+                reports.append((view.id, _fleet_hpa_report(state, view, seen[view.id])))
+    return reports
 
 
 def _fleet_hpa_report(state: FleetState, view: HpaView, seen: Sequence[FleetHpaSeen]) -> FleetHpaShadowReport:
@@ -108,9 +108,9 @@ def _fleet_hpa_section(hpa: HpaId, report: FleetHpaShadowReport) -> Section:
 
 
 def _fleet_hpa_document(hpa: HpaId, report: FleetHpaShadowReport) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.to_builtins(report)
-    made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
-    return {"namespace": hpa.namespace, "name": hpa.name, "ready": report.ready} | made
+    document: dict[str, Any] = msgspec.to_builtins(report)
+    document["since"], document["until"] = rfc3339(report.since), rfc3339(report.until)
+    return {"namespace": hpa.namespace, "name": hpa.name, "ready": report.ready} | document
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
@@ -139,22 +139,22 @@ def shadow_report(
     """
     faults = Faults()
     if asked_shard.merges:
-        found = sorted(asked_shard.merged(ShadowReport)[1], key=lambda each: each.hpa)
-        if not found:
+        reports = sorted(asked_shard.merged(ShadowReport)[1], key=lambda each: each.hpa)
+        if not reports:
             raise _none_in_shadow(selection)
     else:
         window = period.window(session.now_ms())
         if any(ref.cluster == FLEET for ref in selection.refs):
             return _of_fleet_hpas(session, selection, window, output, faults)
-        found = session.run(_reports(session, selection, window, asked_shard, faults))
+        reports = session.run(_reports(session, selection, window, asked_shard, faults))
         if asked_shard.shard is not None:
-            asked_shard.write(session, faults, asked_of("shadow-report", selection, window), found, ShadowReport)
+            asked_shard.write(session, faults, asked_of("shadow-report", selection, window), reports, ShadowReport)
             return session.failed(faults)
-    if found and output == "table":
-        session.lines(report_lines(_report(found, differences), color=session.color))
-    elif found:
-        session.listing(_listing(found), output)
-    return session.failed(faults) or (OK if all(each.ready for each in found) else ANSWER_IS_NO)
+    if reports and output == "table":
+        session.lines(report_lines(_report(reports, differences), color=session.color))
+    elif reports:
+        session.listing(_listing(reports), output)
+    return session.failed(faults) or (OK if all(each.ready for each in reports) else ANSWER_IS_NO)
 
 
 def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, int], output: str, faults: Faults) -> int:
@@ -169,10 +169,10 @@ def _of_fleet_hpas(session: Session, selection: Selection, window: tuple[int, in
             state = await read_state(past)
             return await fleet_hpa_reports(past, state, chosen(state, selection), window, faults)
 
-    found = session.run(work())
-    if found:
-        session.publish(report_on_fleet_hpas(found), output)
-    return session.failed(faults) or (OK if all(report.ready for _, report in found) else ANSWER_IS_NO)
+    reports = session.run(work())
+    if reports:
+        session.publish(report_on_fleet_hpas(reports), output)
+    return session.failed(faults) or (OK if all(report.ready for _, report in reports) else ANSWER_IS_NO)
 
 
 class _ShadowTask(NamedTuple):
@@ -185,15 +185,15 @@ class _ShadowTask(NamedTuple):
 
 async def shadow_reports(task: _ShadowTask) -> tuple[list[ShadowReport], Faults]:
     """Compare some HPAs of a log partition; those that were not in shadow beside a native controller are left out."""
-    made, faults = list[ShadowReport](), Faults()
+    reports, faults = list[ShadowReport](), Faults()
     async with aclosing(events_by_hpa(task.past, set(task.hpas), task.window, native=True)) as parts:
         async for events in parts:
             reported(0, sum(map(len, events.values())))
             for hpa in events:
                 with faults.of(hpa):
-                    if (found := compare(hpa, events[hpa])) is not None:
-                        made.append(found)
-    return made, faults
+                    if (comparison := compare(hpa, events[hpa])) is not None:
+                        reports.append(comparison)
+    return reports, faults
 
 
 async def _reports(
@@ -203,15 +203,15 @@ async def _reports(
         views = shard.kept(chosen_some(await read_state(past), selection))
         tasks = [_ShadowTask(past, hpas, window) for hpas in by_partitions(views)]
         parts = await by_partition(session, past, shadow_reports, tasks)
-    made = {each.hpa: each for part, _ in parts for each in part}
+    by_hpa = {each.hpa: each for part, _ in parts for each in part}
     faults |= Faults.of_parts(parts)
-    found = [made[view.id] for view in views if view.id in made]
+    reports = [by_hpa[view.id] for view in views if view.id in by_hpa]
     fleet_hpas = sorted({view.fleet_hpa or view.id for view in views if view.is_of_fleet})
-    if fleet_hpas and found:
+    if fleet_hpas and reports:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {fleet_hpas[0]}")
-    if not found and not faults and shard.shard is None:
+    if not reports and not faults and shard.shard is None:
         raise _none_in_shadow(selection, fleet_hpas)
-    return found
+    return reports
 
 
 def _none_in_shadow(selection: Selection, fleet_hpas: Sequence[HpaId] = ()) -> CommandError:
@@ -298,8 +298,8 @@ def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
 
 
 def _document(report: ShadowReport) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.to_builtins(report)
-    made.pop("hpa")
-    made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
-    made["differences"] = [each | {"time": rfc3339(each["time"])} for each in made["differences"]]
-    return report.hpa._asdict() | made | {"agreement": round(report.agreement, 6)}
+    document: dict[str, Any] = msgspec.to_builtins(report)
+    document.pop("hpa")
+    document["since"], document["until"] = rfc3339(report.since), rfc3339(report.until)
+    document["differences"] = [each | {"time": rfc3339(each["time"])} for each in document["differences"]]
+    return report.hpa._asdict() | document | {"agreement": round(report.agreement, 6)}

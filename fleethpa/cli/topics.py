@@ -54,14 +54,14 @@ async def init(session: Session, /, **options: Any) -> int:
     """Create the topics that are missing; with -o yaml print them as manifests of Strimzi's topic operator instead."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
-    want, found = await _compared(session, options)
-    missing = [gap for gap in found if gap.what == "topic"]
+    want, gaps = await _compared(session, options)
+    missing = [gap for gap in gaps if gap.what == "topic"]
     await _change(
         session, [topic for topic in want if topic.name in {gap.topic for gap in missing}], options["dry_run"]
     )
     for gap in missing:
         session.out(f"topic/{gap.topic} {'would be created' if options['dry_run'] else 'created'}")
-    others = [gap for gap in found if gap.what != "topic"]
+    others = [gap for gap in gaps if gap.what != "topic"]
     for gap in others:
         session.warn(f"{gap}")
     if others:
@@ -79,19 +79,19 @@ async def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
     """Compare the topics with what fleethpa needs; exit 1 if they differ."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
-    want, found = await _compared(session, options)
-    for gap in found:
+    want, gaps = await _compared(session, options)
+    for gap in gaps:
         session.out(f"{gap}{'' if gap.fixable else ' (cannot be changed: create the topic again)'}")
-    if not found:
+    if not gaps:
         session.out("all topics are as they should be")
         return OK
     if not fix:
         session.note("Next: fleethpa admin topics check --fix --dry-run")
         return ANSWER_IS_NO
     await _change(session, want, options["dry_run"])
-    left = [gap for gap in found if not gap.fixable]
+    left = [gap for gap in gaps if not gap.fixable]
     word = "would be fixed" if options["dry_run"] else "fixed"
-    session.out(f"{len(found) - len(left)} {word}, {len(left)} left")
+    session.out(f"{len(gaps) - len(left)} {word}, {len(left)} left")
     return ANSWER_IS_NO if left or options["dry_run"] else OK
 
 
@@ -153,14 +153,14 @@ async def log_time(session: Session, /, sets: bool, options: WriteOptions) -> in
 async def _show_log_times(session: Session) -> int:
     async with session.past() as past:
         state = await read_state(past)
-    found = 0
+    problem_count = 0
     for number, row in sorted(state.folded.items()):
         problem = log_time_problem(row, session.now_ms())
-        found += bool(problem)
+        problem_count += bool(problem)
         session.out(f"{number:<4} {rfc3339(row.clock_ms) if row.clock_ms else 'no record yet'}  {problem}".rstrip())
-    if found:
+    if problem_count:
         session.note("Next: set the brokers' clocks, then fleethpa admin topics log-time --set")
-    return ANSWER_IS_NO if found else OK
+    return ANSWER_IS_NO if problem_count else OK
 
 
 async def _show_engine(session: Session) -> int:

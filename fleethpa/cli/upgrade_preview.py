@@ -55,10 +55,10 @@ def upgrade_preview(
     version = version_named("--to", to, gates)
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = period.window(session.now_ms())
-    found, faults = session.run(_previews(session, selection, window, version.rules))
-    if found:
-        session.publish(report(found, version.name), output, html=html)
-    nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(found))
+    hpa_previews, faults = session.run(_previews(session, selection, window, version.rules))
+    if hpa_previews:
+        session.publish(report(hpa_previews, version.name), output, html=html)
+    nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(hpa_previews))
     return session.failed(faults) or (ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK)
 
 
@@ -70,12 +70,12 @@ async def _previews(
         parts = await by_partition(
             session, past, previews, [PreviewTask(past, hpas, window, rules) for hpas in by_partitions(views)]
         )
-    made = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
+    by_hpa = {hpa: preview for part, _ in parts for hpa, preview in part.items()}
     faults = Faults.of_parts(parts)
-    found = [each for view in views if (each := made.get(view.id)) is not None and each.evaluations]
-    if not found and not faults:
+    hpa_previews = [each for view in views if (each := by_hpa.get(view.id)) is not None and each.evaluations]
+    if not hpa_previews and not faults:
         raise not_evaluated(f"no evaluation of {selection} in this window")
-    return found, faults
+    return hpa_previews, faults
 
 
 _NOTES: Final = (

@@ -48,8 +48,8 @@ def audit_verify(
         raise usage("audit verify takes no name", cause=cause, next_step=f"fleethpa replay {shlex.quote(names[0])}")
     past = unopened_past(session.source, session.config, checked=False)
     heads, fault = _heads(past, public_key, checkpoints)
-    asked = Comparison(past, span, heads=heads, faults=(fault,) if fault else ())
-    return compare(session, asked, output, engine_diff=engine_diff)
+    comparison = Comparison(past, span, heads=heads, faults=(fault,) if fault else ())
+    return compare(session, comparison, output, engine_diff=engine_diff)
 
 
 def _heads(past: Past, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
@@ -66,12 +66,12 @@ def _heads(past: Past, public_key: str | None, folder: str | None) -> tuple[list
     if public_key:
         _check_key(public_key)
     try:
-        found = checkpoints_of(Path(root), Path(public_key) if public_key else None)
+        heads = checkpoints_of(Path(root), Path(public_key) if public_key else None)
     except ArchiveError as error:
         return [], f"the signed checkpoints do not hold: {error}"
-    if folder and not found:
+    if folder and not heads:
         raise usage(f"--checkpoints {folder}: contains no signed checkpoint", next_step="fleethpa audit keygen")
-    return found, ""
+    return heads, ""
 
 
 def _check_key(file: str) -> None:
@@ -133,9 +133,9 @@ def audit_keygen(session: Session, key: str | None, output: str) -> None:
         ) from error
     except OSError as error:
         raise usage(f"{private} cannot be written: {error}") from error
-    made = {"private": str(private), "public": str(public), "publicKey": text}
+    document = {"private": str(private), "public": str(public), "publicKey": text}
     shown = f"private key  {private}\npublic key   {public}  ({text})"
-    session.out(shown if output == "table" else one("AuditKey", made, output))
+    session.out(shown if output == "table" else one("AuditKey", document, output))
     session.note(
         "Keep the private key away from anyone who can write to the archive. Next: fleethpa admin archive --to DIR"
     )

@@ -122,27 +122,27 @@ def what_if(
     stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
-    asked: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
-    made = _report(inputs, recorded, before, after, stated, asked)
+    changes: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
+    question_report = _report(inputs, recorded, before, after, stated, changes)
     if inputs.fleet is not None and changed.fleet is not None:
         of_before, of_after = shares(inputs, inputs.fleet, before), shares(changed, changed.fleet, after)
-        made = _with_division(made, of_before, of_after)
-    session.publish(made, output)
+        question_report = _with_division(question_report, of_before, of_after)
+    session.publish(question_report, output)
     return OK
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
     name, at_ms = name_and_moment(session, what)
     async with session.past() as past:
-        found, _, state = await find_decision(past, name, namespace, at_ms=at_ms)
+        recorded, _, state = await find_decision(past, name, namespace, at_ms=at_ms)
         if state is None:
-            await look_for_trouble(past, found.partition)
-        if found.decision.kind != "evaluation":
+            await look_for_trouble(past, recorded.partition)
+        if recorded.decision.kind != "evaluation":
             raise usage(
-                f"{what} is the end of a write, not an evaluation", next_step=f"name {found.decision.completes}"
+                f"{what} is the end of a write, not an evaluation", next_step=f"name {recorded.decision.completes}"
             )
         try:
-            return found, (await evaluation_of(past, found)).inputs
+            return recorded, (await evaluation_of(past, recorded)).inputs
         except LogGoneError as error:
             raise usage(f"{what} cannot be evaluated again", cause=str(error)) from error
 
@@ -157,29 +157,29 @@ async def _without(session: Session, what: str, namespace: str | None, away: str
             next_step="leave out the time, or fleethpa what-if --cluster-away CLUSTER --at TIME",
         )
     async with session.past() as past:
-        found = (await find_decision(past, name, namespace)).recorded
+        recorded = (await find_decision(past, name, namespace)).recorded
         state = await read_state(past)
-    view = state.hpas.get(found.hpa)
+    view = state.hpas.get(recorded.hpa)
     if view is None or view.fleet is None:
-        raise usage(f"{found.hpa} is no FleetHPA", next_step="name one, as @fleet/NAMESPACE/NAME")
+        raise usage(f"{recorded.hpa} is no FleetHPA", next_step="name one, as @fleet/NAMESPACE/NAME")
     names = [each.name for each in view.fleet.clusters]
     if away not in names:
-        raise usage(f"{found.hpa} has no cluster {away}", cause=f"It has {', '.join(names)}.")
-    return away_report(view, view.fleet, found.decision, away)
+        raise usage(f"{recorded.hpa} has no cluster {away}", cause=f"It has {', '.join(names)}.")
+    return away_report(view, view.fleet, recorded.decision, away)
 
 
 def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) -> dict[str, Any]:
     """The spec of the only manifest that is of the evaluated HPA's namespace and name."""
     hpa = inputs.hpa
     named = [each for each in read.hpas if (each.namespace or hpa.namespace, each.name) == (hpa.namespace, hpa.name)]
-    found = [valid_hpa(each, hpa.namespace) for each in named]
-    if len(found) != 1:
+    bodies = [valid_hpa(each, hpa.namespace) for each in named]
+    if len(bodies) != 1:
         listed = ", ".join(f"{m.namespace or hpa.namespace}/{m.name}" for m in read.hpas[:5]) or "none"
-        count = f"{len(found)} HPAs" if found else "no HPA"
+        count = f"{len(bodies)} HPAs" if bodies else "no HPA"
         raise usage(
             f"-f {' '.join(files)}: {count} {hpa.namespace}/{hpa.name} there", cause=f"The HPAs there are: {listed}."
         )
-    spec: dict[str, Any] = found[0]["spec"]
+    spec: dict[str, Any] = bodies[0]["spec"]
     return spec
 
 
@@ -259,8 +259,8 @@ def _proposal(metric: Any) -> str:
 
 
 def _note(metric: Any) -> str:
-    made = metric.calculation
-    return f"ratio {made.ratio:.3f}" + (f": {words.note(made.kept)}" if made.kept else "")
+    calculation = metric.calculation
+    return f"ratio {calculation.ratio:.3f}" + (f": {words.note(calculation.kept)}" if calculation.kept else "")
 
 
 def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:
@@ -318,7 +318,7 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
     kept, spilled = ("KEEP", "SPILL") if policy == "Keep" else ("AT FIRST", "SPILLED")
     rows = [
         ("CLUSTER", "NOW", kept, spilled),
-        *[(name, *(str(found.get(name, "away")) for found in (had, keep.shares, spill.shares))) for name in had],
+        *[(name, *(str(counts.get(name, "away")) for counts in (had, keep.shares, spill.shares))) for name in had],
     ]
     return QuestionReport(
         "What if a cluster is away",

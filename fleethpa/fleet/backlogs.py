@@ -60,9 +60,9 @@ async def _oldest_ms(consumer: AIOKafkaConsumer, waiting: dict[TopicPartition, i
     try:
         async with asyncio.timeout(_OLDEST_S):
             while left := waiting.keys() - times.keys():
-                for partition, found in (await consumer.getmany(*left, timeout_ms=200)).items():
-                    if found:
-                        times[partition] = found[0].timestamp
+                for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
+                    if records:
+                        times[partition] = records[0].timestamp
     except TimeoutError:
         pass  # what expired meanwhile, or markers of transactions: the times of the others are enough
     return min(times.values(), default=0)

@@ -105,11 +105,11 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
 
 def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:
     """Return the CapacityGroups with these names, or all. Raises CommandError: one is not there (exit 4)."""
-    found = groups_of(state)
+    groups = groups_of(state)
     for name in names:
-        if name not in found:
-            raise no_such_group(name, list(found))
-    return [view for name, view in found.items() if not names or name in names]
+        if name not in groups:
+            raise no_such_group(name, list(groups))
+    return [view for name, view in groups.items() if not names or name in names]
 
 
 def no_such_group(name: str, known: list[str]) -> CommandError:

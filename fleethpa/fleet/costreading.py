@@ -26,5 +26,5 @@ async def costs_of(
     numbers = [partition_for(min(each).namespace_key, count) for each in hpas]
     tasks = [CostTask(DecisionsTask(past, at, *window), each) for at, each in zip(numbers, hpas, strict=True)]
     parts = await by_partition(session, past, costs, tasks, DECISIONS)
-    found = {each.hpa: each for part, _ in parts for each in part}
-    return {view.id: found[view.id] for view in views if view.id in found}, Faults.of_parts(parts)
+    by_hpa = {each.hpa: each for part, _ in parts for each in part}
+    return {view.id: by_hpa[view.id] for view in views if view.id in by_hpa}, Faults.of_parts(parts)

@@ -67,10 +67,12 @@ def only(asked: AskedId, ids: Iterable[str]) -> str | None:
     if asked.text in known:
         return asked.text
     # Without `-c` the end of a write is meant only where its UID names nothing else at this offset.
-    found = [id_ for id_ in known if asked.fits(id_)] or [id_ for id_ in known if asked._replace(ending=True).fits(id_)]
-    if len(found) > 1:
-        raise ambiguous(asked.text, found)
-    return found[0] if found else None
+    matches = [id_ for id_ in known if asked.fits(id_)] or [
+        id_ for id_ in known if asked._replace(ending=True).fits(id_)
+    ]
+    if len(matches) > 1:
+        raise ambiguous(asked.text, matches)
+    return matches[0] if matches else None
 
 
 def ambiguous(text: str, candidates: Iterable[str]) -> CommandError:
@@ -159,18 +161,18 @@ async def find_decision(
 
     Raises CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
-    if asked := asked_id(what):
+    if decision_id := asked_id(what):
         if change:
             raise usage(
                 f"{what} is the ID of a decision",
                 cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
             )
-        return FoundDecision(*await _by_id(past, asked), None)
+        return FoundDecision(*await _by_id(past, decision_id), None)
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
     everything, fitting, state = await _latest(past, asked_hpa)
     sole_id(sorted({recorded.hpa for recorded in fitting}), what)
-    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
-    return FoundDecision(found, _ending(found, everything), state)
+    decision = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
+    return FoundDecision(decision, _ending(decision, everything), state)
 
 
 class _AskedHpa(NamedTuple):

@@ -44,19 +44,19 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 
 def would_rows(made: Counterfactuals, made_ms: int) -> list[tuple[str, str, str]]:
     """Return what would be different, the count then, and how it was found. `made_ms`: when it was decided."""
-    found = (
+    rows = (
         []
         if not made.apart_from
         else [(f"without {made.apart_from}", f"→ {made.final}", "and what follows is without it, too")]
     )
-    found += [_flip(flip) for flip in made.flips]
+    rows += [_flip(flip) for flip in made.flips]
     taken = [_without(each, made.final) for each in made.without]
-    found += [row for row in taken if row[1] != "-"]
+    rows += [row for row in taken if row[1] != "-"]
     for asks in (each.asks for each in made.unmoved if each.asks is not None):
         what, answer, how = _flip(asks)
-        found.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
+        rows.append((f"{what}, for the metrics alone", answer, f"{how}; asked for, and held"))
     if made.release is not None:
-        found.append(
+        rows.append(
             (
                 f"from {time_of_day(made.release.at, made_ms)} on",
                 f"→ {made.release.answer}",
@@ -65,11 +65,11 @@ def would_rows(made: Counterfactuals, made_ms: int) -> list[tuple[str, str, str]
         )
     # What changes nothing comes last.
     several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
-    found += [
+    rows += [
         (f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}")
         for each in made.unmoved
     ]
-    return found + [row for row in taken if row[1] == "-"]
+    return rows + [row for row in taken if row[1] == "-"]
 
 
 def _flip(flip: Flip) -> tuple[str, str, str]:
@@ -125,14 +125,14 @@ class Explanation:
     @property
     def notices(self) -> list[str]:
         """What else was going on, a text each with the command that comes next."""
-        found: list[str] = []
+        texts: list[str] = []
         for label, text in self.around:
-            if label or not found:
+            if label or not texts:
                 # Of a fight, the text says that it is one.
-                found.append(text if label == "Fight" else f"{label} {text}".strip())
+                texts.append(text if label == "Fight" else f"{label} {text}".strip())
             else:
-                found[-1] = f"{found[-1]}. {text}"
-        return found
+                texts[-1] = f"{texts[-1]}. {text}"
+        return texts
 
     @property
     def count(self) -> str:

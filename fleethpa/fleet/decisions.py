@@ -178,8 +178,8 @@ Test = Callable[[Recorded], bool]
 
 def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> list[Recorded]:
     """The newest `limit` (None: all) that match, oldest first."""
-    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq))
-    return found[-limit:] if limit else found
+    fitting = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq))
+    return fitting[-limit:] if limit else fitting
 
 
 async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recorded]:
@@ -198,20 +198,20 @@ async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recor
 
 
 def _count(wanted: Filter, decisions: Sequence[Recorded]) -> int:
-    found = [each for each in decisions if wanted.matches(each)]
-    return len(one_each(found) if wanted.changes else found)
+    fitting = [each for each in decisions if wanted.matches(each)]
+    return len(one_each(fitting) if wanted.changes else fitting)
 
 
 async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
     """Decisions of the selected HPAs from a time on, each decoded once."""
     ends = [end for end in (wanted.until_ms, None if past.at_ms is None else past.at_ms + 1) if end is not None]
     numbers = await _where(past, wanted.selection)
-    found: list[Recorded] = []
+    records: list[Recorded] = []
     for number in range(await past.partitions()) if numbers is None else numbers:
         decisions = past.decisions(number, since_ms, min(ends, default=None), wanted.selection.matches)
         async with aclosing(decisions):
-            found += [recorded async for recorded in decisions]
-    return found
+            records += [recorded async for recorded in decisions]
+    return records
 
 
 def endings_of(decisions: Iterable[Recorded]) -> dict[str, Recorded]:
@@ -246,10 +246,10 @@ async def listed(past: Past, wanted: Filter, last: int | None) -> ListedDecision
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
     everything = await read_back(past, wanted, None if limit is None else limit + 1)
     await check_known(past, wanted.selection, (each.hpa for each in everything))
-    found = newest(everything, wanted.matches, None)
-    found = one_each(found) if wanted.changes else found
-    has_older = limit is not None and len(found) > limit
-    return ListedDecisions(found[-limit:] if limit else found, endings_of(everything), has_older)
+    fitting = newest(everything, wanted.matches, None)
+    fitting = one_each(fitting) if wanted.changes else fitting
+    has_older = limit is not None and len(fitting) > limit
+    return ListedDecisions(fitting[-limit:] if limit else fitting, endings_of(everything), has_older)
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:
@@ -271,8 +271,8 @@ async def decided(past: Past, views: Sequence[HpaView]) -> list[HpaView]:
         if view.last_decision and view.mode != "off":
             awaited.setdefault(view.partition, set()).add(uid_of(view.last_decision))
     since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
-    found = await past.newest_evaluations(awaited, since_ms)
-    return [replace(v, decision=found.get(uid_of(v.last_decision)) if v.last_decision else None) for v in views]
+    evaluations = await past.newest_evaluations(awaited, since_ms)
+    return [replace(v, decision=evaluations.get(uid_of(v.last_decision)) if v.last_decision else None) for v in views]
 
 
 async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
@@ -287,12 +287,12 @@ async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Reco
         reached = bool(decisions) and decisions[0].time_ms < since_ms
         return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
 
-    found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
+    by_hpa: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
     for number, tail in (await past.tail(enough, of_partition)).items():
         for recorded in tail:
             if recorded.hpa in of_partition[number]:
-                found[recorded.hpa].append(recorded)
-    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in found.items()}
+                by_hpa[recorded.hpa].append(recorded)
+    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in by_hpa.items()}
 
 
 def with_newest(view: HpaView, last: Sequence[Recorded]) -> HpaView:

@@ -97,8 +97,8 @@ async def _read(session: Session) -> tuple[CheckResult, FleetState | None]:
         async with session.past(remarks=False) as past:
             state, partitions = await read_state(past), await past.partitions()
     except CommandError as error:
-        asked = session.config.servers if session.source == "kafka" else session.source
-        return CheckResult("failure", "kafka", asked, error.what, error.next_step), None
+        source = session.config.servers if session.source == "kafka" else session.source
+        return CheckResult("failure", "kafka", source, error.what, error.next_step), None
     except CoreError as error:
         newer = isinstance(error, UnknownEngineError)
         step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
@@ -209,7 +209,7 @@ async def _topics(session: Session) -> list[CheckResult]:
     from runtime.topicadmin import TopicError, check_topics
 
     try:
-        _, found = await check_topics(client_settings(session.config))
+        _, gaps = await check_topics(client_settings(session.config))
     except IncompatibleBrokerVersion:
         # Every Apache Kafka that fleethpa supports describes its topics; the embedded broker cannot.
         return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
@@ -219,12 +219,12 @@ async def _topics(session: Session) -> list[CheckResult]:
                 "warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa admin topics acls operator"
             )
         ]
-    if not found:
+    if not gaps:
         return [CheckResult("ok", "topics", "settings", "as fleethpa needs them")]
     step = "fleethpa admin topics check --fix --dry-run"
     return [
         CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
-        for one in found
+        for one in gaps
     ]
 
 
@@ -233,10 +233,10 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
     is_ingested = all(each.process != "ingest" for each in state.hung)
     for cluster in state.clusters.values():
-        found = list(_cluster(cluster))
+        checks = list(_cluster(cluster))
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
-        yield from found or [_reporting(cluster.name, held) if is_ingested else _unknown(cluster.name, held)]
+        yield from checks or [_reporting(cluster.name, held) if is_ingested else _unknown(cluster.name, held)]
 
 
 def _reporting(name: str, held: str) -> CheckResult:

@@ -86,9 +86,9 @@ class Selection:
 
     def places(self) -> list[str] | None:
         """The `cluster/namespace` of every named object; None where one leaves them open, or none is named."""
-        found = [(ref.cluster, ref.namespace or self.namespace) for ref in self.refs]
-        whole = [f"{cluster}/{namespace}" for cluster, namespace in found if cluster and namespace]
-        return whole if whole and len(whole) == len(found) else None
+        pairs = [(ref.cluster, ref.namespace or self.namespace) for ref in self.refs]
+        whole = [f"{cluster}/{namespace}" for cluster, namespace in pairs if cluster and namespace]
+        return whole if whole and len(whole) == len(pairs) else None
 
     def cluster_matches(self, cluster: str) -> bool:
         """Whether a cluster is meant by `-C`."""
@@ -141,10 +141,10 @@ def cluster_globs(text: str | None) -> tuple[str, ...]:
 
     Raises CommandError: an empty text, as a variable that is not set gives it: it must not mean every cluster (exit 2).
     """
-    found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
-    if text is not None and not found:
+    globs = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not globs:
         raise usage("-C is empty", cause="Name clusters, or '*' for all.")
-    return found
+    return globs
 
 
 def named_namespace(text: str | None) -> str | None:
@@ -243,15 +243,15 @@ def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> l
 
     Raises CommandError: there are only others, whose decisions `verb` cannot judge (exit 2).
     """
-    found = [view for view in views if not view.is_of_fleet]
+    kept = [view for view in views if not view.is_of_fleet]
     left = [view for view in views if view.is_of_fleet]
     if not left:
-        return found
+        return kept
     whole = left[0].fleet_hpa or left[0].id
     step = f"fleethpa backtest {whole} --set cpu=50%"
-    if found:
+    if kept:
         note(f"note: left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}")
-        return found
+        return kept
     what = "is a FleetHPA" if left[0].fleet is not None else f"has the share that FleetHPA {whole} allots"
     raise usage(
         f"{verb} is for HPAs that decide by themselves, and {left[0].id} {what}",
@@ -354,7 +354,7 @@ async def names_known(past: Past) -> list[HpaId]:
 
     One that was created since they were stored is not among them. Where no rows are stored, the log is folded.
     """
-    found: list[HpaId] = []
+    ids: list[HpaId] = []
     unstored: list[int] = []
     numbers = range(await past.partitions())
     for number, stored in enumerate(await asyncio.gather(*map(past.newest_rows, numbers))):
@@ -363,8 +363,8 @@ async def names_known(past: Past) -> list[HpaId]:
         for key, value in stored.items():
             row = decode_row(key, value) if row_kind(key)[0] == "h" else None
             if isinstance(row, HpaRow) and row.is_live:
-                found.append(row.id)
-    return sorted([*found, *((await read_state(past, unstored)).hpas if unstored else ())])
+                ids.append(row.id)
+    return sorted([*ids, *((await read_state(past, unstored)).hpas if unstored else ())])
 
 
 async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = ()) -> None:

@@ -57,8 +57,8 @@ def hung_processes(
         clusters: with their troubles.
         quiet_ms: after how much silence a process hangs.
     """
-    found = _of_flow(signs.present_ms(now_ms, quiet_ms), signs, clusters, quiet_ms)
-    return [*found, *_without_signs(signs.quiet_ms, signs.newest_ms, min(MOST_SIGN_DUE_MS, quiet_ms))]
+    hung = _of_flow(signs.present_ms(now_ms, quiet_ms), signs, clusters, quiet_ms)
+    return [*hung, *_without_signs(signs.quiet_ms, signs.newest_ms, min(MOST_SIGN_DUE_MS, quiet_ms))]
 
 
 def _of_flow(present_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int) -> list[HungProcess]:
@@ -71,9 +71,9 @@ def _of_flow(present_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView
         text = f"neither ingest nor the decider has written to the log{since(since_ms, present_ms)}"
         follows = "what is shown is as of then (or the clock of this machine is ahead)"
         return [HungProcess("ingest", since_ms, f"{text}: {follows}", "fleethpa doctor")]
-    found = [*_of_log("ingest", quiet, ingested_ms, present_ms), *_of_log("decider", still, decided_ms, present_ms)]
+    hung = [*_of_log("ingest", quiet, ingested_ms, present_ms), *_of_log("decider", still, decided_ms, present_ms)]
     # Without ingest no report arrives, so the silence of others has this cause.
-    return found if quiet else [*found, *_of_clusters(list(clusters), present_ms)]
+    return hung if quiet else [*hung, *_of_clusters(list(clusters), present_ms)]
 
 
 def _quiet(before_ms: int, times_ms: Mapping[int, int]) -> list[int]:
@@ -117,13 +117,12 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
         for who, trouble in _silent(cluster):
             silent[who][cluster.name] = trouble
     for process, who, follows in _CLUSTER_TEXTS:
-        if found := silent[who]:
-            since_ms = max(each.since_ms or 0 for each in found.values())
-            what = (
-                f"{who} of {listed(list(found), SHOWN)} hangs or does not run: no report{since(since_ms, present_ms)}"
-            )
+        if troubles := silent[who]:
+            since_ms = max(each.since_ms or 0 for each in troubles.values())
+            of = listed(list(troubles), SHOWN)
+            what = f"{who} of {of} hangs or does not run: no report{since(since_ms, present_ms)}"
             # The log of an agent is in its cluster; the others' processes are the hub's.
-            step = next(iter(found.values())).next_step if process == "agent" else f"fleethpa run {process}"
+            step = next(iter(troubles.values())).next_step if process == "agent" else f"fleethpa run {process}"
             yield HungProcess(process, since_ms, f"{what}, {follows}", step)
 
 

@@ -87,10 +87,10 @@ def asked_of(report: str, selection: Selection, window: tuple[int, int], **more:
 
 def by_partitions(views: Sequence[HpaView]) -> list[frozenset[HpaId]]:
     """The HPAs of each log partition, those of the partition with the most first: readings go on beside each other."""
-    found: dict[int, list[HpaId]] = {}
+    of_partition: dict[int, list[HpaId]] = {}
     for view in views:
-        found.setdefault(view.partition, []).append(view.id)
-    return [frozenset(hpas) for _, hpas in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))]
+        of_partition.setdefault(view.partition, []).append(view.id)
+    return [frozenset(hpas) for _, hpas in sorted(of_partition.items(), key=lambda each: (-len(each[1]), each[0]))]
 
 
 def _asked(shard: str | None, parts: str | None) -> AskedShard:
@@ -139,10 +139,10 @@ class Parts(Generic[T]):
 
         Raises CommandError: a part is missing, cannot be read or is of another question (exit 2).
         """
-        found: dict[int, tuple[PartHead, list[T]]] = {}
+        parts: dict[int, tuple[PartHead, list[T]]] = {}
         for path in self._paths():
             head, items = self._part(path)
-            first = next(iter(found.values()), (head, []))[0]
+            first = next(iter(parts.values()), (head, []))[0]
             if (head.asked, head.of) != (first.asked, first.of):
                 raise usage(
                     f"{path} is of another question than the other parts in --parts {self._folder}",
@@ -150,23 +150,23 @@ class Parts(Generic[T]):
                     f"{_text(first.asked)} in {counted(first.of, 'shard')}.",
                     next_step="an empty folder, and the same options for all, with times as 2026-11-21T08:00:00Z",
                 )
-            found[head.index] = head, items
-        head = next(iter(found.values()))[0]
-        missing = [f"{index}/{head.of}" for index in range(head.of) if index not in found]
+            parts[head.index] = head, items
+        head = next(iter(parts.values()))[0]
+        missing = [f"{index}/{head.of}" for index in range(head.of) if index not in parts]
         if missing:
             raise usage(
                 f"--parts {self._folder}: {counted(len(missing), 'shard')} of {head.of} missing",
                 cause=f"There is no part of {', '.join(missing[:10])}{' and others' if missing[10:] else ''}.",
                 next_step=f"the same command with --shard {missing[0]} --parts {self._folder}",
             )
-        return head.asked, [item for index in sorted(found) for item in found[index][1]]
+        return head.asked, [item for index in sorted(parts) for item in parts[index][1]]
 
     def _paths(self) -> list[Path]:
-        found = sorted(self._folder.glob("part-*-of-*.jsonl")) if self._folder.is_dir() else []
-        if not found:
+        paths = sorted(self._folder.glob("part-*-of-*.jsonl")) if self._folder.is_dir() else []
+        if not paths:
             cause = "There is no file part-I-of-N.jsonl in it."
             raise usage(f"--parts {self._folder} has no parts", cause=cause, next_step="--shard 0/1 writes one")
-        return found
+        return paths
 
     def _part(self, path: Path) -> tuple[PartHead, list[T]]:
         try:

@@ -157,8 +157,10 @@ def _find_incomplete(state: FleetState) -> None:
     for hpa, view in state.hpas.items():
         text = ""
         if view.fleet is not None:
-            found, names = parts.get(hpa, {}), [each.name for each in view.fleet.clusters]
-            wrong = [name for name in names if found.get(name) != view.revision] + sorted(found.keys() - set(names))
+            revisions, names = parts.get(hpa, {}), [each.name for each in view.fleet.clusters]
+            wrong = [name for name in names if revisions.get(name) != view.revision] + sorted(
+                revisions.keys() - set(names)
+            )
             if view.mode == "enforce" and (own := [name for name in names if has_own(state, hpa, name)]):
                 text = (
                     f"{listed(own)} {'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own: a release or "
@@ -241,13 +243,13 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
 
 def away_remarks(state: FleetState) -> Iterator[str]:
     """Yield which clusters' API servers do not answer: what is shown of these clusters is the last that was known."""
-    found = {
+    troubles = {
         name: trouble for name, cluster in state.clusters.items() for trouble in cluster.troubles if trouble.is_away
     }
-    if found:
-        name, first = next(iter(found.items()))
-        others = f" (and {listed(list(found)[1:], 3)})" if len(found) > 1 else ""
-        hpas = counted(sum(hpa.cluster in found for hpa in state.hpas), "HPA")
+    if troubles:
+        name, first = next(iter(troubles.items()))
+        others = f" (and {listed(list(troubles)[1:], 3)})" if len(troubles) > 1 else ""
+        hpas = counted(sum(hpa.cluster in troubles for hpa in state.hpas), "HPA")
         yield f"cluster {name}{others}: {first.text}; {hpas} shown as last known. Next: {first.next_step}"
 
 
@@ -385,8 +387,8 @@ def _pauses(hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_m
     """The pauses of an HPA; `scopes` as of `pause_scopes`."""
     ends = (hpa, hpa[:2], hpa[:1], (EVERY_CLUSTER,))
     for (scope, known), end in zip(scopes, ends, strict=True):
-        if found := _in_force(known, now_ms):
-            kind, pause = found
+        if in_force := _in_force(known, now_ms):
+            kind, pause = in_force
             ended = object_command("delete", pause.stated_by) if pause.stated_by else resume_command(*end)
             yield pause_text(scope, kind, pause, now_ms), ended
 
@@ -403,8 +405,8 @@ def _paused(
     scope: str, known: Mapping[str, Pause], now_ms: int, shown: Callable[[str, str, Pause, int], str] | None = None
 ) -> str:
     """The same in words; empty: none."""
-    found = _in_force(known, now_ms)
-    return (shown or pause_text)(scope, *found, now_ms) if found is not None else ""
+    in_force = _in_force(known, now_ms)
+    return (shown or pause_text)(scope, *in_force, now_ms) if in_force is not None else ""
 
 
 def _paused_cluster(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
@@ -441,7 +443,7 @@ def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -
     agents = {name: agent for part in partitions for name, agent in part.row.agents.items()}
     names = {hpa.cluster for hpa in state.hpas} | {cluster for cluster, _ in state.namespaces} | reported.keys()
     names |= state.settings.keys() | {name for name, agent in agents.items() if not agent.left}
-    found = {
+    clusters = {
         name: ClusterView(
             name,
             clock_ms=clock_ms,
@@ -454,15 +456,15 @@ def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -
         for name in sorted(names - {EVERY_CLUSTER, FLEET})  # the whole of a FleetHPA is in no cluster
     }
     for hpa in state.hpas.values():
-        if (cluster := found.get(hpa.id.cluster)) is not None:
+        if (cluster := clusters.get(hpa.id.cluster)) is not None:
             cluster.hpas += 1
             cluster.modes[hpa.mode] = cluster.modes.get(hpa.mode, 0) + 1
     for namespace in state.namespaces.values():
-        if (cluster := found.get(namespace.cluster)) is not None:
+        if (cluster := clusters.get(namespace.cluster)) is not None:
             _take_namespace(cluster, namespace)
     for part in partitions:
-        _add_reports(found, part.row)
-    return found
+        _add_reports(clusters, part.row)
+    return clusters
 
 
 def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:

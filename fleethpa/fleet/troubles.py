@@ -198,14 +198,14 @@ class ClusterView:
     def troubles(self) -> list[ClusterTrouble]:
         """What keeps it from being observed, measured or written, the gravest first."""
         due_ms = self.clock_ms - silent_limit_ms(self.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS)
-        found = list(_observed(self, due_ms))
-        if any(trouble.kind == "left" for trouble in found):
-            return found
-        found += list(_stood_in(self, due_ms)) or _written(self, due_ms)
-        found += [*_unknown_version(self), *_over_limits(self)]
+        troubles = list(_observed(self, due_ms))
+        if any(trouble.kind == "left" for trouble in troubles):
+            return troubles
+        troubles += list(_stood_in(self, due_ms)) or _written(self, due_ms)
+        troubles += [*_unknown_version(self), *_over_limits(self)]
         if not self.has_agent:
-            return found
-        return [replace(trouble, next_step=_check_agent(self.name, trouble)) for trouble in found]
+            return troubles
+        return [replace(trouble, next_step=_check_agent(self.name, trouble)) for trouble in troubles]
 
     @property
     def hidden(self) -> ClusterTrouble | None:
@@ -226,9 +226,9 @@ class SharedTrouble(NamedTuple):
 
 def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> list[SharedTrouble]:
     """Put the troubles of clusters that differ at most in since when together, in their order."""
-    found: dict[tuple[Kind, str], list[tuple[str, ClusterTrouble]]] = {}
+    groups: dict[tuple[Kind, str], list[tuple[str, ClusterTrouble]]] = {}
     for cluster, trouble in troubles:
-        found.setdefault((trouble.kind, trouble.timeless), []).append((cluster.name, trouble))
+        groups.setdefault((trouble.kind, trouble.timeless), []).append((cluster.name, trouble))
     return [
         SharedTrouble(
             [name for name, _ in each],
@@ -236,7 +236,7 @@ def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> l
             text,
             each[0][1],
         )
-        for (_, text), each in found.items()
+        for (_, text), each in groups.items()
     ]
 
 

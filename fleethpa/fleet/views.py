@@ -162,9 +162,9 @@ class HpaView:
     @property
     def has(self) -> int | None:
         """The replicas that it has; None: not known."""
-        found = self.status.get("currentReplicas")
-        if isinstance(found, int):
-            return found
+        replicas = self.status.get("currentReplicas")
+        if isinstance(replicas, int):
+            return replicas
         # The API leaves a zero out: it is known to be one where the scale was read.
         able = [each for each in self.status.get("conditions") or () if each.get("type") == "AbleToScale"]
         return 0 if any(each.get("reason") != "FailedGetScale" for each in able) else None
@@ -207,26 +207,26 @@ class HpaView:
     @property
     def spec(self) -> dict[str, Any]:
         """The spec."""
-        found: dict[str, Any] = self.hpa.get("spec") or {}
-        return found
+        spec: dict[str, Any] = self.hpa.get("spec") or {}
+        return spec
 
     @property
     def status(self) -> dict[str, Any]:
         """The status."""
-        found: dict[str, Any] = self.hpa.get("status") or {}
-        return found
+        status: dict[str, Any] = self.hpa.get("status") or {}
+        return status
 
     @property
     def labels(self) -> dict[str, str]:
         """The HPA object's labels."""
-        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
-        return found
+        labels: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
+        return labels
 
     @property
     def annotations(self) -> dict[str, str]:
         """The HPA object's annotations."""
-        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("annotations") or {}
-        return found
+        annotations: dict[str, str] = (self.hpa.get("metadata") or {}).get("annotations") or {}
+        return annotations
 
 
 def _problems(view: HpaView) -> Iterator[Problem]:
@@ -298,10 +298,10 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
                 yield Problem("not written", text, text)
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
-            found, message = _of_condition(view, condition), str(condition.get("message"))
+            problem, message = _of_condition(view, condition), str(condition.get("message"))
             why = view.cut_off or (view.unfed if any(text in message for text in UNANSWERED) else "")
-            if not (why and found.label in _ANSWER_LABELS):
-                yield found
+            if not (why and problem.label in _ANSWER_LABELS):
+                yield problem
             elif not is_named:
                 is_named = True
                 yield _for_want_of_metrics(view, why)
@@ -352,8 +352,8 @@ def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
     if label == "no metrics" and (missing := _missing_metrics(view)):
         label = missing
-    found = cause(message)
-    text = f"{label}: {found}" if found else f"{label} ({reason})"
+    cause_text = cause(message)
+    text = f"{label}: {cause_text}" if cause_text else f"{label} ({reason})"
     return Problem(label, text, text)
 
 
@@ -465,15 +465,15 @@ def by_cause(views: Iterable[HpaView]) -> tuple[dict[HpaId, list[Problem]], list
 
     An HPA whose problems are all shared is not among the first; one without a problem is, with none.
     """
-    found = {view.id: (view, view.problems) for view in views}
+    view_and_problems = {view.id: (view, view.problems) for view in views}
     groups: dict[tuple[str, str], list[HpaView]] = {}
-    for view, problems in found.values():
+    for view, problems in view_and_problems.values():
         for problem in problems:
             if problem.cause:
                 groups.setdefault((view.id.cluster, problem.cause), []).append(view)
     shared = {key: group for key, group in groups.items() if len(group) > 1}
     own: dict[HpaId, list[Problem]] = {}
-    for hpa, (_, problems) in found.items():
+    for hpa, (_, problems) in view_and_problems.items():
         left = [problem for problem in problems if (hpa.cluster, problem.cause) not in shared]
         if left or not problems:
             own[hpa] = left
@@ -498,10 +498,10 @@ def price_for(
     """
     if given is not None:
         return given
-    found = {cluster: price_of(settings, cluster) for cluster in sorted(clusters)}
-    prices = set(found.values())
+    price_by_cluster = {cluster: price_of(settings, cluster) for cluster in sorted(clusters)}
+    prices = set(price_by_cluster.values())
     if len(prices) > 1:
-        named = [f"{cluster} {'none' if price is None else price}" for cluster, price in found.items()]
+        named = [f"{cluster} {'none' if price is None else price}" for cluster, price in price_by_cluster.items()]
         note(
             f"no costs are shown, for the clusters have different prices: {words.listed(named)}; "
             "--price sets one for all of them"

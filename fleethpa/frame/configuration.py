@@ -81,8 +81,8 @@ def _write(stack: DevStack, folder: Path) -> Path:
 def withdraw(stack: DevStack, environ: Mapping[str, str]) -> None:
     """Remove the files of this stack; those of another stack stay."""
     for folder in folders(environ):
-        found = _read(folder / FILE)
-        if found is not None and found.pid == stack.pid:
+        other = _read(folder / FILE)
+        if other is not None and other.pid == stack.pid:
             (folder / FILE).unlink(missing_ok=True)
 
 

@@ -319,8 +319,8 @@ def program() -> str:
         return f"{_from_here(Path(sys.executable))} -m {NAME}"
     if called.name != NAME:
         return NAME  # it runs within another program
-    found = shutil.which(NAME)
-    return NAME if found and os.path.realpath(found) == os.path.realpath(called) else _from_here(called)
+    path = shutil.which(NAME)
+    return NAME if path and os.path.realpath(path) == os.path.realpath(called) else _from_here(called)
 
 
 FOR_OTHERS: Final = "FLEETHPA_FOR_OTHERS"
@@ -351,7 +351,7 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
 
 def hinted(text: str, options: Mapping[str, Any]) -> str:
     """A page whose hints (what follows `Next: `, `Back: ` or `Recompute: ` on a line) are completed."""
-    return _HINT.sub(lambda found: found[1] + completed(found[2], options), text)
+    return _HINT.sub(lambda match: match[1] + completed(match[2], options), text)
 
 
 def _is_verb(word: str) -> bool:
@@ -367,10 +367,10 @@ def _verb(words: list[str]) -> click.Command | None:
     for word in words:
         if context is None or not isinstance(command, click.Group):
             break
-        found = command.get_command(context, word)
-        if found is None and command is not root and command.invoke_without_command:
+        subcommand = command.get_command(context, word)
+        if subcommand is None and command is not root and command.invoke_without_command:
             return command  # a verb that has further ones, such as `rollout -f`
-        command = found
+        command = subcommand
     return None if isinstance(command, click.Group) else command
 
 

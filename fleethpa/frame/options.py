@@ -75,16 +75,16 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
 def _at_clock(now_ms: int, yesterday: str | None, hours: str, minutes: str, seconds: str | None) -> int:
     """The moment of a time of day, UTC."""
     day_ms = now_ms - now_ms % _DAY_MS
-    found = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"] + int(seconds or 0) * _UNITS["s"]
-    return max(0, found - _DAY_MS if yesterday or found > now_ms else found)
+    time_ms = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"] + int(seconds or 0) * _UNITS["s"]
+    return max(0, time_ms - _DAY_MS if yesterday or time_ms > now_ms else time_ms)
 
 
 def _at_date(now_ms: int, year: str | None, day: str, clock: str) -> int:
     """The moment of a date and a time of day, UTC. Raises ValueError: there is no such date or time."""
     this_year = int(rfc3339(now_ms)[:4])
     years = [year] if year is not None else [f"{this_year:04}", f"{this_year - 1:04}"]
-    found = [parse_time_ms(f"{each}-{day}T{clock}Z") for each in years]
-    return max(0, next((time_ms for time_ms in found if time_ms <= now_ms), found[-1]))
+    times_ms = [parse_time_ms(f"{each}-{day}T{clock}Z") for each in years]
+    return max(0, next((time_ms for time_ms in times_ms if time_ms <= now_ms), times_ms[-1]))
 
 
 def _no_time(text: str, option: str) -> CommandError:

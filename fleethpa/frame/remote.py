@@ -89,15 +89,15 @@ def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandErr
 
 def _query(context: click.Context) -> list[tuple[str, Any]]:
     """The arguments that were typed, as parameters of the address."""
-    found: list[tuple[str, Any]] = []
+    parameters: list[tuple[str, Any]] = []
     for parameter in context.command.params:
         name = str(parameter.name)
         value = context.params.get(name)
         if name in _OWN or value in (None, ()) or context.get_parameter_source(name) not in _GIVEN:
             continue
         values = value if isinstance(value, tuple) else (value,)
-        found += [(name, str(each).lower() if isinstance(each, bool) else each) for each in values]
-    return found
+        parameters += [(name, str(each).lower() if isinstance(each, bool) else each) for each in values]
+    return parameters
 
 
 def kubeconfig_path(config: Config) -> str:

@@ -478,8 +478,8 @@ def command_options(
                     written: Callable[..., Coroutine[Any, Any, int]] = imported(context.meta[WRITES_TO_HUB])
                     return session.run(written(session, words_of(context), kwargs))
                 with session.readable():
-                    found = function(session, *args, **kwargs)
-                    return session.run(found) if isinstance(found, Coroutine) else found
+                    answer = function(session, *args, **kwargs)
+                    return session.run(answer) if isinstance(answer, Coroutine) else answer
             except CommandError as problem:
                 session.completed(problem)
                 raise

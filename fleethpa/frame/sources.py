@@ -111,8 +111,8 @@ async def talking(brokers: str) -> AsyncIterator[None]:
 
 def cannot_talk(brokers: str, error: Exception) -> CommandError:
     """The error for brokers that cannot be used, with what the driver logged of each since it connected."""
-    found = _failures.by_address  # the driver asks the brokers in any order
-    reasons = [failure_of(address, found[address]) for address in sorted(found, key=f"{brokers},".find)]
+    failures = _failures.by_address  # the driver asks the brokers in any order
+    reasons = [failure_of(address, failures[address]) for address in sorted(failures, key=f"{brokers},".find)]
     detail = "; ".join(reason.what for reason in reasons) or str(error) or type(error).__name__
     first = reasons[0] if reasons else _UNKNOWN
     what = f"cannot talk to Kafka at {brokers}: {detail}"
@@ -185,8 +185,8 @@ async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str)
     """Return the number of partitions of each topic. Raises CommandError: a topic does not exist (exit 3)."""
     from runtime import kafkaclients
 
-    found = await kafkaclients.partition_counts(consumer)
-    counts = {topic: found.get(topic, 0) for topic in topics}
+    known = await kafkaclients.partition_counts(consumer)
+    counts = {topic: known.get(topic, 0) for topic in topics}
     if missing := [topic for topic, count in counts.items() if not count]:
         raise missing_topic(missing[0], brokers)
     return counts

@@ -64,14 +64,14 @@ class Writer:
     async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         """Wait until each record is in the log or among the rejected, for at most `timeout_s`."""
         open_ = {(p.topic, p.partition, p.offset): p for p in waiting}
-        found: list[Fate] = []
+        fates: list[Fate] = []
         deadline = time.monotonic() + timeout_s
         while open_ and time.monotonic() < deadline:
             batches = await self._consumer.getmany(timeout_ms=_POLL_MS)
             for records in batches.values():
                 for record in records:
-                    found += _fates_in(record, open_)
-        return found + [Fate(pending, "unknown") for pending in open_.values()]
+                    fates += _fates_in(record, open_)
+        return fates + [Fate(pending, "unknown") for pending in open_.values()]
 
 
 def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> list[Fate]:

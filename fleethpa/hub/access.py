@@ -30,8 +30,8 @@ class FleetAccesses:
 
     def max_mode(self, hub_namespace: str, cluster: str, namespace: str) -> Mode:
         """The highest mode that HPAs of a namespace of the hub may have in a namespace of a member cluster."""
-        found = [each.max_mode for each in self._grants if _grants(each, hub_namespace, cluster, namespace)]
-        return max(found, key=MODES.index, default="off")
+        modes = [each.max_mode for each in self._grants if _grants(each, hub_namespace, cluster, namespace)]
+        return max(modes, key=MODES.index, default="off")
 
     def hub_namespaces(self, cluster: str, namespace: str, known: Iterable[str]) -> list[str]:
         """Which of some namespaces of the hub may act on a namespace of a member cluster."""

@@ -42,14 +42,14 @@ def status_of(
     """
     old: Json = item.body.get("status") or {}
     views = [state.hpas[hpa] for hpa in verdict.hpas if hpa in state.hpas]
-    found = [_accepted(verdict), _ready(item, verdict, views, state, now_ms, is_written)]
+    conditions = [_accepted(verdict), _ready(item, verdict, views, state, now_ms, is_written)]
     if item.kind.scales:
-        found.append(_degraded(views, state))
+        conditions.append(_degraded(views, state))
     if not verdict.is_accepted:
-        found.append(Condition("Stalled", "True", verdict.reason, verdict.message))
+        conditions.append(Condition("Stalled", "True", verdict.reason, verdict.message))
     status: Json = {
         "observedGeneration": item.generation,
-        "conditions": _timed(found, old.get("conditions") or (), item.generation, now_ms),
+        "conditions": _timed(conditions, old.get("conditions") or (), item.generation, now_ms),
         "author": {"name": author.name, "proven": author.proven},
     }
     if item.kind.scales:
@@ -118,33 +118,33 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _member(view: HpaView, state: FleetState, old: Json) -> Json:
     """One cluster. What nobody can know now is left out."""
-    made: Json = {"name": view.id.cluster, "mode": view.mode}
+    member: Json = {"name": view.id.cluster, "mode": view.mode}
     if state.is_last_known:
-        made |= {"override": old["override"]} if "override" in old else {}
+        member |= {"override": old["override"]} if "override" in old else {}
     elif view.override is not None:
-        made["override"] = view.override.replicas
+        member["override"] = view.override.replicas
     if not (state.is_last_known or view.cut_off or view.unfed):
         wanted = view.status.get("desiredReplicas")
-        made |= {} if view.has is None else {"replicas": view.has}
-        made |= {"wanted": wanted} if isinstance(wanted, int) and view.last_decision else {}
+        member |= {} if view.has is None else {"replicas": view.has}
+        member |= {"wanted": wanted} if isinstance(wanted, int) and view.last_decision else {}
     numbers = ("replicas", "wanted", "mode")
-    same = old.get("decision") and all(old.get(name) == made.get(name) for name in numbers)
+    same = old.get("decision") and all(old.get(name) == member.get(name) for name in numbers)
     decision = old["decision"] if same else view.last_decision
-    return made | ({"decision": decision} if decision else {})
+    return member | ({"decision": decision} if decision else {})
 
 
 def _timed(
     conditions: Sequence[Condition], old: Sequence[Mapping[str, Any]], generation: int, now_ms: int
 ) -> list[Json]:
     known = {each.get("type"): each for each in old}
-    made: list[Json] = []
+    bodies: list[Json] = []
     for each in conditions:
         before = known.get(each.type) or {}
         is_same = before.get("status") == each.status
         since = str(before.get("lastTransitionTime") or "") if is_same else ""
         times = {"observedGeneration": generation, "lastTransitionTime": since or rfc3339_seconds(now_ms)}
-        made.append(each._asdict() | times)
-    return made
+        bodies.append(each._asdict() | times)
+    return bodies
 
 
 class StatusEvent(NamedTuple):
@@ -160,7 +160,7 @@ def status_events(old: Json, new: Json) -> list[StatusEvent]:
     cluster in which an override has ended.
     """
     before = {each.get("type"): each for each in old.get("conditions") or ()}
-    found = []
+    events = []
     for each in new["conditions"]:
         last = before.get(each["type"]) or {}
         if each["type"] == "Stalled" or (last.get("status"), last.get("reason")) == (each["status"], each["reason"]):
@@ -171,13 +171,13 @@ def status_events(old: Json, new: Json) -> list[StatusEvent]:
             continue
         text = each["message"] or ("It is as it should be again." if last.get("status") == "True" else "")
         is_warning = is_bad and each["reason"] not in ("Ended", "Paused")
-        found.append(StatusEvent("Warning" if is_warning else "Normal", each["reason"], text or each["reason"]))
-    found += [
+        events.append(StatusEvent("Warning" if is_warning else "Normal", each["reason"], text or each["reason"]))
+    events += [
         StatusEvent("Normal", "OverrideEnded", f"The override to {replicas} replicas in {name} has ended.")
         for name, replicas in _overrides(old).items()
         if any(each["name"] == name for each in new.get("clusters") or ()) and name not in _overrides(new)
     ]
-    return found
+    return events
 
 
 def _overrides(status: Json) -> dict[str, int]:

@@ -25,11 +25,11 @@ _QUANTITY: Final[Json] = {
 
 
 def _object(properties: Json, required: tuple[str, ...] = (), rules: tuple[tuple[str, str], ...] = ()) -> Json:
-    made: Json = {"type": "object", "properties": properties}
-    made |= {"required": list(required)} if required else {}
+    schema: Json = {"type": "object", "properties": properties}
+    schema |= {"required": list(required)} if required else {}
     if rules:
-        made["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
-    return made
+        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    return schema
 
 
 def _array(items: Json, most: int, least: int = 0) -> Json:

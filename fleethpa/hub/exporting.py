@@ -46,12 +46,12 @@ def objects_of(state: FleetState, now_ms: int) -> Iterator[Json]:
 
 def unexported(state: FleetState) -> list[str]:
     """In words: parts of the log that no object states, and objects whose namespace is a guess."""
-    found = []
+    texts = []
     if EVERY_CLUSTER in state.settings:
-        found.append("the settings of all clusters stay in the log: fleethpa settings '*'")
+        texts.append("the settings of all clusters stay in the log: fleethpa settings '*'")
     if any(not row.stated_by for row in state.capacity_groups.values()):
-        found.append(f"CapacityGroups are written into the namespace {_GROUPS}: they have none in the log")
-    return found
+        texts.append(f"CapacityGroups are written into the namespace {_GROUPS}: they have none in the log")
+    return texts
 
 
 def object_of(kind: str, name: str, spec: Json, namespace: str = "", **metadata: Json) -> Json:

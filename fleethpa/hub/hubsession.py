@@ -62,8 +62,8 @@ class HubSession:
     async def listed(self, kind: str, home: str = "") -> list[HubObject]:
         """All objects of a kind in a namespace of the hub, those that are being deleted left out."""
         page = await self.client.get_page(BY_NAME[kind].path_of(home, "").rstrip("/"))
-        found = [hub_object(BY_NAME[kind], item) for item in page.items]
-        return [item for item in found if not item.is_ending]
+        objects = [hub_object(BY_NAME[kind], item) for item in page.items]
+        return [item for item in objects if not item.is_ending]
 
     async def cluster_wide(self, kind: str, name: str) -> HubObject | None:
         """A cluster-wide object; None: it is not there."""
@@ -92,8 +92,8 @@ def stated_clusters(item: HubObject) -> list[str]:
     spec = item.body.get("spec") or {}
     if spec.get("clusterSelector") is not None:
         return [EVERY_CLUSTER]
-    found = [each["name"] if isinstance(each, dict) else each for each in spec.get("clusters") or ()]
-    return [str(each) for each in found]
+    clusters = [each["name"] if isinstance(each, dict) else each for each in spec.get("clusters") or ()]
+    return [str(each) for each in clusters]
 
 
 def is_within(item: HubObject, asked: Sequence[str]) -> bool:
@@ -143,18 +143,18 @@ async def makers(
 ) -> list[HubObject]:
     """The objects that make the HPAs of a name. Raises CommandError: there is none (exit 4)."""
     place, home = (ref.namespace or namespace, ref.name), hub.home(ref.namespace or namespace)
-    asked = asked_clusters(None if ref.cluster == FLEET else ref.cluster, globs, str(ref))
+    clusters = asked_clusters(None if ref.cluster == FLEET else ref.cluster, globs, str(ref))
     wanted = [kind for kind in kinds if ref.cluster != FLEET or kind == FLEET_KIND]
     known = [item for kind in wanted for item in await hub.listed(kind, home)]
     before = len(hub.problems)
-    found = parts(hub, (item for item in known if hpa_of(item) == place), asked)
-    if not found and len(hub.problems) == before:
+    objects = parts(hub, (item for item in known if hpa_of(item) == place), clusters)
+    if not objects and len(hub.problems) == before:
         raise not_found(
-            f"no {' or '.join(wanted)} in namespace {home} of the hub makes {'/'.join(place)} in {', '.join(asked)}",
+            f"no {' or '.join(wanted)} in namespace {home} of the hub makes {'/'.join(place)} in {', '.join(clusters)}",
             cause="An HPA that no object makes belongs to the log, and is changed there.",
             next_step=f"kubectl --context {hub.session.config.hub} get centralhpas -n {home}",
         )
-    return found
+    return objects
 
 
 def refs_of(selection: Selection) -> list[Ref]:
@@ -170,33 +170,33 @@ def refs_of(selection: Selection) -> list[Ref]:
 
 def own_fields(item: HubObject) -> Json:
     """The part of an object that these verbs have set: server-side apply takes away what is left out of it."""
-    made: Json = {}
+    fields: Json = {}
     for each in item.metadata.get("managedFields") or ():
         is_ours = each.get("manager") == FIELD_MANAGER and each.get("operation") == "Apply"
         if is_ours and not each.get("subresource"):
-            made = _owned(item.body, each.get("fieldsV1") or {})
-    ((made.get("metadata") or {}).get("annotations") or {}).pop(AUTHOR_ANNOTATION, None)  # of the API server
-    return {name: made[name] for name in ("metadata", "spec") if name in made}
+            fields = _owned(item.body, each.get("fieldsV1") or {})
+    ((fields.get("metadata") or {}).get("annotations") or {}).pop(AUTHOR_ANNOTATION, None)  # of the API server
+    return {name: fields[name] for name in ("metadata", "spec") if name in fields}
 
 
 def _owned(value: Json, fields: Json) -> Json:
-    made: Json = {}
+    part: Json = {}
     for field_, below in fields.items():
         name = field_.removeprefix("f:")
         if not field_.startswith("f:") or name not in value:
             continue
         is_map = isinstance(value[name], dict) and any(each.startswith("f:") for each in below)
-        made[name] = _owned(value[name], below) if is_map else value[name]
-    return made
+        part[name] = _owned(value[name], below) if is_map else value[name]
+    return part
 
 
 def changed(item: HubObject, spec: Json) -> HubChange:
     """Set fields of an object, and keep those that these verbs have set before, in the version that was read."""
     body = own_fields(item)
     head = (body.get("metadata") or {}) | {"resourceVersion": item.metadata["resourceVersion"]}
-    made = object_of(item.kind.name, item.name, (body.get("spec") or {}) | spec, item.namespace)
-    made["metadata"] |= head
-    return HubChange(item.kind, item.namespace, item.name, made, item.uid, item.generation)
+    changed_body = object_of(item.kind.name, item.name, (body.get("spec") or {}) | spec, item.namespace)
+    changed_body["metadata"] |= head
+    return HubChange(item.kind, item.namespace, item.name, changed_body, item.uid, item.generation)
 
 
 def to_delete(item: HubObject) -> HubChange:

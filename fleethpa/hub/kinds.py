@@ -168,8 +168,8 @@ class HubObject(NamedTuple):
     @property
     def metadata(self) -> Json:
         """Its metadata."""
-        found: Json = self.body["metadata"]
-        return found
+        metadata: Json = self.body["metadata"]
+        return metadata
 
     @property
     def namespace(self) -> str:
@@ -209,8 +209,8 @@ class HubObject(NamedTuple):
     @property
     def annotations(self) -> dict[str, str]:
         """Its annotations."""
-        found: dict[str, str] = self.metadata.get("annotations") or {}
-        return found
+        annotations: dict[str, str] = self.metadata.get("annotations") or {}
+        return annotations
 
     @property
     def created(self) -> tuple[str, str]:

@@ -138,8 +138,8 @@ class Hub:
                 await asyncio.sleep(RETRY_S)
 
     async def _replace_objects(self, kind: HubKind, items: list[Json]) -> None:
-        found = [hub_object(kind, item) for item in items]
-        self.objects[kind.name] = {item.key: item for item in found}
+        objects = [hub_object(kind, item) for item in items]
+        self.objects[kind.name] = {item.key: item for item in objects}
         self._unlisted.discard(kind.name)
         self._changed.set()
 
@@ -308,12 +308,12 @@ class Hub:
             refused[item.kind.name] += not verdict.is_accepted
             is_written = not verdict.writes and (item.has_finalizer or item.kind.name == "FleetAccess")
             author = scene.author(item)
-            made = status_of(item, verdict, scene.state, scene.now_ms, author, is_written=is_written)
+            status = status_of(item, verdict, scene.state, scene.now_ms, author, is_written=is_written)
             old: Json = item.body.get("status") or {}
             is_due = scene.now_ms - self._worded_ms.get(key, 0) >= WORDS_MS
-            if is_worth_writing(old, made) or (is_due and old.get("conditions") != made["conditions"]):
+            if is_worth_writing(old, status) or (is_due and old.get("conditions") != status["conditions"]):
                 self._worded_ms[key] = scene.now_ms
-                patches.append(self._show_one(item, old, made, scene.now_ms))
+                patches.append(self._show_one(item, old, status, scene.now_ms))
         for name, known in self.objects.items():
             self._metrics.objects.labels(name).set(len(known))
             self._metrics.refused.labels(name).set(refused[name])
@@ -369,21 +369,21 @@ class Hub:
     async def _patch(self, item: HubObject, body: Json, below: str = "") -> None:
         async with self._requests:
             try:
-                found = await self._client.merge_patch(f"{item.path}{below}", body)
+                answer = await self._client.merge_patch(f"{item.path}{below}", body)
             except ClusterError as error:
                 if error.is_missing or error.status == 409:  # it has gone, or is another one by now: the watch says so
                     return
                 raise
         known = self.objects[item.kind.name]
         if item.key in known and not item.is_ending:
-            known[item.key] = hub_object(item.kind, found)
+            known[item.key] = hub_object(item.kind, answer)
 
     async def _stamped_since(self) -> int | None:
         """Since when authors are proven, as the admission policies were a minute ago."""
         now_ms = self._config.clock()
         if self._stamped is None or now_ms - self._stamped[0] >= POLICIES_MS:
-            found = {name: await self._object_or_none(path) for name, path in PATHS.items()}
-            self._stamped = now_ms, stamped_since_ms(found)
+            policies = {name: await self._object_or_none(path) for name, path in PATHS.items()}
+            self._stamped = now_ms, stamped_since_ms(policies)
             text = None if self._stamped[1] is not None else "the admission policies are not there"
             self.health.record("authors are not proven", text)
         return self._stamped[1]
@@ -413,8 +413,8 @@ def _compared(scene: Scene, item: HubObject) -> tuple[Any, ...]:
     """The inputs of a verdict about an object that scales, while it is accepted: nothing is to be worked out again
     while that is the same.
     """
-    made = [(view.id, view.version, view.mode, view.revision, view.incomplete) for view in scene.made.get(item.key, ())]
-    return _stating(item), made, scene.reach
+    hpas = [(view.id, view.version, view.mode, view.revision, view.incomplete) for view in scene.made.get(item.key, ())]
+    return _stating(item), hpas, scene.reach
 
 
 def _waits(scene: Scene, verdict: ObjectVerdict) -> bool:

@@ -115,12 +115,12 @@ class _Kept(Generic[K, V]):
         now_s = time.monotonic()
         if known is not None and now_s < known[0]:
             return known[1]
-        found = await ask()
-        self._known[key] = now_s + KEPT_S, found
+        answer = await ask()
+        self._known[key] = now_s + KEPT_S, answer
         self._known.move_to_end(key)
         while len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)
-        return found
+        return answer
 
 
 class Reviews:
@@ -169,8 +169,8 @@ class Reviews:
     async def _granted(self) -> list[FleetAccessSpec]:
         kind = BY_NAME["FleetAccess"]
         page = await self._client.get_object(kind.path)
-        found = [hub_object(kind, item) for item in page.get("items") or ()]
-        return [item.spec for item in found if isinstance(item.spec, FleetAccessSpec) and not item.is_ending]
+        objects = [hub_object(kind, item) for item in page.get("items") or ()]
+        return [item.spec for item in objects if isinstance(item.spec, FleetAccessSpec) and not item.is_ending]
 
     async def _listed(self) -> list[str]:
         page = await self._client.get_object("/api/v1/namespaces")
@@ -182,8 +182,8 @@ class Reviews:
 
     async def _ask(self, reader: HubReader, resource: str, namespace: str) -> bool:
         place = {"namespace": namespace} if namespace else {}
-        asked = {"verb": "get", "group": GROUP, "resource": resource} | place
-        spec: Json = {"user": reader.name, "groups": list(reader.groups), "resourceAttributes": asked}
+        attributes = {"verb": "get", "group": GROUP, "resource": resource} | place
+        spec: Json = {"user": reader.name, "groups": list(reader.groups), "resourceAttributes": attributes}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         answer = await self._client.request("POST", path, body=body)
@@ -308,9 +308,9 @@ def command_of(root: click.Command, verb: ReadVerb) -> click.Command:
     command = root
     for word in verb.words:
         assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
+        subcommand = command.get_command(click.Context(command), word)
+        assert subcommand is not None
+        command = subcommand
     return command
 
 

@@ -90,8 +90,8 @@ class Scene:
 
     def of_kind(self, kind: str) -> list[HubObject]:
         """The objects of a kind, the oldest first."""
-        found = [item for item in self.objects.values() if item.kind.name == kind]
-        return sorted(found, key=lambda item: item.created)
+        objects = [item for item in self.objects.values() if item.kind.name == kind]
+        return sorted(objects, key=lambda item: item.created)
 
     def is_there(self, key: str) -> bool:
         """Whether an object is in the API, and nobody has deleted it."""

@@ -182,10 +182,10 @@ def fleet_stated(scene: Scene, item: HubObject) -> ObjectVerdict:
 def fleet_ended(scene: Scene, item: HubObject) -> Iterator[PlannedRecord]:
     """The end of a FleetHPA, as a whole."""
     fleet_hpa = HpaId(FLEET, item.namespace, item.name)
-    made = {view.id for view in scene.made.get(item.key, ())}
-    parts = [hpa for hpa in members_of(scene.state, fleet_hpa) if hpa in made]
+    hpas = {view.id for view in scene.made.get(item.key, ())}
+    parts = [hpa for hpa in members_of(scene.state, fleet_hpa) if hpa in hpas]
     may = all(scene.access.allows(item.namespace, hpa.cluster, hpa.namespace) for hpa in parts)
-    for hpa in sorted(made):
+    for hpa in sorted(hpas):
         yield _gone(hpa, item) if may else unmarked(scene.state.hpas[hpa])
 
 

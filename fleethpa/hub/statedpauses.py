@@ -116,13 +116,13 @@ def _in_members(
     namespace = item.spec.namespace or item.namespace
     clusters = clusters_meant(scene, item, globs, namespace)
     if name:
-        found = [cluster for cluster in clusters if HpaId(cluster, namespace, name) in scene.state.hpas]
+        holders = [cluster for cluster in clusters if HpaId(cluster, namespace, name) in scene.state.hpas]
     else:
-        found = [cluster for cluster in clusters if (cluster, namespace) in scene.state.namespaces]
-    if not found:
+        holders = [cluster for cluster in clusters if (cluster, namespace) in scene.state.namespaces]
+    if not holders:
         what = f"HPA {namespace}/{name}" if name else f"namespace {namespace} with HPAs"
         raise ObjectRefusedError("NotFound", f"There is no {what} in {', '.join(clusters)}.")
-    return [StatedPause(cluster, namespace, name, kind, pause) for cluster in found]
+    return [StatedPause(cluster, namespace, name, kind, pause) for cluster in holders]
 
 
 def cluster_pause_stated(scene: Scene, item: HubObject) -> ObjectVerdict:

@@ -53,14 +53,14 @@ def clusters_meant(scene: Scene, item: HubObject, globs: Sequence[str], namespac
             )
         if glob not in known:
             raise ObjectRefusedError("NoCluster", f"Cluster {glob} is not known: no observer has reported it.")
-    found = [name for name in may if any(fnmatchcase(name, glob) for glob in globs)]
-    if globs and not found:
+    matches = [name for name in may if any(fnmatchcase(name, glob) for glob in globs)]
+    if globs and not matches:
         raise ObjectRefusedError(
             "Forbidden" if not may else "NoCluster",
             f"No cluster that namespace {item.namespace} of the hub may act on in namespace {namespace} matches "
             f"{', '.join(globs)}.",
         )
-    return sorted(found)
+    return sorted(matches)
 
 
 def clusters_selected(scene: Scene, item: HubObject, selector: Mapping[str, Any], namespace: str) -> list[str]:

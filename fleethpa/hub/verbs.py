@@ -75,9 +75,9 @@ def _scopes(hub: HubSession, scope: Scope) -> list[tuple[StatedPause, list[str]]
 def _stated(hub: HubSession, scope: Scope, command: Command) -> list[HubChange]:
     kind = OVERRIDE if command.command == "override" else command.pause_kind
     pause = Pause(command.until, "", command.reason, replicas=command.replicas or 0)
-    found = [(each._replace(kind=kind, pause=pause), clusters) for each, clusters in _scopes(hub, scope)]
+    pauses = [(each._replace(kind=kind, pause=pause), clusters) for each, clusters in _scopes(hub, scope)]
     return [
-        to_apply(pause_object(each, clusters), each.namespace and hub.home(each.namespace)) for each, clusters in found
+        to_apply(pause_object(each, clusters), each.namespace and hub.home(each.namespace)) for each, clusters in pauses
     ]
 
 
@@ -108,7 +108,7 @@ async def _resume(hub: HubSession, *, scope: Scope) -> list[HubChange]:
 async def _ended(hub: HubSession, scope: Scope, kind: str) -> list[HubChange]:
     """The deletions of what is stated for a scope. Raises CommandError: nothing is (exit 4)."""
     changes = []
-    for each, asked in _scopes(hub, scope):
+    for each, clusters in _scopes(hub, scope):
         home = hub.home(each.namespace) if each.namespace else ""
         name = kind if each.namespace else "ClusterPause"
         known = await hub.listed(name, home)
@@ -116,16 +116,16 @@ async def _ended(hub: HubSession, scope: Scope, kind: str) -> list[HubChange]:
         if scope.everything:  # the pause of all clusters, and not those of each
             same = [item for item in same if stated_clusters(item) == [EVERY_CLUSTER]]
         before = len(hub.problems)
-        found = parts(hub, same, asked)
-        if not found and len(hub.problems) == before:
-            what = "/".join(filter(None, (",".join(asked), each.namespace, each.name)))
+        objects = parts(hub, same, clusters)
+        if not objects and len(hub.problems) == before:
+            what = "/".join(filter(None, (",".join(clusters), each.namespace, each.name)))
             raise not_found(
                 f"no {name} of the hub is about {what}",
                 cause="What a command has written to the log is ended there.",
                 next_step=f"kubectl --context {hub.session.config.hub} get {BY_NAME[name].plural}.fleethpa.io"
                 + (f" -n {home}" if home else ""),
             )
-        changes += [to_delete(item) for item in found]
+        changes += [to_delete(item) for item in objects]
     return changes
 
 
@@ -151,12 +151,12 @@ async def _mode(hub: HubSession, *, wanted: Mode, scope: Scope) -> list[HubChang
             hub.concerns.append(Concern(f"fleethpa would write the replicas of HPAs in {', '.join(scope.clusters)}"))
         return [each for name in scope.clusters for each in await _set(hub, name, (f"default-mode={wanted}",))]
     _without_reason(hub, "a CentralHPA")
-    found = []
+    objects = []
     for ref in map(parse_ref, scope.names):
-        found += await makers(hub, ref, scope.namespace or DEFAULT_NAMESPACE, scope.clusters, ["CentralHPA"])
+        objects += await makers(hub, ref, scope.namespace or DEFAULT_NAMESPACE, scope.clusters, ["CentralHPA"])
     if wanted == "enforce":
-        hub.concerns += [Concern(f"fleethpa would write the replicas of what {item.key} scales") for item in found]
-    return [changed(item, {"mode": wanted}) for item in found]
+        hub.concerns += [Concern(f"fleethpa would write the replicas of what {item.key} scales") for item in objects]
+    return [changed(item, {"mode": wanted}) for item in objects]
 
 
 def _without_reason(hub: HubSession, kinds: str) -> None:
@@ -182,13 +182,13 @@ async def _apply(
 def _fleet_hpas(hub: HubSession, read: Input, namespace: str | None, mode: Mode | None) -> list[HubChange]:
     changes = []
     for each in read.of_kind(FLEET_KIND):
-        made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+        manifest = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
         if mode is not None:
-            raise usage(f"--mode has no meaning for FleetHPA {made.name}", cause="Its object has no mode.")
-        place = made.body["metadata"]["namespace"]
+            raise usage(f"--mode has no meaning for FleetHPA {manifest.name}", cause="Its object has no mode.")
+        place = manifest.body["metadata"]["namespace"]
         if hub.home(place) != place:
             raise usage(
-                f"FleetHPA {made.name} cannot be in namespace {hub.home(place)} of the hub",
+                f"FleetHPA {manifest.name} cannot be in namespace {hub.home(place)} of the hub",
                 cause="Its namespace in the hub is that of its HPAs.",
                 next_step="leave --hub-namespace out",
             )
@@ -198,8 +198,8 @@ def _fleet_hpas(hub: HubSession, read: Input, namespace: str | None, mode: Mode 
 
 def _groups(hub: HubSession, read: Input, namespace: str | None) -> list[HubChange]:
     checked = {group.name for group in capacity_groups(read)}
-    found = [each for each in read.of_kind(CAPACITY_KIND) if each.name in checked]
-    return [to_apply(_manifest(each, hub.home(each.namespace or namespace or DEFAULT_NAMESPACE))) for each in found]
+    manifests = [each for each in read.of_kind(CAPACITY_KIND) if each.name in checked]
+    return [to_apply(_manifest(each, hub.home(each.namespace or namespace or DEFAULT_NAMESPACE))) for each in manifests]
 
 
 def _manifest(each: FileManifest, home: str) -> Json:
@@ -225,20 +225,20 @@ async def _centrals(
     creates: bool = False,
 ) -> list[HubChange]:
     """The CentralHPAs that state what was read. `creates`: none may be there."""
-    globs, made = cluster_globs(clusters), dict[bytes, tuple[Json, Mode | None, list[str]]]()
+    globs, by_content = cluster_globs(clusters), dict[bytes, tuple[Json, Mode | None, list[str]]]()
     for each in read.hpas:
         if each.origin == "cluster":
             hub.session.note(f"{each.source}: left out, as it lives in its cluster")
             continue
         body = checked_hpa(each, namespace)
         alike = orjson.dumps([body, mode or each.mode], option=orjson.OPT_SORT_KEYS)
-        _, _, asked = made.setdefault(alike, (body, mode or each.mode, []))
-        asked += [each.cluster] if each.cluster else globs
+        _, _, targets = by_content.setdefault(alike, (body, mode or each.mode, []))
+        targets += [each.cluster] if each.cluster else globs
     changes = dict[str, HubChange]()
-    for body, wanted, asked in made.values():
+    for body, wanted, targets in by_content.values():
         home = hub.home(body["metadata"]["namespace"])
         known = await hub.listed("CentralHPA", home)
-        change = _central(hub, body, list(dict.fromkeys(asked)), known, home, wanted, creates)
+        change = _central(hub, body, list(dict.fromkeys(targets)), known, home, wanted, creates)
         if change.key in changes:
             raise usage(
                 f"{change.key} is stated twice",
@@ -266,20 +266,20 @@ def _central(
     same = [item for item in known if hpa_of(item) == (namespace, name)]
     if not asked and not same:
         raise usage(f"apply {namespace}/{name} to which clusters?", next_step="add -C CLUSTER, or -C '*'")
-    found = [item for item in same if not asked or overlaps(item, asked)]
-    if found and creates:
-        step = f"{kubectl(hub, 'edit', found[0].key)}, or fleethpa apply -f FILE --hub {hub.session.config.hub}"
-        raise CommandError(f"{found[0].key} makes {namespace}/{name} already", next_step=step)
-    if len(found) > 1 or (found and asked and not is_within(found[0], asked)):
+    objects = [item for item in same if not asked or overlaps(item, asked)]
+    if objects and creates:
+        step = f"{kubectl(hub, 'edit', objects[0].key)}, or fleethpa apply -f FILE --hub {hub.session.config.hub}"
+        raise CommandError(f"{objects[0].key} makes {namespace}/{name} already", next_step=step)
+    if len(objects) > 1 or (objects and asked and not is_within(objects[0], asked)):
         raise usage(
             f"{namespace}/{name} in {', '.join(asked) or 'all clusters'} is not what one object makes",
-            cause="; ".join(f"{item.key} makes it in {', '.join(stated_clusters(item))}." for item in found),
+            cause="; ".join(f"{item.key} makes it in {', '.join(stated_clusters(item))}." for item in objects),
             next_step="apply it with -C for exactly the clusters of one of them",
         )
     spec: Json = {"template": body["spec"]} | ({"clusters": asked} if asked else {}) | ({"mode": mode} if mode else {})
     head = {part: body["metadata"].get(part) or {} for part in ("labels", "annotations")}
-    if found:
-        change = changed(found[0], spec)
+    if objects:
+        change = changed(objects[0], spec)
         assert change.body is not None
         return change._replace(body=change.body | {"metadata": change.body["metadata"] | head})
     called = _free_name(known, name, asked)
@@ -318,12 +318,12 @@ async def _delete(
     changes = []
     for ref in refs:
         try:
-            found = await makers(hub, ref, namespace, selection.clusters, ["CentralHPA", FLEET_KIND])
+            objects = await makers(hub, ref, namespace, selection.clusters, ["CentralHPA", FLEET_KIND])
         except CommandError as error:
             if ignore_not_found and error.code == not_found("").code:
                 continue
             raise
-        changes += [to_delete(item) for item in found]
+        changes += [to_delete(item) for item in objects]
     for place, name in groups:
         changes += await _groups_named(hub, hub.home(place), [name], ignore_not_found)
     hpas = [each.key for each in changes if each.kind.scales]
@@ -360,15 +360,15 @@ async def _scheduled(hub: HubSession, selection: Selection) -> list[tuple[HubObj
         raise usage(
             "a schedule of what?", cause="Name the HPAs.", next_step="fleethpa schedule create NAME --rule RULE"
         )
-    found = []
+    pairs = []
     for ref in refs:
         for item in await makers(hub, ref, selection.namespace or "", selection.clusters, ["CentralHPA"]):
             known = await hub.listed("Schedule", item.namespace)
             mine = [
                 each for each in known if isinstance(each.spec, ScheduleSpec) and each.spec.target.name == item.name
             ]
-            found.append((item, min(mine, key=lambda each: each.created, default=None)))
-    return found
+            pairs.append((item, min(mine, key=lambda each: each.created, default=None)))
+    return pairs
 
 
 async def _schedule(
@@ -386,11 +386,11 @@ async def _schedule(
 
 async def _unschedule(hub: HubSession, *, selection: Selection) -> list[HubChange]:
     _without_reason(hub, "a deletion")
-    found = await _scheduled(hub, selection)
-    for item, held in found:
+    pairs = await _scheduled(hub, selection)
+    for item, held in pairs:
         if held is None:
             hub.session.out(f"{item.key} unchanged (no Schedule is about it)")
-    return [to_delete(held) for _, held in found if held is not None]
+    return [to_delete(held) for _, held in pairs if held is not None]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -134,8 +134,8 @@ async def _applied(hub: HubSession, change: HubChange, body: Json, rehearsal: st
     applied = f"{path}?fieldManager={quote(FIELD_MANAGER)}&force=false{rehearsal}"
     for _ in range(MOST_TRIES):
         try:
-            found = await hub.client.request("PATCH", applied, body=body, content_type=APPLY_PATCH)
-            return hub_object(change.kind, found)
+            answer = await hub.client.request("PATCH", applied, body=body, content_type=APPLY_PATCH)
+            return hub_object(change.kind, answer)
         except ClusterError as error:
             if not error.is_conflict or _FIELD_CONFLICT in str(error) or not change.generation:
                 raise

@@ -99,9 +99,9 @@ def server(handler: CallHandler) -> Server[Any]:
         tool = known.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:64]}; there are {', '.join(known)}")
-        found = await handler.answer(tool, params.arguments or {}, context.request)
-        content: list[types.ContentBlock] = [types.TextContent(type="text", text=text) for text in found.texts]
-        return types.CallToolResult(content=content, is_error=found.is_error)
+        answer = await handler.answer(tool, params.arguments or {}, context.request)
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=text) for text in answer.texts]
+        return types.CallToolResult(content=content, is_error=answer.is_error)
 
     return Server(
         "fleethpa",

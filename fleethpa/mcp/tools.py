@@ -182,11 +182,11 @@ def _too_large(tool: Tool, size: int) -> str:
 
 
 def _of_decisions(out: str) -> str:
-    found = decision_ids(out)
-    if not found:
+    ids = decision_ids(out)
+    if not ids:
         return "Decisions: this answer names none; the tool decisions lists them."
-    more = f" and {len(found) - IDS.most:,} more" if len(found) > IDS.most else ""
-    return f"Decisions: {', '.join(found[: IDS.most])}{more}"
+    more = f" and {len(ids) - IDS.most:,} more" if len(ids) > IDS.most else ""
+    return f"Decisions: {', '.join(ids[: IDS.most])}{more}"
 
 
 def decision_ids(text: str) -> list[str]:

@@ -72,10 +72,16 @@ _HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"
 
 def environment() -> Environment:
     """The templates of the page, with what only they ask for."""
-    made = templates()
-    made.filters |= {"time": rfc3339, "clock": time_of_day, "ago": time_ago, "dated": dated, "heading": heading}
-    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "group_url": group_url, "url": url}
-    return made
+    page_templates = templates()
+    page_templates.filters |= {
+        "time": rfc3339,
+        "clock": time_of_day,
+        "ago": time_ago,
+        "dated": dated,
+        "heading": heading,
+    }
+    page_templates.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "group_url": group_url, "url": url}
+    return page_templates
 
 
 def heading(header: str) -> str:
@@ -129,8 +135,8 @@ def url(path: str, **query: Any) -> str:
 
 def hpa_of(request: web.Request) -> HpaId:
     """The HPA that an address names."""
-    found = request.match_info
-    return HpaId(found["cluster"], found["namespace"], found["name"])
+    names = request.match_info
+    return HpaId(names["cluster"], names["namespace"], names["name"])
 
 
 def ways_on(request: web.Request, error: CommandError, known: Iterable[HpaId]) -> list[tuple[str, str]]:

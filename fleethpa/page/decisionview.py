@@ -193,15 +193,15 @@ def _checkpoints(past: Past) -> dict[str, Any]:
     if not isinstance(past, ArchivePast):
         return _none("The topics hold none: an archive signs them.", "fleethpa audit keygen")
     try:
-        found = read_checkpoints(past.root, None, written=is_written(past.root))
+        checkpoints = read_checkpoints(past.root, None, written=is_written(past.root))
     except ArchiveError as error:
         return _none(f"The signed checkpoints are damaged: {error}", "")
     shown = [
         {"number": each.number, "time_ms": each.time_ms, "places": f"{len(each.heads)} topic partitions"}
-        for each in reversed(found[-SHOWN_CHECKPOINTS:])
+        for each in reversed(checkpoints[-SHOWN_CHECKPOINTS:])
     ]
     none = _none("None: this archive is not signed.", "fleethpa audit keygen")
-    return none | {"checkpoints": shown, "more_checkpoints": len(found) - len(shown)}
+    return none | {"checkpoints": shown, "more_checkpoints": len(checkpoints) - len(shown)}
 
 
 def _none(text: str, next_step: str) -> dict[str, Any]:
@@ -270,17 +270,17 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
     Raises CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
     """
     _named(id_)
-    found, ending, _ = await find_decision(past, id_, None)
-    return DecisionPast(found, ending, await evaluated_again(past, found))
+    recorded, ending, _ = await find_decision(past, id_, None)
+    return DecisionPast(recorded, ending, await evaluated_again(past, recorded))
 
 
 def decision_view(read: DecisionPast) -> dict[str, Any]:
     """Return what the template shows; the ages of samples are those at which they were evaluated."""
-    found = read.again.explained(read.ending)
+    explanation = read.again.explained(read.ending)
     return {
-        "explained": found,
+        "explained": explanation,
         "hpa": read.found.hpa,
-        "health": metric_health(found.decision, read.found.time_ms),
+        "health": metric_health(explanation.decision, read.found.time_ms),
         "place": f"{read.found.partition}@{read.found.offset}",
         "note": read.again.unknown,
         "json": one("Decision", explaining.document(read.again), "json"),
@@ -293,12 +293,12 @@ async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
     Raises CommandError: it is the HPA's first (exit 4).
     """
     try:
-        found, ending, _ = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
+        recorded, ending, _ = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
     except CommandError as error:
         raise not_found(
             f"the source holds no decision of {other.found.hpa} before {other.found.decision.id}", cause=error.what
         ) from error
-    return DecisionPast(found, ending, await evaluated_again(past, found))
+    return DecisionPast(recorded, ending, await evaluated_again(past, recorded))
 
 
 async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
@@ -306,14 +306,14 @@ async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
 
     Raises CommandError: there is no such decision, or the source cannot be read.
     """
-    found = derived_document(past, await derived_again(past, _named(id_), servers))
-    return found | {"text": derived_text(found)}
+    derivation = derived_document(past, await derived_again(past, _named(id_), servers))
+    return derivation | {"text": derived_text(derivation)}
 
 
 def _named(id_: str) -> AskedId:
-    if (asked := asked_id(id_)) is None:
+    if (decision_id := asked_id(id_)) is None:
         raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
-    return asked
+    return decision_id
 
 
 FieldValues = tuple[str, str, str]
@@ -322,10 +322,10 @@ FieldValues = tuple[str, str, str]
 
 def compared(one: Recorded, other: Recorded) -> tuple[list[FieldValues], list[FieldValues]]:
     """Where two decisions differ; and apart, where it is in a field that is folded away."""
-    found = differences(encode(one.decision), encode(other.decision))
+    differing = differences(encode(one.decision), encode(other.decision))
     rows = [
         (_field(each.path), shown_value(each.path, each.recorded), shown_value(each.path, each.recomputed))
-        for each in found
+        for each in differing
     ]
     is_folded = [row[0].partition(".")[0].partition("[")[0] in FOLDED for row in rows]
     shown = [row for row, is_away in zip(rows, is_folded, strict=True) if not is_away]
@@ -334,8 +334,8 @@ def compared(one: Recorded, other: Recorded) -> tuple[list[FieldValues], list[Fi
 
 def _field(path: str) -> str:
     """A path in which a metric has its short name."""
-    found = _METRIC.match(path)
-    return f"metrics[{words.short(found['name'])}]{found['rest']}" if found else path
+    match = _METRIC.match(path)
+    return f"metrics[{words.short(match['name'])}]{match['rest']}" if match else path
 
 
 def shown_value(path: str, value: Any) -> str:

@@ -77,11 +77,11 @@ class Term:
     def fits(self, row: Mapping[str, Sequence[str]]) -> bool:
         """Whether a row has what the term asks for."""
         if self.word:
-            found = any(self._is(text) for text in row.get(self.word, ()) if text)
+            is_there = any(self._is(text) for text in row.get(self.word, ()) if text)
         else:
             wanted = self.value.lower()
-            found = any(wanted in text.lower() for word in ("cluster", "namespace", "name") for text in row[word])
-        return found != self.negated
+            is_there = any(wanted in text.lower() for word in ("cluster", "namespace", "name") for text in row[word])
+        return is_there != self.negated
 
     def _is(self, text: str) -> bool:
         if self.value == ANY:
@@ -169,15 +169,15 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = state.ordered
     # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
-    found = [
+    views = [
         view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_fleet_hpa(view, state))
     ]
     sort = sort if sort.removeprefix("-") in SORTS else ""
-    found = sorted_rows(found, sort, now_ms) if sort else found
-    pages = max(1, -(-len(found) // SHOWN))
+    views = sorted_rows(views, sort, now_ms) if sort else views
+    pages = max(1, -(-len(views) // SHOWN))
     number = min(max(1, number), pages)
     first = (number - 1) * SHOWN
-    rows = found[first : first + SHOWN]
+    rows = views[first : first + SHOWN]
     listing = hpa_listing(rows, now_ms, namespaces=True, left_out=LEFT_OUT, problems=_problems)
     return {
         "verdict": verdict(state),
@@ -193,9 +193,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int, sort: st
             replace(view, moves=moves_of_fleet_hpa(view, state)) if view.members else view
         ),
         "member_of": member_of,
-        "in_wholes": 0 if wanted.terms else len(order) - len(found),
+        "in_wholes": 0 if wanted.terms else len(order) - len(views),
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
-        "found": len(found),
+        "found": len(views),
         "all": len(order),
         "first": first,
         "page": number,
@@ -267,9 +267,9 @@ def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
     told: set[str] = set()
     told |= {"observerSilent"} if hung & {"observer", "agent"} else set()
     told |= {"reconcilerSilent"} if hung & {"reconciler", "agent"} else set()
-    found = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
+    pairs = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
     return shared_troubles(
-        (cluster, trouble) for cluster, trouble in found if trouble.since_ms is None or trouble.kind not in told
+        (cluster, trouble) for cluster, trouble in pairs if trouble.since_ms is None or trouble.kind not in told
     )
 
 
@@ -311,12 +311,12 @@ def moves_of_fleet_hpa(view: HpaView, state: FleetState) -> tuple[Move, ...]:
     """The moves of a FleetHPA's total: those of its clusters, counted back from what it has now."""
     members = [state.hpas[hpa] for each in view.members if (hpa := member_of(view, each.cluster.name)) in state.hpas]
     count: int = view.status.get("currentReplicas") or 0
-    found = []
+    moves = []
     for move in sorted((move for each in members for move in each.moves), key=lambda move: -move.time_ms):
         before = count - (move.after - move.before)
-        found.append(move._replace(before=before, after=count))
+        moves.append(move._replace(before=before, after=count))
         count = before
-    return tuple(reversed(found))
+    return tuple(reversed(moves))
 
 
 def sparkline(view: HpaView) -> str:

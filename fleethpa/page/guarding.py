@@ -47,9 +47,9 @@ _UNREADABLE: Final = _Unreadable()
 
 def request_log() -> logging.Logger:
     """The log of the web server itself, for what fails before or beside a handler."""
-    found = logging.getLogger(f"{__name__}.requests")
-    found.addFilter(_UNREADABLE)
-    return found
+    logger = logging.getLogger(f"{__name__}.requests")
+    logger.addFilter(_UNREADABLE)
+    return logger
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,6 @@ async def _answer(guard: Guard, request: web.Request, handler: Handler) -> web.S
         return web.Response(status=401, text=f"This page needs {missing}.\n", headers=challenge)
     try:
         return await handler(request)
-    except web.HTTPException as found:
-        found.headers.update(HEADERS)
+    except web.HTTPException as answer:
+        answer.headers.update(HEADERS)
         raise

@@ -185,10 +185,10 @@ class KeptPasts:
             kept = self._kept.pop(hpa, None) or _Kept()
             if kept.revisions is None or span_ms > kept.span_ms:
                 kept.revisions, kept.span_ms = await follow_changes(past, hpa, now_ms, span_ms), span_ms
-            found = await kept.revisions.read_on(past)
+            revisions = await kept.revisions.read_on(past)
             self._kept.keep(hpa, kept)
             since_ms = max(kept.revisions.since_ms, now_ms - span_ms)
-            return [each for each in found if each.time >= since_ms], since_ms
+            return [each for each in revisions if each.time >= since_ms], since_ms
 
 
 async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
@@ -201,10 +201,10 @@ async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
 
 async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None = None) -> list[DecisionWindow]:
     number = await number_of(past, hpa)
-    found = await past.windows(number, since_ms, until_ms, hpa.__eq__)
-    for window in found:
+    windows = await past.windows(number, since_ms, until_ms, hpa.__eq__)
+    for window in windows:
         window.hpa = hpa
-    return found
+    return windows
 
 
 async def _read_on(kept: _Kept, past: Past, window: DecisionWindow) -> None:
@@ -237,7 +237,7 @@ async def read_hpa(
         else:
             followed = await follow_changes(past, hpa, now_ms, span_ms)
             revisions, changed_ms = await followed.read_on(past), followed.since_ms
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "decisions": decisions,
         "revisions": revisions,
         "is_whole": changed_ms <= max(0, now_ms - span_ms),
@@ -247,20 +247,20 @@ async def read_hpa(
     if depth == WHOLE:
         await (kept.check(past, hpa) if is_now else past.check(*await _place(past, hpa, now_ms, span_ms)))
     else:
-        found["is_checked"] = await (
+        fields["is_checked"] = await (
             kept.is_checked(past, hpa) if is_now else past.is_checked(*await _place(past, hpa, now_ms, span_ms))
         )
-        found["has_more"] |= not found["is_checked"]
+        fields["has_more"] |= not fields["is_checked"]
     try:
         newest, ending = newest_of(decisions) or (await find_decision(past, str(hpa), None, at_ms=at_ms))[:2]
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
-        return HpaPast(**found, note=note, next_step=error.next_step)
+        return HpaPast(**fields, note=note, next_step=error.next_step)
     if is_far and not kept.evaluations.has(newest):  # the whole reading, which follows, does that
         again = Again(newest, is_far=True)
     else:
         again = await kept.evaluations.of(past, newest, depth.most_again)
-    found["has_more"] |= again.is_far and depth != WHOLE
+    fields["has_more"] |= again.is_far and depth != WHOLE
     note, next_step = (
         f"What would have changed the answer cannot be found out: {again.unknown}" if again.unknown else "",
         "",
@@ -269,7 +269,7 @@ async def read_hpa(
         note = "What would have changed the answer needs many decisions of other HPAs to be repeated."
         next_step = f"fleethpa explain {newest.decision.id}"
     troubles = await troubles_of(past, newest, ending, now_ms)
-    return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)
+    return HpaPast(**fields, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)
 
 
 async def _place(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> tuple[str, int, range]:
@@ -294,12 +294,12 @@ async def read_timeline(
     """
     since_ms, whole_ms = max(0, at_ms - span_ms), await read_from(past, hpa, at_ms, span_ms)
     part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
-    found = await _newest(past, hpa, part_ms, at_ms, kept)
-    while part_ms > whole_ms and not is_enough(found):
+    decisions = await _newest(past, hpa, part_ms, at_ms, kept)
+    while part_ms > whole_ms and not is_enough(decisions):
         until_ms, part_ms = part_ms, max(whole_ms, part_ms - (at_ms - part_ms))
-        found = [*await _decisions_of(past, hpa, part_ms, until_ms), *found]
-    is_cut = part_ms > since_ms and not is_enough(found)
-    return found or await _none_of(past, hpa), whole_ms if is_cut else 0
+        decisions = [*await _decisions_of(past, hpa, part_ms, until_ms), *decisions]
+    is_cut = part_ms > since_ms and not is_enough(decisions)
+    return decisions or await _none_of(past, hpa), whole_ms if is_cut else 0
 
 
 def is_enough(decisions: Sequence[Recorded]) -> bool:
@@ -332,8 +332,8 @@ async def read_decisions(
     0: since the span begins. `kept` and errors: as of `read_timeline`.
     """
     begin_ms = await read_from(past, hpa, at_ms, span_ms)
-    found = await _newest(past, hpa, begin_ms, at_ms, kept)
-    return found or await _none_of(past, hpa), 0 if begin_ms <= max(0, at_ms - span_ms) else begin_ms
+    decisions = await _newest(past, hpa, begin_ms, at_ms, kept)
+    return decisions or await _none_of(past, hpa), 0 if begin_ms <= max(0, at_ms - span_ms) else begin_ms
 
 
 async def read_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> int:
@@ -394,11 +394,11 @@ async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
 
 async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) -> list[Recorded]:
     """The decisions of an HPA from a time to before another one, not checked (`_read_on`)."""
-    found: list[Recorded] = []
+    decisions: list[Recorded] = []
     for window in await _windows(past, hpa, since_ms, until_ms):
         async with aclosing(past.newer(window, checked=False)) as stretches:
             async for taken in stretches:
-                found += taken
+                decisions += taken
         if window.is_complete:
             break
-    return found
+    return decisions

@@ -37,10 +37,10 @@ def span_of(text: str) -> int:
 
     Raises CommandError: it is not a duration, or holds no time.
     """
-    found = parse_duration_ms(text or DEFAULT_SPAN, "span")
-    if not found:
+    span_ms = parse_duration_ms(text or DEFAULT_SPAN, "span")
+    if not span_ms:
         raise usage(f"span {text!r} holds no time", cause=f"Write one of {', '.join(SPANS)}, or another duration.")
-    return found
+    return span_ms
 
 
 def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every: bool = False) -> dict[str, Any]:
@@ -51,9 +51,9 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every
     view = state.hpas.get(hpa)
     if view is not None and read.again is not None:
         view = replace(view, decision=read.again.recorded)
-    found = read.again.explained(read.ending, read.troubles) if read.again is not None else None
+    explanation = read.again.explained(read.ending, read.troubles) if read.again is not None else None
     problems, unfed = (view.problems, view.unfed) if view is not None else ((), "")
-    said, boxes = said_once(found, problems, state.remarks, unfed)
+    said, boxes = said_once(explanation, problems, state.remarks, unfed)
     return {
         "said": said,
         "boxes": boxes,
@@ -75,10 +75,10 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every
         "change_text": change_text,
         "note": read.note,
         "next_step": read.next_step,
-        "explained": found,
+        "explained": explanation,
         "last_known": last_known(state, view, read, now_ms),
-        "waterfall": waterfall(found) if found is not None and is_counted(found) else None,
-        "charts": 1 + len(found.decision.metrics) if found is not None else 1,
+        "waterfall": waterfall(explanation) if explanation is not None and is_counted(explanation) else None,
+        "charts": 1 + len(explanation.decision.metrics) if explanation is not None else 1,
         "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
 
@@ -218,11 +218,11 @@ def _changed(each: Revision) -> dict[str, Any]:
 def to_marks(revisions: Sequence[Revision]) -> str:
     """Every change as a mark of the charts, at the time at which it was recorded (JSON)."""
     kinds = {"mode": "command", "pause": "command", "resume": "command", "override": "command"}
-    found = [
+    marks = [
         Mark(time=each.time / 1000, kind=kinds.get(each.what, "spec"), text=_changed(each)["text"])
         for each in revisions
     ]
-    return msgspec.json.encode(found).decode()
+    return msgspec.json.encode(marks).decode()
 
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
@@ -289,11 +289,11 @@ def bounds_of(recorded: Recorded) -> tuple[int, ...]:
 
 def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
     """Lines of one HPA's evaluations, which are in order of time; every move of replicas and bounds is kept."""
-    found = thinned(evaluations(decisions), MOST_POINTS, key=bounds_of)
-    gap_ms = _gap_ms(found)
+    records = thinned(evaluations(decisions), MOST_POINTS, key=bounds_of)
+    gap_ms = _gap_ms(records)
     points: list[tuple[float, Decision | None]] = []
     """The second part is None where a gap begins."""
-    for before, recorded in zip([None, *found], found, strict=False):
+    for before, recorded in zip([None, *records], records, strict=False):
         if before is not None and recorded.time_ms - before.time_ms > gap_ms:
             points.append(((before.time_ms + 1) / 1000, None))
         points.append((recorded.time_ms / 1000, recorded.decision))
@@ -325,11 +325,11 @@ def _metric_lines(decisions: Sequence[Decision | None]) -> list[MetricLine]:
     metrics = [
         {words.short_name(m): m for m in decision.metrics} if decision is not None else {} for decision in decisions
     ]
-    found = []
+    lines = []
     for name in dict.fromkeys(name for each in metrics for name in each):
         own = [each.get(name) for each in metrics]
         unit = _unit(name, [metric for metric in own if metric is not None])
-        found.append(
+        lines.append(
             MetricLine(
                 name=name,
                 unit=unit,
@@ -337,21 +337,21 @@ def _metric_lines(decisions: Sequence[Decision | None]) -> list[MetricLine]:
                 targets=[None if metric is None else _target(metric, unit) for metric in own],
             )
         )
-    return found
+    return lines
 
 
 def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
     """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
-    found = []
+    marks = []
     for before, after in pairwise(evaluations(decisions)):
         one, other = before.decision, after.decision
         if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
             by = f" by {other.author}" if other.author else ""
-            found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
+            marks.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
         if bool(one.paused) != bool(other.paused):
             text = other.paused or "resumed"
-            found.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
-    return found
+            marks.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
+    return marks
 
 
 def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
@@ -365,24 +365,24 @@ def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
 
 def scale_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Why replicas were changed, of the newest changes."""
-    found = [each for each in decisions if each.decision.kind == "evaluation" and each.decision.direction != "None"]
+    scalings = [each for each in decisions if each.decision.kind == "evaluation" and each.decision.direction != "None"]
     return [
         Mark(time=each.time_ms / 1000, kind="scale", text=f"{words.change(each.decision)} {words.why(each.decision)}")
-        for each in found[-TIMELINE:]
+        for each in scalings[-TIMELINE:]
     ]
 
 
 def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
-    found = []
+    marks = []
     for recorded in decisions:
         if change := recorded.decision.observed.get("change"):
             move = moved(recorded.time_ms, change)
             text = f"{move.before} → {move.after} by {move.writer}"
-            found.append(
+            marks.append(
                 Mark(time=move.time_ms / 1000, kind="write" if change["by"] == "decision" else "hand", text=text)
             )
-    return found
+    return marks
 
 
 _SIZES: Final = {"Mi": 2**20, "Gi": 2**30}
@@ -422,11 +422,11 @@ def charts(decisions: Sequence[Recorded], since_ms: int = 0) -> ChartSeries:
 
     `since_ms`: from when on decisions were read; 0: since the span begins.
     """
-    found = series(
+    chart_series = series(
         decisions, [*spec_marks(decisions), *restart_marks(decisions), *scale_marks(decisions), *hand_marks(decisions)]
     )
-    found.since = since_ms / 1000
-    return found
+    chart_series.since = since_ms / 1000
+    return chart_series
 
 
 # --- a FleetHPA among its clusters: a table with a bar for what each has, may have, and its share ---------------------

@@ -55,18 +55,18 @@ class Aside:
 
 
 def _start() -> tuple[threading.Thread, Loop]:
-    found: Future[Loop] = Future()
+    future: Future[Loop] = Future()
 
     def serve() -> None:
         with asyncio.Runner() as runner:
             loop = runner.get_loop()
-            found.set_result(loop)
+            future.set_result(loop)
             loop.run_forever()
 
     # A daemon: it must not keep a process that is to end.
     thread = threading.Thread(target=serve, name="state of the fleet", daemon=True)
     thread.start()
-    return thread, found.result()
+    return thread, future.result()
 
 
 logger = logging.getLogger(__name__)
@@ -228,12 +228,12 @@ class LiveReader:
         if self._lost.is_set():
             answer.close()
             return None
-        asked, lost = asyncio.ensure_future(answer), asyncio.ensure_future(self._lost.wait())
+        task, lost = asyncio.ensure_future(answer), asyncio.ensure_future(self._lost.wait())
         try:
-            await asyncio.wait({asked, lost}, return_when=asyncio.FIRST_COMPLETED)
-            return await asked if asked.done() else None
+            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
         finally:
-            asked.cancel()
+            task.cancel()
             lost.cancel()
 
     async def changed(self, version: int, timeout_s: float) -> int:
@@ -362,9 +362,9 @@ class SharedPast:
 
 def _rates(before: FleetState, after: FleetState) -> dict[int, float]:
     """Decisions per second of each partition that has another checkpoint than before."""
-    found = {}
+    rates = {}
     for number, row in after.partitions.items():
         old = before.partitions.get(number)
         if old is not None and row.clock_ms > old.clock_ms and row.seq >= old.seq:
-            found[number] = 1000 * (row.seq - old.seq) / (row.clock_ms - old.clock_ms)
-    return found
+            rates[number] = 1000 * (row.seq - old.seq) / (row.clock_ms - old.clock_ms)
+    return rates

@@ -75,14 +75,14 @@ class SpecDiff(NamedTuple):
 
 def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
     """Return what the template of all rollouts shows, the newest first."""
-    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
+    rollouts = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
     return {
         "columns": [
             replace(each, cell=lambda rollout: time_ago(rollout.began_ms, now_ms)) if each.header == "BEGAN" else each
             for each in rollout_columns("utc", now_ms, state.clock_ms)
         ],
-        "rollouts": found[:SHOWN_CHANGES],
-        "found": len(found),
+        "rollouts": rollouts[:SHOWN_CHANGES],
+        "found": len(rollouts),
         "shown": SHOWN_CHANGES,
     }
 
@@ -168,13 +168,13 @@ def waves_view(
     sizes = [len(clusters) for clusters in rollout.plan.waves]
     ends = [100 * end / sum(sizes) for end in accumulate(sizes)]
     gates = gates_of(rollout.plan)
-    found = []
+    waves = []
     for number, (size, end) in enumerate(zip(sizes, ends, strict=True), 1):
         state, style = _state(rollout, number, now_ms)
         marks, width = [mark for mark in rollout.marks.values() if mark.wave == number], 100 * size / sum(sizes)
         ends_ms = rollout.ends_ms(number) if rollout.running(number) else None
         left = 0.0 if ends_ms is None else min(1.0, max(0, ends_ms - now_ms) / max(1, rollout.plan.wait_ms))
-        found.append(
+        waves.append(
             RolloutWave(
                 number,
                 wave_line(rollout, number, measured),
@@ -188,7 +188,7 @@ def waves_view(
                 [] if number > rollout.wave or rollout.reverted else _gates(gates, *measured[number - 1]),
             )
         )
-    return found
+    return waves
 
 
 def _state(rollout: StagedRollout, number: int, now_ms: int) -> tuple[str, str]:

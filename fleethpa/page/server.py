@@ -173,11 +173,11 @@ class PageServer:
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
         sort = request.query.get("sort", "")
-        found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms), sort)
+        context = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms), sort)
         rate = self.reader.rate if at_ms is None and not state.is_last_known else None
-        found |= self._strip_of(state, rate, self._now_ms(None) if at_ms is None else state.clock_ms)
-        command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
-        return self._html(request, "fleet.html", state, found, command=command)
+        context |= self._strip_of(state, rate, self._now_ms(None) if at_ms is None else state.clock_ms)
+        command = command_line("get hpa -A", context["flags"], time_flag("--at", at_ms))
+        return self._html(request, "fleet.html", state, context, command=command)
 
     def _strip_of(self, state: FleetState, rate: float | None, now_ms: int) -> dict[str, Any]:
         """The picture of a state, which is drawn once for all browsers and every second."""
@@ -188,8 +188,8 @@ class PageServer:
 
     async def replay(self, request: web.Request) -> web.Response:
         """Return what the slider of the fleet shows of the last day, as JSON."""
-        found = replay(await self.reader.state_at(self._at(request)))
-        return web.json_response(body=msgspec.json.encode(found))
+        last_day = replay(await self.reader.state_at(self._at(request)))
+        return web.json_response(body=msgspec.json.encode(last_day))
 
     async def find(self, request: web.Request) -> web.Response:
         """Send the browser to what the search names: a decision, an HPA, a cluster, or the HPAs that fit."""
@@ -208,22 +208,22 @@ class PageServer:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         read = await self._read_hpa(hpa, at_ms, now_ms, span_ms, self._depth(request, hpa, span_ms))
         show = "all" if request.query.get("show") == "all" else ""
-        found = hpa_view(state, hpa, read, now_ms, every=bool(show))
-        found |= {"span": text or DEFAULT_SPAN, "spans": SPANS, "show": show}
+        context = hpa_view(state, hpa, read, now_ms, every=bool(show))
+        context |= {"span": text or DEFAULT_SPAN, "spans": SPANS, "show": show}
         moment_ms = now_ms if at_ms is not None else state.clock_ms
         link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
-        found["shared"] = (
-            f"{found['explained'].verdict if found['explained'] else ''}\n{hpa} at {rfc3339(moment_ms)}\n{link}"
+        context["shared"] = (
+            f"{context['explained'].verdict if context['explained'] else ''}\n{hpa} at {rfc3339(moment_ms)}\n{link}"
         )
-        found["bundle"] = self._completed(bundle_command(hpa, now_ms, span_ms))
-        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
+        context["bundle"] = self._completed(bundle_command(hpa, now_ms, span_ms))
+        return self._html(request, "hpa.html", state, context, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 
     async def audit(self, request: web.Request) -> web.Response:
         """Return what the record covers, and the command that verifies it."""
         state = await self.reader.state_at(None)
         async with self.reader.past() as past:
-            found = await read_coverage(past)
-        return self._html(request, "audit.html", state, found, command="audit verify")
+            coverage = await read_coverage(past)
+        return self._html(request, "audit.html", state, coverage, command="audit verify")
 
     async def _read_hpa(self, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, depth: Depth) -> HpaPast:
         """Read the past of an HPA; while the source cannot be read, return what was read of it last."""
@@ -250,8 +250,10 @@ class PageServer:
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", "").strip())
         async with self.reader.past_of(hpa, at_ms) as past:
-            found = await read_decisions(past, hpa, now_ms, span_ms, self._pasts if at_ms is None else None)
-        return web.json_response(text=msgspec.json.encode(charts(*found)).decode())
+            decisions_and_since = await read_decisions(
+                past, hpa, now_ms, span_ms, self._pasts if at_ms is None else None
+            )
+        return web.json_response(text=msgspec.json.encode(charts(*decisions_and_since)).decode())
 
     async def capacity(self, request: web.Request) -> web.Response:
         """One CapacityGroup and its members."""
@@ -265,23 +267,23 @@ class PageServer:
         """Return what a change of the spec changed, as a diff."""
         hpa = hpa_of(request)
         async with self.reader.past_of(hpa) as past:
-            found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
-        return self._html(request, "spec.html", await self.reader.state_at(None), found, command=f"history {hpa}")
+            context = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
+        return self._html(request, "spec.html", await self.reader.state_at(None), context, command=f"history {hpa}")
 
     async def decision(self, request: web.Request) -> web.Response:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
         # What is said above it of the fleet and the log is as of the moment that is asked for.
-        state, found = await self.reader.state_at(self._at(request)), decision_view(read)
-        return self._html(request, "decision.html", state, found, command=f"explain {read.found.decision.id}")
+        state, context = await self.reader.state_at(self._at(request)), decision_view(read)
+        return self._html(request, "decision.html", state, context, command=f"explain {read.found.decision.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
         """A decision derived again, as a part of its view."""
         began = time.monotonic()
         async with self.reader.past() as past:
-            found = await receipt(past, request.match_info["id"], self._servers)
-        return rendered(self._templates, "receipt.html", {"found": found, "took_s": time.monotonic() - began})
+            derivation = await receipt(past, request.match_info["id"], self._servers)
+        return rendered(self._templates, "receipt.html", {"found": derivation, "took_s": time.monotonic() - began})
 
     async def diff(self, request: web.Request) -> web.Response:
         """Two decisions beside each other; without `one`, a decision and the evaluation before it."""
@@ -290,9 +292,9 @@ class PageServer:
             second = await read_decision(past, other)
             first = await read_decision(past, one) if one else await read_before(past, second)
         rows, folded = compared(first.found, second.found)
-        found = {"one": first.found, "other": second.found, "rows": rows, "folded": folded, "change": change}
+        context = {"one": first.found, "other": second.found, "rows": rows, "folded": folded, "change": change}
         command = f"explain {first.found.decision.id}"
-        return self._html(request, "diff.html", await self.reader.state_at(self._at(request)), found, command=command)
+        return self._html(request, "diff.html", await self.reader.state_at(self._at(request)), context, command=command)
 
     async def changes(self, request: web.Request) -> web.Response:
         """Every change of the fleet."""
@@ -305,22 +307,22 @@ class PageServer:
         async with self.reader.past(at_ms) as past:
             read = await read_changes(past, since_ms, now_ms + 1, every=every)
         query = request.query.get("q", "")
-        found = changes_view(read, query, since_ms, now_ms, bar, every=every)
-        found |= {"since": window, "every": every}
+        context = changes_view(read, query, since_ms, now_ms, bar, every=every)
+        context |= {"since": window, "every": every}
         # Before a moment, a duration would be counted from now.
         since = window if at_ms is None else rfc3339(since_ms)
         words = f"decisions -A --since {since}{'' if every else ' --changes'}"
-        command = command_line(words, found["flags"], time_flag("--until", None if at_ms is None else at_ms + 1))
+        command = command_line(words, context["flags"], time_flag("--until", None if at_ms is None else at_ms + 1))
         state = await self.reader.state_at(at_ms)
-        found |= newer_view(state, state.clock_ms)
-        return self._html(request, "changes.html", state, found, command=command)
+        context |= newer_view(state, state.clock_ms)
+        return self._html(request, "changes.html", state, context, command=command)
 
     async def newer(self, request: web.Request) -> web.Response:
         """Whether replicas have changed since the list of changes was shown, as a part of its view."""
         state = await self.reader.state_at(None)
         after_ms = whole_number(request.query.get("after", ""))
-        found = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
-        return rendered(self._templates, "newer.html", found)
+        context = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
+        return rendered(self._templates, "newer.html", context)
 
     async def clusters(self, request: web.Request) -> web.Response:
         """Which clusters are watched, and how."""
@@ -329,23 +331,27 @@ class PageServer:
         views = list(state.clusters.values())
         now_ms = self._now_ms(None) if at_ms is None else state.clock_ms
         headers = [column.header for column in cluster_listing(views, now_ms).columns]
-        found: dict[str, Any] = {"clusters": cluster_rows(state, now_ms), "headers": headers, "newest": f"1.{RELEASED}"}
+        context: dict[str, Any] = {
+            "clusters": cluster_rows(state, now_ms),
+            "headers": headers,
+            "newest": f"1.{RELEASED}",
+        }
         # What is wrong is said once, in the table below the cards.
-        found["said"] = set(away_remarks(state))
-        found["troubles"] = troubles = cluster_troubles(state)
-        found["troubled"] = Counter(name for each in troubles for name in each.clusters)
-        found["paused"] = {view.name: "; ".join(text for text, _ in view.pauses) for view in views}
-        found["verdict"] = clusters_verdict(state)
-        found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
+        context["said"] = set(away_remarks(state))
+        context["troubles"] = troubles = cluster_troubles(state)
+        context["troubled"] = Counter(name for each in troubles for name in each.clusters)
+        context["paused"] = {view.name: "; ".join(text for text, _ in view.pauses) for view in views}
+        context["verdict"] = clusters_verdict(state)
+        context["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
         command = f"get clusters -o wide{time_flag('--at', at_ms)}"
-        return self._html(request, "clusters.html", state, found, command=command)
+        return self._html(request, "clusters.html", state, context, command=command)
 
     async def rollouts(self, request: web.Request) -> web.Response:
         """Which specs go out in waves, and how far they have come."""
         at_ms = self._at(request)
         state = await self.reader.state_at(at_ms)
-        found = rollouts_view(state, self._now_ms(at_ms))
-        return self._html(request, "rollouts.html", state, found, command="rollout status")
+        context = rollouts_view(state, self._now_ms(at_ms))
+        return self._html(request, "rollouts.html", state, context, command="rollout status")
 
     async def _before_revert(self, id_: str, ended_ms: int) -> dict[str, Any]:
         """Return the view of a rollout as of before it was reverted; empty where that is not kept any more."""
@@ -363,15 +369,15 @@ class PageServer:
         at_ms, id_ = self._at(request), request.match_info["id"]
         state = await self.reader.state_at(at_ms)
         async with self.reader.past(at_ms) as past:
-            found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
+            context = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
             # It is reverted once only: a live update does not look for that again.
-            ended = self._reverted.get(id_) if found["is_reverted"] else None
+            ended = self._reverted.get(id_) if context["is_reverted"] else None
             ended_ms = await reverted_ms(past, state, id_) if ended is None else ended[0]
         if ended_ms is not None:
             _, before = ended = ended or (ended_ms, await self._before_revert(id_, ended_ms))
             self._reverted.keep(id_, ended)
-            found = with_what_it_had(found, before, ended_ms, self._now_ms(at_ms))
-        return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
+            context = with_what_it_had(context, before, ended_ms, self._now_ms(at_ms))
+        return self._html(request, "rollout.html", state, context, command=f"rollout status {id_}")
 
     # --- live -------------------------------------------------------------------------------------------------------
 
@@ -460,12 +466,12 @@ class PageServer:
     def _completed(self, command: str) -> str:
         return completed(command, self._options)
 
-    def message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
+    def message(self, status: int, what: str, cause: str, next_step: str = "", **context: Any) -> web.Response:
         """Return what went wrong, its likely cause and what to do. `links`: where to go on, each as text and
         address.
         """
-        found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
-        found |= {
+        context = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | context
+        context |= {
             "at": "",
             "path": "",
             "section": "",
@@ -475,7 +481,7 @@ class PageServer:
             "ills": (),
             "is_last_known": False,
         }
-        return rendered(self._templates, "message.html", found, status)
+        return rendered(self._templates, "message.html", context, status)
 
     @web.middleware
     async def errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:

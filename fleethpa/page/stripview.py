@@ -119,10 +119,10 @@ def _state(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: F
     if group.clock_ms - member.taken_ms > LASTS_MS:
         return "silent: counted, and gets nothing", "trouble"
     view = state.hpas.get(hpa)
-    found = next((each.text for each in view.problems if each.label in _BOUND), "") if view is not None else ""
+    text = next((each.text for each in view.problems if each.label in _BOUND), "") if view is not None else ""
     if group.missing(member):
-        return found or f"wants {group.missing(member)} more than it may have", "held"
-    return (found, "") if found else ("has what it wants", "")
+        return text or f"wants {group.missing(member)} more than it may have", "held"
+    return (text, "") if text else ("has what it wants", "")
 
 
 # --- the fleet --------------------------------------------------------------------------------------------------------
@@ -240,13 +240,13 @@ class NearMax(NamedTuple):
 
 def nearest(state: FleetState) -> list[NearMax]:
     """Return the HPAs that have the largest part of their maxReplicas: where the next problem is most likely."""
-    found = []
+    by_share = []
     for view in state.hpas.values():
         has, most = view.has, view.spec.get("maxReplicas")
         if view.fleet is None and has and most:
-            found.append((-has / most, view.id, has, most))
+            by_share.append((-has / most, view.id, has, most))
     rows = []
-    for _, hpa, has, most in nsmallest(NEAREST, found):
+    for _, hpa, has, most in nsmallest(NEAREST, by_share):
         price = price_of(state.settings, hpa.cluster)
         rows.append(
             NearMax(hpa, f"{has:,} of at most {most:,}", "" if price is None else f"{price * has:,.2f} per hour")
@@ -281,8 +281,8 @@ def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
     if state.is_last_known:
         return Tile("Replicas", f"{sum(current):,}", "as last known")
-    asked = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
-    return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+    about = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
+    return Tile("Replicas", f"{sum(current):,}", about, "up" if more else "down" if fewer else "")
 
 
 def _problems(views: Sequence[HpaView], causes: int) -> Tile:
@@ -321,8 +321,8 @@ def _clusters(state: FleetState) -> Tile:
 
 def _held(labels: Sequence[set[str]]) -> Tile:
     """The HPAs that a pause or a brake holds; its link leads to all of them, or to every problem where it is both."""
-    paused = sum("paused" in found for found in labels)
-    braked = sum("held" in found and "paused" not in found for found in labels)
+    paused = sum("paused" in own for own in labels)
+    braked = sum("held" in own and "paused" not in own for own in labels)
     about = ", ".join([f"{paused} paused"] * bool(paused) + [f"{braked} by a brake"] * bool(braked)) or "none"
     query = "problem:any" if paused and braked else "problem:paused" if paused else "problem:held"
     return Tile("Held", f"{paused + braked:,}", about, "held" if paused or braked else "", query)
@@ -345,7 +345,7 @@ def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
 
 def _rows(state: FleetState, density: Density, now_ms: int) -> list[dict[str, Any]]:
     """The clusters as `cluster_rows` gives them. `label`: what the cells of one say in words; `picture`: the cells."""
-    by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
+    by_cluster = {name: list(views) for name, views in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
     return [row | _drawn(by_cluster.get(row["name"], []), density) for row in cluster_rows(state, now_ms)]
 
 
@@ -431,11 +431,11 @@ class Replay(Struct, rename="camel"):
 
 def replay(state: FleetState) -> Replay:
     """The moves of the last day, of each HPA the newest few; the bounds are those of now."""
-    found: dict[str, list[ReplayedHpa]] = {name: [] for name in state.clusters}
+    by_cluster: dict[str, list[ReplayedHpa]] = {name: [] for name in state.clusters}
     since_ms = state.clock_ms - REPLAYED_MS
     for id_, view in state.hpas.items():
         moves = [(move.time_ms // 1000, move.before, move.after) for move in view.moves if move.time_ms > since_ms]
-        found.setdefault(id_.cluster, []).append(
+        by_cluster.setdefault(id_.cluster, []).append(
             ReplayedHpa(
                 f"{id_.namespace}/{id_.name}",
                 view.spec.get("minReplicas", 1),
@@ -445,7 +445,7 @@ def replay(state: FleetState) -> Replay:
                 len(moves) < KEPT_MOVES,
             )
         )
-    return Replay(state.clock_ms // 1000, REPLAYED_MS // 1000, found)
+    return Replay(state.clock_ms // 1000, REPLAYED_MS // 1000, by_cluster)
 
 
 def _moves(views: Iterable[HpaView]) -> Iterator[tuple[HpaId, Move]]:
@@ -468,8 +468,8 @@ def _histogram(views: Iterable[HpaView], end_ms: int) -> str:
 
 def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
     """The gravest trouble of each cluster, once for all that have the same; those that hide the present come first."""
-    found = shared_troubles((cluster, trouble) for cluster in clusters for trouble in cluster.troubles[:1])
-    for each in sorted(found, key=lambda each: (not each.trouble.hides_the_present, each.text)):
+    troubles = shared_troubles((cluster, trouble) for cluster in clusters for trouble in cluster.troubles[:1])
+    for each in sorted(troubles, key=lambda each: (not each.trouble.hides_the_present, each.text)):
         text = each.trouble.text if len(each.clusters) == 1 else each.text
         style = "trouble" if each.trouble.hides_the_present else "held"
         yield FleetCause(Problem("cluster", text), style, 0, listed(each.clusters, NAMED))
@@ -485,7 +485,7 @@ def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
     problems = {problem.cause: problem for view in views for problem in view.problems}
     groups = [(problems[each.text], each) for each in shared]
     groups.sort(key=lambda each: (_is_kept(each[0]), -len(each[1].views), each[1].cluster, each[1].text))
-    alone = [(problem, hpa) for hpa, found in own.items() for problem in found]
+    alone = [(problem, hpa) for hpa, own_problems in own.items() for problem in own_problems]
     summed = _summed(groups, alone)
     for problem, group in groups:
         if not (_is_kept(problem) and problem.label in summed):

@@ -47,19 +47,19 @@ class TryViews:
 
     async def form(self, request: web.Request) -> web.Response:
         """Return the sliders of an HPA. A part of a name will do, if only one HPA has it."""
-        state, asked = await self._reader.state_at(None), request.query.get("hpa", "").strip()
-        meant = names_of(state, asked)
-        hpa = _named(state, asked) or (meant[0] if asked and len(meant) == 1 else None)
-        found: dict[str, Any] = {
+        state, text = await self._reader.state_at(None), request.query.get("hpa", "").strip()
+        meant = names_of(state, text)
+        hpa = _named(state, text) or (meant[0] if text and len(meant) == 1 else None)
+        context: dict[str, Any] = {
             "hpa": hpa,
-            "asked_hpa": str(hpa or asked),
+            "asked_hpa": str(hpa or text),
             "names": meant or names_of(state, ""),
             "likely": list(islice((view for view in state.ordered if not view.is_of_fleet), LIKELY)),
-            "mistake": _no_hpa(state, asked) if hpa is None and asked else None,
+            "mistake": _no_hpa(state, text) if hpa is None and text else None,
         }
         if hpa is not None:
-            found |= await self._tried(state, state.hpas[hpa], request.query) | {"swapped": False}
-        return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
+            context |= await self._tried(state, state.hpas[hpa], request.query) | {"swapped": False}
+        return self._html(request, "try.html", state, context, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
 
     async def ghost(self, request: web.Request) -> web.Response:
         """Return what the sliders would have done, as a part of the view."""
@@ -67,23 +67,23 @@ class TryViews:
         hpa = _named(state, request.query.get("hpa", ""))
         if hpa is None:
             raise _no_hpa(state, request.query.get("hpa", ""))
-        found = await self._tried(state, state.hpas[hpa], request.query)
-        response = rendered(self._templates, "ghost.html", found | {"swapped": True})
+        context = await self._tried(state, state.hpas[hpa], request.query)
+        response = rendered(self._templates, "ghost.html", context | {"swapped": True})
         # So that a reload, and the way back to this view, have the sliders where they were.
-        response.headers["HX-Replace-Url"] = found["ghost_url"]
+        response.headers["HX-Replace-Url"] = context["ghost_url"]
         return response
 
     async def names(self, request: web.Request) -> web.Response:
         """Return the names that a text may mean, as a part of the view."""
-        found = names_of(await self._reader.state_at(None), request.query.get("hpa") or request.query.get("q", ""))
-        return rendered(self._templates, "hpanames.html", {"names": found})
+        names = names_of(await self._reader.state_at(None), request.query.get("hpa") or request.query.get("q", ""))
+        return rendered(self._templates, "hpanames.html", {"names": names})
 
     async def _tried(self, state: FleetState, view: HpaView, given: Mapping[str, str]) -> dict[str, Any]:
         controller = effective(state.settings, view.id.cluster).controller
         sliders = controls(view.spec, given, controller.downscale_stabilization_ms // 1000)
         moved = {each.name: each.value for each in sliders if each.value != each.deployed}
         settings = [each.setting for each in sliders if each.name in moved]
-        found: dict[str, Any] = {
+        context: dict[str, Any] = {
             "controls": sliders,
             "ghost": None,
             "ghost_failed": "",
@@ -94,11 +94,11 @@ class TryViews:
         try:
             async with self._reader.past() as past:
                 events = await self._recordings.of(past, view.id, view.clock_ms)
-            found["ghost"] = tried = await ghost(view, sliders, events)
-            found["manifest"] = to_yaml(manifest_of(view.id._asdict(), tried.body["spec"]))
+            context["ghost"] = tried = await ghost(view, sliders, events)
+            context["manifest"] = to_yaml(manifest_of(view.id._asdict(), tried.body["spec"]))
         except CommandError as error:
-            found["ghost_failed"] = error.sentence()
-        return found
+            context["ghost_failed"] = error.sentence()
+        return context
 
 
 def commands(hpa: HpaId, settings: list[str]) -> list[list[str]]:

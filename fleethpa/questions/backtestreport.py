@@ -239,7 +239,7 @@ def _chart(result: Backtest) -> Chart:
 
 def _document(reported: Reported) -> dict[str, Any]:
     result = reported.result
-    made: dict[str, Any] = result.hpa._asdict() | {
+    fields: dict[str, Any] = result.hpa._asdict() | {
         "model": result.model,
         "since": rfc3339(result.since_ms),
         "until": rfc3339(result.until_ms),
@@ -253,24 +253,24 @@ def _document(reported: Reported) -> dict[str, Any]:
         "unknown": _unknown(result.model),
     }
     if result.candidate_at_recorded_target is not None:
-        made["candidateAtRecordedTarget"] = result.candidate_at_recorded_target
+        fields["candidateAtRecordedTarget"] = result.candidate_at_recorded_target
     if result.candidate_scores_at_recorded_target is not None:
-        made["candidateScoresAtRecordedTarget"] = result.candidate_scores_at_recorded_target
+        fields["candidateScoresAtRecordedTarget"] = result.candidate_scores_at_recorded_target
     if result.model == "open":
-        made["agreed"] = result.agreed
+        fields["agreed"] = result.agreed
     else:
-        made |= {"startUp": result.start_up, "selfCheck": result.deployed}
-    found: dict[str, Any] = msgspec.to_builtins(made)
-    return found | moments(result.recorded_moments, result.candidate_moments)
+        fields |= {"startUp": result.start_up, "selfCheck": result.deployed}
+    document: dict[str, Any] = msgspec.to_builtins(fields)
+    return document | moments(result.recorded_moments, result.candidate_moments)
 
 
 def moments(recorded: Sequence[Moment], candidate: Sequence[Moment]) -> dict[str, Any]:
     """The replicas over time, for machine formats."""
-    found = [
+    points = [
         {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
         for was, own in zip(recorded, candidate, strict=True)
     ]
-    return {"series": found}
+    return {"series": points}
 
 
 def failures(failed: Sequence[str]) -> list[Section]:

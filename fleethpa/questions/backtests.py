@@ -85,13 +85,13 @@ def requests(
     else:
         views = alone(chosen_some(state, selection), "backtest", note)
         pairs = [(view.hpa, view, f"--set on {view.id}") for view in views]
-    made, left_out = list[BacktestRequest](), LeftOut()
+    backtest_requests, left_out = list[BacktestRequest](), LeftOut()
     for body, view, option in pairs:
         with left_out.noting(view.id):
             spec = checked(body, changed_spec(body["spec"], settings), option) if settings else body["spec"]
-            made.append(BacktestRequest(view.id, body | {"spec": spec}, view.spec, policy))
-    left_out.end(note if read is None and not selection.refs else None, is_any_left=bool(made))
-    return made
+            backtest_requests.append(BacktestRequest(view.id, body | {"spec": spec}, view.spec, policy))
+    left_out.end(note if read is None and not selection.refs else None, is_any_left=bool(backtest_requests))
+    return backtest_requests
 
 
 @dataclass
@@ -127,7 +127,7 @@ class LeftOut:
 def _of_files(
     read: Input, selection: Selection, state: FleetState, note: Callable[[str], None]
 ) -> list[tuple[dict[str, Any], HpaView]]:
-    found: list[tuple[dict[str, Any], HpaView]] = []
+    pairs: list[tuple[dict[str, Any], HpaView]] = []
     for manifest in read.hpas:
         body = valid_hpa(manifest, selection.namespace or "default")
         place = (body["metadata"]["namespace"], body["metadata"]["name"])
@@ -139,13 +139,13 @@ def _of_files(
                 next_step="fleethpa get hpa -A",
             )
         same = alone(same, "backtest -f of an HPA", note)
-        if twice := [view.id for view in same if any(view is other for _, other in found)]:
+        if twice := [view.id for view in same if any(view is other for _, other in pairs)]:
             raise usage(
                 f"{manifest.source}: a second candidate for {twice[0]}",
                 cause="A backtest tries one candidate for each HPA.",
             )
-        found += [(body, view) for view in same]
-    return found
+        pairs += [(body, view) for view in same]
+    return pairs
 
 
 async def run_all(
@@ -165,15 +165,15 @@ async def run_all(
     by_hpa = {request.hpa: request for request in wanted}
     count = await past.partitions()
     await past.expect({partition_for(hpa.namespace_key, count) for hpa in by_hpa}, window[0])
-    made, left_out = dict[HpaId, Backtest](), LeftOut()
+    backtests, left_out = dict[HpaId, Backtest](), LeftOut()
     async with aclosing(events_by_hpa(past, set(by_hpa), window)) as parts:
         async for events in parts:
             for hpa in events:
                 with faults.of(hpa), left_out.noting(hpa):
                     [result] = run([by_hpa[hpa]], events, model)
-                    made[hpa] = result
-    left_out.end(note, is_any_left=bool(made or faults))
-    return [(request, made[request.hpa]) for request in wanted if request.hpa in made]
+                    backtests[hpa] = result
+    left_out.end(note, is_any_left=bool(backtests or faults))
+    return [(request, backtests[request.hpa]) for request in wanted if request.hpa in backtests]
 
 
 def run(wanted: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:

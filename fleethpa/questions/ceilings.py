@@ -41,7 +41,7 @@ async def tested_ceiling(session: Session, group: CapacityGroup, window: tuple[i
         # What is held back at the end of the log is not held back until now.
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
         parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)
-    events = [event for found, _ in parts for event in found]
+    events = [event for part_events, _ in parts for event in part_events]
     by_name = {str(hpa): member for hpa, member in members.items()}
     result = run_ceiling(group.spec.limit.count, events, by_name, until_ms)
     if result is None:

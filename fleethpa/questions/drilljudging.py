@@ -32,8 +32,8 @@ def asked_for(pods: float, most: int, controller: Controller) -> int:
     within the tolerance no more than these.
     """
     milli = round(min(pods, MAX_INT32 / _MILLI) * _MILLI)
-    made = object_per_pod(most, _MILLI, milli, controller.band, controller.rules).proposal
-    return made if made > most else min(made, -(-milli // _MILLI))
+    proposal = object_per_pod(most, _MILLI, milli, controller.band, controller.rules).proposal
+    return proposal if proposal > most else min(proposal, -(-milli // _MILLI))
 
 
 class Judged(NamedTuple):
@@ -98,17 +98,17 @@ def judged_fleet_hpa(
         return divided(max(asked_for(pods, may_have, controller), min(may_have, fleet_hpa.least - held)))
 
     kept = without(is_spilled=False)
-    made = without(is_spilled=True) if fleet_hpa.spec.away_spill_after_ms else kept
-    waiting = _waiting(made, clusters)
-    first, missing = kept.missing + sum(_waiting(kept, clusters).values()), made.missing + sum(waiting.values())
+    spilled = without(is_spilled=True) if fleet_hpa.spec.away_spill_after_ms else kept
+    waiting = _waiting(spilled, clusters)
+    first, missing = kept.missing + sum(_waiting(kept, clusters).values()), spilled.missing + sum(waiting.values())
     if load.unread and not first and not missing:
         return Judged(unknown=load.unread), {}
-    why = [_why_missing(made, fleet_hpa, clusters, away)] if made.missing else []
-    why += [f"{name} has nodes for {made.shares[name] - short}" for name, short in waiting.items()]
+    why = [_why_missing(spilled, fleet_hpa, clusters, away)] if spilled.missing else []
+    why += [f"{name} has nodes for {spilled.shares[name] - short}" for name, short in waiting.items()]
     if first > missing > 0:
         why.append(f"until the spill {first} are missing")
-    asks = made.needed
-    return Judged(asks, asks - missing, missing, "; ".join(why), "", first, missing), made.shares
+    asks = spilled.needed
+    return Judged(asks, asks - missing, missing, "; ".join(why), "", first, missing), spilled.shares
 
 
 def _waiting(made: WithoutCluster, clusters: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

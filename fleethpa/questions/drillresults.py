@@ -142,22 +142,22 @@ class Drill:
 
     def run(self, window: tuple[int, int]) -> Drilled:
         """Judge every HPA, FleetHPA and CapacityGroup over a time, to before its end."""
-        made = Drilled([], [], [], 0, [])
+        drilled = Drilled([], [], [], 0, [])
         views = [view for view in self._state.hpas.values() if view.fleet_hpa is None]
         gone = [view for view in views if view.id.cluster == self._away]
-        made.gone.extend([str(view.id) for view in gone])
+        drilled.gone.extend([str(view.id) for view in gone])
         known = 0
         for view in views:
             if view.id.cluster != self._away and view.id not in self._faults:
                 with self._faults.of(view.id):
-                    known += self._add_judged(view, made)
+                    known += self._add_judged(view, drilled)
         for group in groups_of(self._state).values():
             needs, is_known = self._of_group(group, window)
-            made.needs.extend(needs)
+            drilled.needs.extend(needs)
             known += is_known
-        made.needs.sort(key=lambda each: (-each.need, -each.missing, each.name))
-        made.unknown.sort(key=lambda each: (not each.is_whole, each.name))
-        return made._replace(known=known)
+        drilled.needs.sort(key=lambda each: (-each.need, -each.missing, each.name))
+        drilled.unknown.sort(key=lambda each: (not each.is_whole, each.name))
+        return drilled._replace(known=known)
 
     def _add_judged(self, view: HpaView, made: Drilled) -> bool:
         """Add to `made` what is known of an HPA of one cluster, or of a FleetHPA; return whether it was judged."""
@@ -222,15 +222,15 @@ class Drill:
         for time_ms in self._grid([hpa for hpa, _, _ in places], window):
             members = list(self._members(places, time_ms))
             if members:
-                made, missing = judged_group(group.limit.count, members)
+                judgement, missing = judged_group(group.limit.count, members)
                 times.append(time_ms)
-                judged.append(made)
+                judged.append(judgement)
                 held.append(missing)
-        made_of_all = _Judgement(f"CapacityGroup {group.name}", times, _GRID_MS, judged)
-        if made_of_all.worst is None:
+        judgements = _Judgement(f"CapacityGroup {group.name}", times, _GRID_MS, judged)
+        if judgements.worst is None:
             return [], bool(times)
-        at = times.index(made_of_all.worst[0])
-        return [_need_of_group(made_of_all, group.limit, held[at])], True
+        at = times.index(judgements.worst[0])
+        return [_need_of_group(judgements, group.limit, held[at])], True
 
     def _places(self, group: GroupView) -> list[tuple[HpaId, int, int]]:
         """Return each HPA of a group, its priority there, and what one of its replicas uses of the limit."""

@@ -61,24 +61,24 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
 
 def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
     """Return what came out, as machine formats show it."""
-    standing, made = derived.published, derived.made
+    standing, recomputed = derived.published, derived.made
     value = standing.value if standing else b""
-    found = differences(value, made.value) if standing and made else []
-    body: dict[str, Any] = msgspec.json.decode(made.value if made else value)
-    identical = standing is not None and made is not None and value == made.value
+    differing = differences(value, recomputed.value) if standing and recomputed else []
+    body: dict[str, Any] = msgspec.json.decode(recomputed.value if recomputed else value)
+    identical = standing is not None and recomputed is not None and value == recomputed.value
     return {
         "id": derived.id,
         "identical": identical,
         "source": past.name,
         "recorded": standing is not None,
-        "recomputed": made is not None,
+        "recomputed": recomputed is not None,
         "offset": standing.offset if standing else None,
         "seq": body.get("seq"),
         "input": body.get("input"),
         "engine": body.get("engine", 1),
         "start": derived.start,
         "logRecords": derived.folded,
-        "differences": [{"path": d.path, "text": str(d)} for d in found],
+        "differences": [{"path": d.path, "text": str(d)} for d in differing],
     }
 
 

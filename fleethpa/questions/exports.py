@@ -159,13 +159,13 @@ class Export:
                 self._flush_all()
                 self._close_all()
                 while self._unnamed:
-                    made, path = self._unnamed.pop()
-                    made.replace(path)
+                    temporary, path = self._unnamed.pop()
+                    temporary.replace(path)
         finally:
             with suppress(OSError):
                 self._close_all()
-            for made, _path in self._unnamed:
-                made.unlink(missing_ok=True)
+            for temporary, _path in self._unnamed:
+                temporary.unlink(missing_ok=True)
 
     def add(self, recorded: Recorded) -> None:
         """Add a decision. From the first fault with one of an HPA on, its rows are left out."""

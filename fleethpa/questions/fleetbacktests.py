@@ -54,22 +54,22 @@ def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
     shown = f"{target['kind']}/{target['name']}"
     candidates = {}
     for member in manifest.fleet.clusters:
-        found = [
+        ids = [
             view.id
             for view in state.hpas.values()
             if view.id[:2] == (member.name, namespace) and _is_target(view.spec.get("scaleTargetRef") or {}, target)
         ]
-        if not found:
+        if not ids:
             raise not_found(
                 f"{manifest.source}: no HPA of cluster {member.name} scales {namespace}/{shown} in the log",
                 cause="A FleetHPA is tried on the recordings of the HPAs that scale its target in each cluster.",
                 next_step=f"fleethpa get hpa -n {namespace}",
             )
-        if len(found) > 1:
-            names = " and ".join(sorted(str(each) for each in found))
+        if len(ids) > 1:
+            names = " and ".join(sorted(str(each) for each in ids))
             raise usage(f"{manifest.source}: several HPAs scale {shown}", cause=f"They are {names}.")
         try:
-            candidates[member.name] = candidate(found[0], spec)
+            candidates[member.name] = candidate(ids[0], spec)
         except CandidateError as error:
             raise usage(str(error)) from error
     return FleetTried(manifest.name, manifest.fleet, candidates)
@@ -86,7 +86,7 @@ async def run_fleets(
 
     Raises CommandError: it cannot be tried on them (exit 2), or nothing was recorded (exit 4).
     """
-    made = []
+    backtests = []
     for each in fleets:
         unread = Faults()
         recordings = await _recordings(past, each, window, unread)
@@ -94,8 +94,8 @@ async def run_fleets(
             faults[each.hpa] = next(iter(unread.values()))
         else:
             with faults.of(each.hpa, CommandError):
-                made.append(_run(each, recordings))
-    return made
+                backtests.append(_run(each, recordings))
+    return backtests
 
 
 async def _recordings(
@@ -235,7 +235,7 @@ def _chart(result: FleetBacktest, was: _Was) -> Chart:
 
 def _document(result: FleetBacktest) -> dict[str, Any]:
     namespace, _, name = result.name.partition("/")
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             "namespace": namespace,
             "name": name,
@@ -249,4 +249,4 @@ def _document(result: FleetBacktest) -> dict[str, Any]:
             "unknown": _UNKNOWN,
         }
     )
-    return made | moments(result.recorded_moments, result.candidate_moments)
+    return document | moments(result.recorded_moments, result.candidate_moments)

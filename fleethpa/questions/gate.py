@@ -142,10 +142,10 @@ def changes(
     read = read_input(tuple(files), validate)
     with base_paths(base, files) as paths:
         before = read_input(paths, "ignore") if paths else Input()
-        found = {name: [body, None] for name, body in _by_name(before, namespace)}
+        bodies = {name: [body, None] for name, body in _by_name(before, namespace)}
     for name, body in _by_name(read, namespace):
-        found.setdefault(name, [None, None])[1] = body
-    return [ManifestChange(name, *found[name]) for name in sorted(found)], read
+        bodies.setdefault(name, [None, None])[1] = body
+    return [ManifestChange(name, *bodies[name]) for name in sorted(bodies)], read
 
 
 def _by_name(read: Input, namespace: str) -> Iterator[tuple[tuple[str, str], Json]]:
@@ -301,7 +301,7 @@ def _document(findings: GateFindings) -> dict[str, Any]:
             "failed": each.failed,
         }
 
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             "base": findings.base,
             "items": [item(each) for each in findings.tried],
@@ -312,7 +312,7 @@ def _document(findings: GateFindings) -> dict[str, Any]:
             "failed": findings.failed,
         }
     )
-    return made
+    return document
 
 
 # --- a comment --------------------------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ def compare(session: Session, asked: Comparison, output: str, *, engine_diff: bo
         async with talking(session.config.servers):
             try:
                 async with progress(session, "verifying", pool, await log_length(past, since_ms)):
-                    found = verify_archive(past, since_ms, heads, pool, until_ms=until_ms, hpa=asked.hpa)
-                    return [report async for report in found], ""
+                    reports = verify_archive(past, since_ms, heads, pool, until_ms=until_ms, hpa=asked.hpa)
+                    return [report async for report in reports], ""
             except ArchiveError as error:
                 return [], str(error)
 

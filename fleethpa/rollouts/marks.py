@@ -122,7 +122,7 @@ class StagedRollout:
 
 def members(plan: RolloutMark, state: FleetState, wave: int) -> list[HpaView]:
     """The central HPAs of a wave that have the new spec by this rollout, or still another one."""
-    found = []
+    views = []
     for cluster in plan.waves[wave - 1]:
         for named in plan.hpas:
             namespace, name = named.split("/")
@@ -131,19 +131,19 @@ def members(plan: RolloutMark, state: FleetState, wave: int) -> list[HpaView]:
                 continue
             mark = mark_of(view)
             if (mark is not None and mark.id == plan.id) or digest(view.spec) != plan.spec_digest[named]:
-                found.append(view)
-    return found
+                views.append(view)
+    return views
 
 
 def rollouts_in(state: FleetState) -> dict[str, StagedRollout]:
     """Every rollout that HPAs carry the mark of, by its id."""
-    found: dict[str, StagedRollout] = {}
+    rollouts: dict[str, StagedRollout] = {}
     for hpa, view in state.hpas.items():
         mark = mark_of(view)
         if mark is not None:
-            rollout = found.setdefault(mark.id, StagedRollout(mark.id))
+            rollout = rollouts.setdefault(mark.id, StagedRollout(mark.id))
             rollout.marks[hpa], rollout.views[hpa] = mark, view
-    return found
+    return rollouts
 
 
 def under_way(state: FleetState, now_ms: int) -> set[HpaId]:
@@ -222,14 +222,14 @@ def waves_of(clusters: Sequence[str], text: str) -> list[list[str]]:
 
 
 def _bound(part: str, text: str, count: int) -> int:
-    found = _SIZE.fullmatch(part)
-    if found is None or not int(found[1]) or (found[2] and int(found[1]) > 100):
+    match = _SIZE.fullmatch(part)
+    if match is None or not int(match[1]) or (match[2] and int(match[1]) > 100):
         raise usage(
             f"--wave {text!r}: {part!r} is not a number of clusters or a percentage",
             cause="Write how many clusters have the spec after each wave, such as 1,25%,100%.",
         )
-    size = int(found[1])
-    return min(count, -(-count * size // 100) if found[2] else size)
+    size = int(match[1])
+    return min(count, -(-count * size // 100) if match[2] else size)
 
 
 def in_order(clusters: Iterable[str], globs: Sequence[str]) -> list[str]:

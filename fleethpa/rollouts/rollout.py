@@ -120,13 +120,13 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
             else:
                 session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
             return OK
-    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
-    if not found and output in ("table", "wide"):
+    rollouts = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
+    if not rollouts and output in ("table", "wide"):
         session.note("There is no rollout to show. Next, to begin one: fleethpa rollout -f FILE -C CLUSTERS --dry-run")
         return OK
     listing = Listing(
         kind="Rollout",
-        items=found,
+        items=rollouts,
         columns=drive.rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
         document=lambda each: drive.rollout_document(each, state.clock_ms),
         name=lambda each: f"rollout/{each.id}",

@@ -31,9 +31,9 @@ async def undo(session: Session, /, selection: Selection, number: int | None, op
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
     """
-    state, hpa, found = await read_revisions(session, selection)
+    state, hpa, revisions = await read_revisions(session, selection)
     view = _central(state, hpa)
-    chosen = revision_of(found, number, hpa) if number else revision_before(found, view.spec, hpa)
+    chosen = revision_of(revisions, number, hpa) if number else revision_before(revisions, view.spec, hpa)
     write = _write(session, view, chosen[0].generation, chosen[1], options.reason)
     if write is None:
         session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")

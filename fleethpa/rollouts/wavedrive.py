@@ -76,7 +76,7 @@ class WaveReading:
             if begin[1] < ends_ms:
                 self._read[number] = await self._add_decisions(past, number, begin, ends_ms, generations)
         for side in (self.before, self.after):
-            side.update({hpa: condensed(found) for hpa, found in side.items()})
+            side.update({hpa: condensed(moments) for hpa, moments in side.items()})
 
     async def _add_decisions(
         self, past: Past, number: int, begin: tuple[int, int], ends_ms: int, generations: Mapping[HpaId, int]
@@ -112,7 +112,7 @@ async def measured(
     since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
     reading = reading or WaveReading()
     await reading.read(past, rollout, wave, since_ms)
-    had = {hpa: found[0].before for hpa, found in reading.before.items()}
+    had = {hpa: moments[0].before for hpa, moments in reading.before.items()}
     begun = {hpa: mark.replicas for hpa, mark in marks.items()}
     return wave_measures(reading.before, begun | had), wave_measures(reading.after, begun)
 

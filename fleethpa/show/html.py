@@ -29,7 +29,7 @@ def templates() -> Environment:
     """The templates of reports and of the page; a name that a template uses and that is not given is an error."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
 
-    made = Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader("fleethpa.show"), PackageLoader("fleethpa.page")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -37,8 +37,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         finalize=_on_one_line,
     )
-    made.filters |= {"lines": _lines, "drawn": drawn, "data": chart_data}
-    return made
+    environment.filters |= {"lines": _lines, "drawn": drawn, "data": chart_data}
+    return environment
 
 
 def _on_one_line(value: Any) -> Any:
@@ -145,11 +145,11 @@ def chart_data(chart: Chart) -> Any:
     """Return what the script draws: each curve with times in seconds since 1970, up to the end of the chart."""
     from markupsafe import Markup
 
-    found = []
+    lines = []
     for curve in chart.curves:
         points = visible(curve)
         held = [*points, *((chart.until_ms, value) for _, value in points[-1:])]
-        found.append(
+        lines.append(
             {
                 "name": curve.name,
                 "colour": f"--{curve.colour}",
@@ -158,5 +158,5 @@ def chart_data(chart: Chart) -> Any:
                 "values": [value for _, value in held],
             }
         )
-    text = orjson.dumps({"title": chart.title, "top": chart.top, "lines": found}).decode()
+    text = orjson.dumps({"title": chart.title, "top": chart.top, "lines": lines}).decode()
     return Markup(text.replace("<", "\\u003c"))  # no text in it ends the element

@@ -40,9 +40,9 @@ def _measure(lines: Sequence[Sequence[str]], widths: list[list[int]], block: ran
         while end < block.stop and column < len(widths[end]):
             end += 1
         if end > start:
-            found = width(column, max(len(lines[index][column]) for index in range(start, end)))
+            column_width = width(column, max(len(lines[index][column]) for index in range(start, end)))
             for index in range(start, end):
-                widths[index][column] = found
+                widths[index][column] = column_width
             _measure(lines, widths, range(start, end), column + 1, width)
         start = end + 1
 

@@ -104,27 +104,27 @@ class QuestionReport(NamedTuple):
 
 def report_lines(report: QuestionReport, *, color: bool = False, plot_width: int = 0) -> list[str]:
     """A report on a terminal, with a blank line between sections. `plot_width`: as of `section_lines`."""
-    found: list[str] = []
+    all_lines: list[str] = []
     for section in (*report.sections, *report.summary, *(Section(parts=[notes]) for notes in report.closing)):
         lines = section_lines(section, color=color, plot_width=plot_width)
-        found += [""] * bool(found and lines) + lines
-    return found
+        all_lines += [""] * bool(all_lines and lines) + lines
+    return all_lines
 
 
 def section_lines(section: Section, *, color: bool = False, plot_width: int = 0) -> list[str]:
     """A section on a terminal. `plot_width`: the characters that a plot may have; 0 leaves plots out."""
-    found = [f"{section.title}   {section.about}".rstrip()] if section.title else []
+    lines = [f"{section.title}   {section.about}".rstrip()] if section.title else []
     for part in section.parts:
         match part:
             case Sentences(texts, style):
-                found += [paint(text, style, color=color) if style else text for text in texts]
+                lines += [paint(text, style, color=color) if style else text for text in texts]
             case Notes(title, texts):
-                found += [title, *(f"  - {text}" for text in texts)]
+                lines += [title, *(f"  - {text}" for text in texts)]
             case Grid():
-                found += _grid_lines(part)
+                lines += _grid_lines(part)
             case Chart() if plot_width:
-                found += ["", *step_plot(part.curves[0], part.curves[1], width=plot_width)]
-    return found
+                lines += ["", *step_plot(part.curves[0], part.curves[1], width=plot_width)]
+    return lines
 
 
 def _grid_lines(grid: Grid) -> list[str]:
@@ -178,7 +178,7 @@ def step_plot(first: Curve, second: Curve, *, width: int = 72) -> list[str]:
 
 def _sampled(points: Sequence[tuple[int, float]], begin: int, end: int, columns: int) -> list[int]:
     """The highest count within each column's span."""
-    found: list[int] = []
+    counts: list[int] = []
     place, count = 0, points[0][1]
     for column in range(columns):
         upto = begin + (end - begin) * (column + 1) // columns
@@ -187,8 +187,8 @@ def _sampled(points: Sequence[tuple[int, float]], begin: int, end: int, columns:
             count = points[place][1]
             highest = max(highest, count)
             place += 1
-        found.append(int(highest))
-    return found
+        counts.append(int(highest))
+    return counts
 
 
 def _cell(one: int, other: int, least: int) -> str:

@@ -94,18 +94,18 @@ def folded(line: str, width: int | None) -> list[str]:
     if width is None or len(_PAINTED.sub("", line)) <= width:
         return [line]
     plain = _PAINTED.sub("", line)
-    begins = [found.end() for found in _BEGINS.finditer(plain)]
+    begins = [match.end() for match in _BEGINS.finditer(plain)]
     hanging = max((at for at in begins[1:] if at + LEAST_TEXT <= width), default=begins[0] + len(GAP))
-    found, used = [""], 0
+    lines, used = [""], 0
     for word in _WORDS.findall(line):
         size = len(_PAINTED.sub("", word))
         if used and used + size > width:
             word = " " * hanging + word.lstrip(" ")
             size, used = len(_PAINTED.sub("", word)), 0
-            found.append("")
-        found[-1] += word
+            lines.append("")
+        lines[-1] += word
         used += size
-    return found
+    return lines
 
 
 def _fitting(sizes: Sequence[int], width: int | None) -> list[tuple[int, int]]:

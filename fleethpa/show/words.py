@@ -109,10 +109,10 @@ Spec = dict[str, Any]
 
 def sorted_spec(spec: Spec) -> Spec:
     """The spec, its metrics in an order that does not depend on how they were written."""
-    made = {name: spec[name] for name in sorted(spec)}
+    fields = {name: spec[name] for name in sorted(spec)}
     from streams.analysis.candidate import metric_key  # here: most commands need no analysis
 
-    return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
+    return fields | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
 
 
 def spec_diff(before: Spec | None, after: Spec | None, one: str, other: str, context: int = 3) -> list[str]:
@@ -262,13 +262,13 @@ def holding(decision: Decision) -> tuple[list[str], dict[str, str]]:
 def braked(decision: Decision) -> str:
     """Which of fleethpa's own limits keeps the count, until when, and what the metrics ask for; empty: none does."""
     by = [limit_name(decision, limit) for limit in decision.constraints_applied if is_limit(limit)]
-    asked = decision.raw_desired_replicas
-    if not by or asked in (None, decision.final_desired_replicas):
+    count = decision.raw_desired_replicas
+    if not by or count in (None, decision.final_desired_replicas):
         return ""
     ends = [step.until for step in decision.steps if step.until is not None and step.step != "override"]
     until_ms = max(ends, default=None)
     until = "" if until_ms is None else f" until {time_of_day(until_ms, parse_time_ms(decision.time))}"
-    return f"held by {', '.join(by)}{until} (metrics ask for {asked})"
+    return f"held by {', '.join(by)}{until} (metrics ask for {count})"
 
 
 def limited(decision: Decision) -> str:
@@ -305,9 +305,9 @@ def of_cluster(found: Mapping[str, Any]) -> str:
 
 def _holding(decision: Decision) -> list[str]:
     """Return what decides the count beside the metrics: before an override, nothing matters."""
-    found = decision.constraints_applied
-    found = found[found.index(OVERRIDE) :] if OVERRIDE in found else found
-    return [limit for limit in found if limit != "Tolerance"]
+    limits = decision.constraints_applied
+    limits = limits[limits.index(OVERRIDE) :] if OVERRIDE in limits else limits
+    return [limit for limit in limits if limit != "Tolerance"]
 
 
 def _bounds(decision: Decision) -> dict[str, str]:
@@ -325,21 +325,21 @@ def _bounds(decision: Decision) -> dict[str, str]:
 
 def asked_for(decision: Decision) -> str:
     """The count that the metrics ask for where it is not the result, to put behind it; else empty."""
-    asked = decision.raw_desired_replicas
-    return f"; metrics ask for {asked}" if asked not in (None, decision.final_desired_replicas) else ""
+    count = decision.raw_desired_replicas
+    return f"; metrics ask for {count}" if count not in (None, decision.final_desired_replicas) else ""
 
 
 def asks(decision: Decision) -> str:
     """Return what the metric that decided says and asks for: `cpu 8 % of 60 % asks for 1`; empty where nothing asks."""
-    asked = decision.raw_desired_replicas
-    if asked is None:
+    count = decision.raw_desired_replicas
+    if count is None:
         return ""
     winner = _winner(decision)
     if winner is None:
-        return f"metrics ask for {asked}"
+        return f"metrics ask for {count}"
     measured = _value_and_target(winner)
     numbers = f" {' of '.join(measured).replace('%', ' %')}" if measured else ""
-    return f"{short_name(winner)}{numbers} asks for {asked}"
+    return f"{short_name(winner)}{numbers} asks for {count}"
 
 
 def _winner(decision: Decision) -> MetricDecision | None:
@@ -374,8 +374,8 @@ def failure(decision: Decision) -> str:
     failed = next((metric for metric in decision.metrics if metric.error), None)
     if failed is not None:
         return f"{short_name(failed)}: {cause(failed.error)}"
-    found = cause(decision.error)
-    return found if scale_is_known(decision) else f"the scale cannot be read: {found}"
+    cause_text = cause(decision.error)
+    return cause_text if scale_is_known(decision) else f"the scale cannot be read: {cause_text}"
 
 
 def rescale_reason(decision: Decision) -> str:
@@ -387,8 +387,8 @@ def rescale_reason(decision: Decision) -> str:
 def _numbers(decision: Decision) -> str:
     """The value and the target of the metric that decided: ` (224%/60%)`."""
     winner = next((metric for metric in decision.metrics if metric.name == decision.selected_metric), None)
-    found = _value_and_target(winner) if winner is not None else ()
-    return f" ({'/'.join(found)})" if found else ""
+    numbers = _value_and_target(winner) if winner is not None else ()
+    return f" ({'/'.join(numbers)})" if numbers else ""
 
 
 def _value_and_target(metric: MetricDecision) -> Sequence[str]:

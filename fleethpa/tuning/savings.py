@@ -83,14 +83,14 @@ def savings(
         raise usage("--key signs a report", next_step="name the file that is written: --signed FILE")
     signing = _signing_key(key) if signed else None
     window = period.window(session.now_ms())
-    found, used, faults = session.run(_savings(session, selection, window, against, number, price))
-    if found:
-        made = report(found, used)
-        session.publish(made, output, html=html)
+    findings, used, faults = session.run(_savings(session, selection, window, against, number, price))
+    if findings:
+        question_report = report(findings, used)
+        session.publish(question_report, output, html=html)
         if signed and signing is not None:
             since, until = map(rfc3339, window)
             origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
-            _sign(session, Path(signed), signing, made, origin, in_a_sentence(found, used))
+            _sign(session, Path(signed), signing, question_report, origin, in_a_sentence(findings, used))
     return session.failed(faults) or OK
 
 
@@ -174,10 +174,10 @@ class SavingsReader:
             past = TunedPast(self.hpa, recorded)
             if not past.may_raise_target:
                 return SavingFinding(self.hpa, refused=f"its pods were saturated: {past.bounds[0]}")
-            made = saving(self.hpa, past.inputs, candidate(self.hpa, former), past.start_up.ms)
+            comparison = saving(self.hpa, past.inputs, candidate(self.hpa, former), past.start_up.ms)
         except (RefusedError, CandidateError) as error:
             return SavingFinding(self.hpa, refused=str(error).removeprefix(f"{self.hpa}: "))
-        return SavingFinding(self.hpa, made, changes)
+        return SavingFinding(self.hpa, comparison, changes)
 
 
 class _SavingsTask(NamedTuple):
@@ -190,7 +190,7 @@ class _SavingsTask(NamedTuple):
 
 async def saving_findings(task: _SavingsTask) -> tuple[list[SavingFinding], Faults]:
     """Compare some HPAs of a log partition with their former specs."""
-    made, faults = list[SavingFinding](), Faults()
+    findings, faults = list[SavingFinding](), Faults()
 
     def begin(hpa: HpaId) -> SavingsReader:
         return SavingsReader(hpa, task.former[hpa])
@@ -201,9 +201,9 @@ async def saving_findings(task: _SavingsTask) -> tuple[list[SavingFinding], Faul
                 reader = part[hpa]
                 if hpa not in faults:
                     with faults.of(hpa):
-                        made.append(await asyncio.to_thread(reader.finding))
+                        findings.append(await asyncio.to_thread(reader.finding))
                 part[hpa] = SavingsReader(hpa, None)  # the key shows that it was read; its recording may go
-    return made, faults
+    return findings, faults
 
 
 async def _savings(
@@ -221,10 +221,10 @@ async def _savings(
         kept = [view for view in views if view.id in former]
         tasks = [_SavingsTask(past, {hpa: former[hpa] for hpa in hpas}, window) for hpas in by_partitions(kept)]
         parts = await by_partition(session, past, saving_findings, tasks) if tasks else []
-    made = {each.hpa: each for part, _ in parts for each in part} | untried
+    by_hpa = {each.hpa: each for part, _ in parts for each in part} | untried
     faults = Faults.of_parts(parts)
     used = price_for(price, state.settings, {view.id.cluster for view in views}, session.note)
-    return [made[view.id] for view in views if view.id in made], used, faults
+    return [by_hpa[view.id] for view in views if view.id in by_hpa], used, faults
 
 
 async def _former_specs(
@@ -359,8 +359,10 @@ def _total_document(savings: Sequence[Saving]) -> dict[str, float]:
 def _document(finding: SavingFinding) -> dict[str, Any]:
     if finding.saving is None:
         return finding.hpa._asdict() | {"refused": finding.refused}
-    made: dict[str, Any] = msgspec.to_builtins(finding.saving)
+    document: dict[str, Any] = msgspec.to_builtins(finding.saving)
     for name in ("hpa", "sinceMs", "untilMs"):
-        made.pop(name)
+        document.pop(name)
     times = {"since": rfc3339(finding.saving.since_ms), "until": rfc3339(finding.saving.until_ms)}
-    return finding.hpa._asdict() | times | made | {"saved": finding.saving.saved, "differences": list(finding.changes)}
+    return (
+        finding.hpa._asdict() | times | document | {"saved": finding.saving.saved, "differences": list(finding.changes)}
+    )

@@ -155,12 +155,12 @@ class TunedPast:
             raise RefusedError(str(error)) from error
         if (base := base_per_pod(self.inputs)) is not None:
             raise RefusedError(base.text)
-        asked = [needs(self.deployed.autoscaler, self.deployed.answers(e), e.observation.pods) for e in self.inputs]
-        self.index = _tuned_metric(asked)
+        rows = [needs(self.deployed.autoscaler, self.deployed.answers(e), e.observation.pods) for e in self.inputs]
+        self.index = _tuned_metric(rows)
         self.loads = recorded_loads(self.inputs)
         self._check_known()
         self.high = tolerance_band(last.autoscaler, last.settings)[1]
-        ratios = [next((each.ratio for each in row if each.index == self.index), None) for row in asked]
+        ratios = [next((each.ratio for each in row if each.index == self.index), None) for row in rows]
         carried = sorted(ratio for ratio in ratios if ratio is not None)
         self.capacity = capacity_of(self.deployed.autoscaler.metrics[self.index], carried, self.high)
         self.bounds: list[str] = []
@@ -315,29 +315,29 @@ class SpecSearch:
         if self.objective == "safety":
             return own <= was * MOST_DEARER
         pairs = zip(tried.halves, self.deployed.halves, strict=True)
-        is_dearer = any(mine.replica_hours > its.replica_hours * (1 + _EVEN) for mine, its in pairs)
+        is_dearer = any(mine.replica_hours > deployed.replica_hours * (1 + _EVEN) for mine, deployed in pairs)
         return own < was * (1 - LEAST_GAIN) and not is_dearer
 
     def cheaper(self) -> list[TriedSpec]:
         """Specs that save something and have too few pods more often: the most saving first, each next one with fewer
         moments of too few.
         """
-        found: list[TriedSpec] = []
+        specs: list[TriedSpec] = []
         most = self.deployed.total.replica_hours * (1 - LEAST_GAIN)
         for each in sorted(self.tried.values(), key=self._price):
             is_one = each.total.replica_hours < most and self._is_within(each.values)
-            if is_one and (not found or each.total.too_few_share < found[-1].total.too_few_share):
-                found.append(each)
-        return found[-MOST_OTHERS:]
+            if is_one and (not specs or each.total.too_few_share < specs[-1].total.too_few_share):
+                specs.append(each)
+        return specs[-MOST_OTHERS:]
 
     def _run(self, values: SpecValues, tried: Candidate) -> TriedSpec:
         moments = ClosedLoop(tried, self.past.start_up.ms).run(self.past.inputs)
         cut, period_ms = (slice(0, self.split), slice(self.split, len(moments))), self.past.period_ms
         first, other = (scores(moments[half], period_ms, self.ideal[half]) for half in cut)
         short = [scores(moments[half], period_ms, self.with_reserve[half]).too_few_share for half in cut]
-        made = TriedSpec(values, tried.spec, (first, other), (short[0], short[1]))
-        self.tried[values] = made
-        return made
+        tried_spec = TriedSpec(values, tried.spec, (first, other), (short[0], short[1]))
+        self.tried[values] = tried_spec
+        return tried_spec
 
     def _is_calm(self, tried: TriedSpec) -> bool:
         """Return whether it has too few pods seldom enough.
@@ -346,17 +346,17 @@ class SpecSearch:
         the objective cost: hardly more), and hardly more with the reserve.
         """
         if self.objective == "safety":
-            mine, its = tried.total, self.deployed.total
-            less = mine.too_few_share <= its.too_few_share * RELIEF
-            return less and mine.too_few_replica_hours <= its.too_few_replica_hours * RELIEF
+            mine, deployed = tried.total, self.deployed.total
+            less = mine.too_few_share <= deployed.too_few_share * RELIEF
+            return less and mine.too_few_replica_hours <= deployed.too_few_replica_hours * RELIEF
         share, missing = (_COST_SHARE, _COST_MISSING) if self.objective == "cost" else (_EVEN, 0.0)
         pairs = zip(tried.halves, self.deployed.halves, strict=True)
         reserves = zip(tried.without_reserve, self.deployed.without_reserve, strict=True)
         return all(
-            mine.too_few_share <= its.too_few_share + share
-            and mine.too_few_replica_hours <= its.too_few_replica_hours + its.replica_hours * missing + _EVEN
-            for mine, its in pairs
-        ) and all(mine <= its + max(share, _RESERVE_SHARE) for mine, its in reserves)
+            mine.too_few_share <= deployed.too_few_share + share
+            and mine.too_few_replica_hours <= deployed.too_few_replica_hours + deployed.replica_hours * missing + _EVEN
+            for mine, deployed in pairs
+        ) and all(mine <= deployed + max(share, _RESERVE_SHARE) for mine, deployed in reserves)
 
     def _is_too_high(self, line: SpecValues, target: float) -> bool:
         """Return whether a target is beyond those that are calm: time with too few pods rises with the target."""
@@ -378,16 +378,16 @@ class SpecSearch:
         return all(_is_inside(value, bounds) for value, bounds in pairs)
 
     def _windows(self) -> list[int]:
-        found = sorted({*_WINDOWS_S, self.past.values.window_s})
-        return [each for each in found if _is_inside(each, self.within.window)]
+        windows = sorted({*_WINDOWS_S, self.past.values.window_s})
+        return [each for each in windows if _is_inside(each, self.within.window)]
 
     def _with_least(self, line: SpecValues) -> SpecValues:
         """The cheapest minReplicas that is calm. It falls by half at a time, and never below 2 or what is deployed."""
         now = line.min_replicas
-        found = {now, max(min(now, 2), ceil(now / 2))}
-        found |= {ceil(end) for end in self.within.min_replicas if end is not None}
+        counts = {now, max(min(now, 2), ceil(now / 2))}
+        counts |= {ceil(end) for end in self.within.min_replicas if end is not None}
         most = self.past.deployed.autoscaler.max_replicas
-        allowed = [each for each in sorted(found) if 1 <= each <= most and _is_inside(each, self.within.min_replicas)]
+        allowed = [each for each in sorted(counts) if 1 <= each <= most and _is_inside(each, self.within.min_replicas)]
         tried = [self.try_spec(line._replace(min_replicas=each)) for each in allowed]
         calm = [each for each in tried if self._is_calm(each)] or tried[:1] or [self.deployed]
         return min(calm, key=self._price).values
@@ -398,8 +398,8 @@ class SpecSearch:
         highest = (100.0 if self.past.utilization else self.past.capacity * 100) / self.past.reserve
         if not self.past.may_raise_target:
             highest = min(highest, now)
-        found = {float(each) for each in (_TARGETS if self.past.utilization else _FACTORS) if each <= highest} | {now}
-        return [each for each in sorted(found) if _is_inside(each, self.within.target)]
+        targets = {float(each) for each in (_TARGETS if self.past.utilization else _FACTORS) if each <= highest} | {now}
+        return [each for each in sorted(targets) if _is_inside(each, self.within.target)]
 
 
 def _is_inside(value: float, bounds: tuple[float | None, float | None]) -> bool:

@@ -93,14 +93,14 @@ def tune(
     """
     within, faults = parse_within(limits), Faults()
     if asked_shard.merges:
-        stated, found = asked_shard.merged(Tuned)
-        found.sort(key=lambda each: each.id)
+        stated, tunings = asked_shard.merged(Tuned)
+        tunings.sort(key=lambda each: each.id)
         used = price if price is not None or stated["price"] is None else Decimal(stated["price"])
     else:
         begin, end = period.window(session.now_ms())
-        asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
-        kept = Kept(Path(resume) if resume else None, asked)
-        found, used, faults = session.run(_tuned(session, selection, kept, top, price, asked_shard))
+        question = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
+        kept = Kept(Path(resume) if resume else None, question)
+        tunings, used, faults = session.run(_tuned(session, selection, kept, top, price, asked_shard))
         if asked_shard.shard is not None:
             more = {
                 "price": None if used is None else str(used),
@@ -108,11 +108,11 @@ def tune(
                 "within": limits,
                 "top": str(top),
             }
-            asked_shard.write(session, faults, asked_of("tune", selection, (begin, end), **more), found, Tuned)
+            asked_shard.write(session, faults, asked_of("tune", selection, (begin, end), **more), tunings, Tuned)
             return session.failed(faults)
-    emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
+    emitted = to_yaml_documents([each.manifest for each in tunings if each.manifest is not None]) if emit_yaml else None
     wide = output == "wide" or html is not None
-    session.publish(report(found, used, wide=wide), output, html=html, instead=emitted)
+    session.publish(report(tunings, used, wide=wide), output, html=html, instead=emitted)
     return session.failed(faults)
 
 
@@ -146,13 +146,13 @@ async def _most_wasteful(
     session: Session, past: Past, views: Sequence[HpaView], asked: Asked, top: int
 ) -> tuple[list[HpaView], Faults]:
     """Return the HPAs of which most is to be gained, in the order of `views`; no log is folded for it."""
-    found, faults = await costs_of(session, past, views, (asked.since_ms, asked.until_ms))
+    costs, faults = await costs_of(session, past, views, (asked.since_ms, asked.until_ms))
 
     def gain(cost: Cost) -> float:
         scores = cost.scores
         return scores.too_few_replica_hours if asked.objective == "safety" else scores.too_many_replica_hours
 
-    first = {each.hpa for each in sorted(found.values(), key=lambda each: (-gain(each), each.hpa))[:top]}
+    first = {each.hpa for each in sorted(costs.values(), key=lambda each: (-gain(each), each.hpa))[:top]}
     return [view for view in views if view.id in first], faults
 
 
@@ -198,7 +198,7 @@ _MORE_HEAD: Final = ("/ IDEAL", "SLACK", "CHANGES PER HOUR")
 
 
 def _row(name: str, scores: Scores, price: Decimal | None, *, wide: bool) -> tuple[str, ...]:
-    found: tuple[str, ...] = (
+    cells: tuple[str, ...] = (
         name,
         _hours(scores.replica_hours),
         _hours(scores.too_many_replica_hours),
@@ -206,11 +206,11 @@ def _row(name: str, scores: Scores, price: Decimal | None, *, wide: bool) -> tup
         _percent(scores.too_few_share),
     )
     if price is not None:
-        found += (f"{priced(scores.replica_hours, price):,.2f}",)
+        cells += (f"{priced(scores.replica_hours, price):,.2f}",)
     if wide:
         ratio = "-" if scores.ideal_ratio is None else f"{scores.ideal_ratio:.2f}"
-        found += (ratio, _percent(scores.slack), f"{scores.adaptations_per_hour:.2f}")
-    return found
+        cells += (ratio, _percent(scores.slack), f"{scores.adaptations_per_hour:.2f}")
+    return cells
 
 
 def _head(price: Decimal | None, *, wide: bool) -> tuple[str, ...]:
@@ -228,29 +228,29 @@ def ideal_of(scores: Scores) -> Scores:
 
 def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -> Section:
     """Return the report of one HPA; `wide`: with more scores."""
-    found = tuned.found
-    if found is None:
+    tuning = tuned.found
+    if tuning is None:
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     rows = [
-        ("recorded", found.recorded),
-        ("the deployed spec, in the model", found.deployed.total),
-        *([("proposed", found.proposed.total)] if found.proposed is not None else []),
-        *((f"not proposed: {', '.join(_flags(found, each))}", each.total) for each in found.others),
+        ("recorded", tuning.recorded),
+        ("the deployed spec, in the model", tuning.deployed.total),
+        *([("proposed", tuning.proposed.total)] if tuning.proposed is not None else []),
+        *((f"not proposed: {', '.join(_flags(tuning, each))}", each.total) for each in tuning.others),
     ]
-    ideal = _row("ideal autoscaler", ideal_of(found.recorded), price, wide=False)
+    ideal = _row("ideal autoscaler", ideal_of(tuning.recorded), price, wide=False)
     return Section(
         str(tuned.id),
-        f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, "
-        f"in halves until and from {rfc3339(found.split_ms)}",
+        f"{rfc3339(tuning.since_ms)} … {rfc3339(tuning.until_ms)}   {tuning.evaluations:,} evaluations, "
+        f"in halves until and from {rfc3339(tuning.split_ms)}",
         [
             Sentences(
                 [
-                    f"objective: {found.objective}; a pod carries {found.capacity}; {found.tried} specs tried; "
-                    f"pods take load after {found.start_up.ms / 1000:.0f}s ({found.start_up.how})",
-                    *[f"bound: {text}" for text in found.bounds],
+                    f"objective: {tuning.objective}; a pod carries {tuning.capacity}; {tuning.tried} specs tried; "
+                    f"pods take load after {tuning.start_up.ms / 1000:.0f}s ({tuning.start_up.how})",
+                    *[f"bound: {text}" for text in tuning.bounds],
                 ]
             ),
-            Notes(headline(found), _reasons(found)),
+            Notes(headline(tuning), _reasons(tuning)),
             Grid(
                 [
                     _head(price, wide=wide),
@@ -259,7 +259,7 @@ def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -
                 ],
                 numbers=True,
             ),
-            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.proposed is not None else []),
+            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if tuning.proposed is not None else []),
         ],
     )
 
@@ -417,35 +417,35 @@ def _left(left: int, count: int) -> str:
 
 
 def _document(tuned: Tuned) -> dict[str, Any]:
-    found = tuned.found
-    if found is None:
+    tuning = tuned.found
+    if tuning is None:
         return {**tuned.id._asdict(), "refused": tuned.refused}
-    made: dict[str, Any] = msgspec.to_builtins(
+    document: dict[str, Any] = msgspec.to_builtins(
         {
             **tuned.id._asdict(),
-            "objective": found.objective,
-            "since": rfc3339(found.since_ms),
-            "until": rfc3339(found.until_ms),
-            "secondHalfFrom": rfc3339(found.split_ms),
-            "evaluations": found.evaluations,
-            "changed": found.proposed is not None,
-            "why": found.why,
-            "changes": [] if found.proposed is None else changes(found.deployed.spec, found.proposed.spec),
+            "objective": tuning.objective,
+            "since": rfc3339(tuning.since_ms),
+            "until": rfc3339(tuning.until_ms),
+            "secondHalfFrom": rfc3339(tuning.split_ms),
+            "evaluations": tuning.evaluations,
+            "changed": tuning.proposed is not None,
+            "why": tuning.why,
+            "changes": [] if tuning.proposed is None else changes(tuning.deployed.spec, tuning.proposed.spec),
             "manifest": tuned.manifest,
-            "metric": found.metric,
-            "capacity": found.capacity,
-            "startUp": found.start_up,
-            "recorded": found.recorded,
-            "deployed": _halves(found.deployed),
-            "proposed": None if found.proposed is None else _halves(found.proposed),
-            "savedReplicaHours": found.saved,
-            "notProposed": [{"changes": _flags(found, each)} | _halves(each) for each in found.others],
-            "bounds": found.bounds,
-            "specsTried": found.tried,
+            "metric": tuning.metric,
+            "capacity": tuning.capacity,
+            "startUp": tuning.start_up,
+            "recorded": tuning.recorded,
+            "deployed": _halves(tuning.deployed),
+            "proposed": None if tuning.proposed is None else _halves(tuning.proposed),
+            "savedReplicaHours": tuning.saved,
+            "notProposed": [{"changes": _flags(tuning, each)} | _halves(each) for each in tuning.others],
+            "bounds": tuning.bounds,
+            "specsTried": tuning.tried,
             "unknown": CAUTIONS,
         }
     )
-    return made
+    return document
 
 
 def _halves(tried: TriedSpec) -> dict[str, Scores]:

@@ -38,7 +38,7 @@ def parse_within(text: str | None) -> Within:
 
     Raises CommandError: an unknown field, or not a range (exit 2).
     """
-    found: dict[str, tuple[float | None, float | None]] = {}
+    ranges: dict[str, tuple[float | None, float | None]] = {}
     for part in (text or "").split(",") if text else ():
         name, _, value = part.strip().partition("=")
         if name in _NOT_SEARCHED:
@@ -48,7 +48,7 @@ def parse_within(text: str | None) -> Within:
             )
         if name not in _FIELDS:
             raise _wrong(part, f"Fields are {', '.join(_FIELDS)}.")
-        if _FIELDS[name] in found:
+        if _FIELDS[name] in ranges:
             raise _wrong(part, f"{name} is given twice.")
         match = _RANGE.fullmatch(value)
         if match is None or value == "..":
@@ -57,8 +57,8 @@ def parse_within(text: str | None) -> Within:
         ends = (only, only) if only is not None else (low, high)
         if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
             raise _wrong(part, "The first number is above the second.")
-        found[_FIELDS[name]] = ends
-    return Within(**found)
+        ranges[_FIELDS[name]] = ends
+    return Within(**ranges)
 
 
 def _wrong(part: str, cause: str) -> CommandError:

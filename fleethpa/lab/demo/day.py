@@ -76,7 +76,7 @@ class DayLoad:
 def spec(name: str, *, target: int = 60, least: int = 2, most: int = 20, **behavior: Any) -> Json:
     """A defaulted spec on cpu utilization. `down_s`: the stabilization window of scale-downs."""
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}
-    made: Json = {
+    body: Json = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": least,
         "maxReplicas": most,
@@ -85,7 +85,7 @@ def spec(name: str, *, target: int = 60, least: int = 2, most: int = 20, **behav
     if "down_s" in behavior:
         percent = {"type": "Percent", "value": 100, "periodSeconds": 15}
         up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max"}
-        made["behavior"] = {
+        body["behavior"] = {
             "scaleUp": up | {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, percent]},
             "scaleDown": {
                 "stabilizationWindowSeconds": behavior["down_s"],
@@ -93,7 +93,7 @@ def spec(name: str, *, target: int = 60, least: int = 2, most: int = 20, **behav
                 "policies": [percent],
             },
         }
-    return made
+    return body
 
 
 def apps() -> list[DayApp]:
@@ -219,9 +219,9 @@ class DayRollout:
 
     def add_decision(self, number: int, record: ArchivedRecord) -> None:
         """Add a decision: those of the wave that runs are measured."""
-        found = self._sequences[number].next_decision(number, record.offset, record.value)
-        if found is not None and found.hpa in self._marks and found.decision.kind == "evaluation":
-            self._moments.setdefault(found.hpa, []).append(moment_of(found.decision, found.time_ms))
+        recorded = self._sequences[number].next_decision(number, record.offset, record.value)
+        if recorded is not None and recorded.hpa in self._marks and recorded.decision.kind == "evaluation":
+            self._moments.setdefault(recorded.hpa, []).append(moment_of(recorded.decision, recorded.time_ms))
 
     def _wave(self, number: int) -> list[HpaId]:
         return [hpa for hpa in self._hpas if hpa.cluster == ("east", "north")[number - 1]]

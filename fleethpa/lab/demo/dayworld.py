@@ -96,13 +96,13 @@ class _Living:
     def pod_changes(self) -> Iterator[Body]:
         """Yield what a watch of its pods reports since the last time."""
         now_ms = self.workload.now_ms
-        found = {pod.name: self._pod(pod, now_ms) for pod in self.workload.pods.values()}
-        for name, pod in found.items():
+        pods = {pod.name: self._pod(pod, now_ms) for pod in self.workload.pods.values()}
+        for name, pod in pods.items():
             if self._reported.get(name) != pod:
                 yield observed.PodSet(pod=pod, session=SESSION)
-        for name in sorted(self._reported.keys() - found.keys()):
+        for name in sorted(self._reported.keys() - pods.keys()):
             yield observed.PodDeleted(name=name, session=SESSION)
-        self._reported = found
+        self._reported = pods
 
     def _pod(self, pod: SimulatedPod, now_ms: int) -> observed.Pod:
         ready = pod.ready(now_ms)
@@ -278,9 +278,11 @@ class DayWorld:
         record = self._record(LOG, number, encode(LogRecord(v=1, entries=entries)))
         self._emit(LOG, number, record)
         for decision in self._partitions[number].apply(record.offset, record.timestamp_ms, record.value):
-            made = self._record(DECISIONS, number, decision.value, decision.key.encode(), tuple(decision.headers))
-            self._emit(DECISIONS, number, made)
-            self.decided.append((number, made))
+            decision_record = self._record(
+                DECISIONS, number, decision.value, decision.key.encode(), tuple(decision.headers)
+            )
+            self._emit(DECISIONS, number, decision_record)
+            self.decided.append((number, decision_record))
 
     def _source(self, index: int) -> Source:
         self._sources += index == 0

@@ -56,13 +56,13 @@ class Archiving:
         )
         await self._supervisor.stop()
         began = time.monotonic()
-        found = await shown.ask_document("audit", "verify", "--from", str(self.root))
-        for fault in found.get("faults", ["it prints nothing"]):
+        verification = await shown.ask_document("audit", "verify", "--from", str(self.root))
+        for fault in verification.get("faults", ["it prints nothing"]):
             shown.screen.line(fault)
         shown.promise(
-            f"{found.get('decisions', 0)} decisions re-derived from the archived log, identical to the byte "
+            f"{verification.get('decisions', 0)} decisions re-derived from the archived log, identical to the byte "
             f"({time.monotonic() - began:.1f}s)",
-            bool(found.get("ok") and found["decisions"]),
+            bool(verification.get("ok") and verification["decisions"]),
         )
 
 
@@ -181,8 +181,8 @@ async def _until_calm(report: DemoReport) -> None:
     def calm() -> bool:
         newest = [report.since(0, hpa)[-1:] for hpa in report.hpas]
         return all(
-            found and not any(m.error for m in found[0].decision.metrics) and hpa in report.replicas
-            for found, hpa in zip(newest, report.hpas, strict=True)
+            last and not any(m.error for m in last[0].decision.metrics) and hpa in report.replicas
+            for last, hpa in zip(newest, report.hpas, strict=True)
         )
 
     await until(calm, 20)

@@ -130,19 +130,19 @@ class DemoReport:
         """Run a command as a user would, against the stack's brokers or `--from` its archive; return what it prints."""
         reach = () if "--from" in arguments else ("--brokers", self.brokers)
         command = [sys.executable, "-m", "fleethpa", *arguments, *reach]
-        asked = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
-        printed, _ = await asked.communicate(stdin.encode())
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        printed, _ = await process.communicate(stdin.encode())
         return printed.decode()
 
     async def ask_document(self, *arguments: str) -> dict[str, Any]:
         """The same as a document; empty where the command failed."""
-        found: dict[str, Any] = orjson.loads(await self.ask(*arguments, "-o", "json") or "{}")
-        return found
+        document: dict[str, Any] = orjson.loads(await self.ask(*arguments, "-o", "json") or "{}")
+        return document
 
     async def pods(self, hpa: HpaId) -> list[dict[str, Any]]:
         """The target's pods, from the cluster's API."""
-        found = await self.clients[hpa.cluster].get(f"/api/v1/namespaces/{hpa.namespace}/pods")
-        items: list[dict[str, Any]] = found.get("items") or []
+        answer = await self.clients[hpa.cluster].get(f"/api/v1/namespaces/{hpa.namespace}/pods")
+        items: list[dict[str, Any]] = answer.get("items") or []
         return [pod for pod in items if (pod["metadata"].get("labels") or {}).get("app") == hpa.name]
 
 

@@ -157,10 +157,10 @@ async def asked(report: DemoReport, root: Path) -> None:
     report.screen.act(9, "Another spec is tried on what has just happened", what)
     report.screen.quoted(await report.ask(*other))
     deployed = ("backtest", str(EAST), "--set", f"maxReplicas={MOST}", "--model", "open", *source)
-    for found in (await report.ask_document(*deployed)).get("items", [{"evaluations": 0, "agreed": 0}]):
+    for backtest in (await report.ask_document(*deployed)).get("items", [{"evaluations": 0, "agreed": 0}]):
         report.promise(
-            f"the deployed spec, asked at all {found['evaluations']} evaluations, answers as recorded",
-            0 < found["evaluations"] == found["agreed"],
+            f"the deployed spec, asked at all {backtest['evaluations']} evaluations, answers as recorded",
+            0 < backtest["evaluations"] == backtest["agreed"],
         )
 
 
@@ -320,17 +320,17 @@ def _counts(report: DemoReport) -> list[int]:
 
 def _division(report: DemoReport) -> dict[str, Any]:
     """Return what the newest decision of the FleetHPA says of its clusters."""
-    found = report.since(0, WHOLE)
-    clusters: dict[str, Any] = found[-1].decision.observed.get("clusters", {}) if found else {}
+    decisions = report.since(0, WHOLE)
+    clusters: dict[str, Any] = decisions[-1].decision.observed.get("clusters", {}) if decisions else {}
     return clusters
 
 
 async def _shown_as_away(report: DemoReport) -> bool:
     lines = (await report.ask("get", "clusters")).splitlines()
-    found = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
-    for line in found:
+    away_lines = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
+    for line in away_lines:
         report.screen.line(line)
-    return bool(found)
+    return bool(away_lines)
 
 
 def _settled(report: DemoReport, hpa: HpaId, mark: int) -> bool:

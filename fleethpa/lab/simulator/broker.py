@@ -36,10 +36,10 @@ def _library() -> Any:
     package = Path(confluent_kafka.__file__).parent
     # Linux wheels keep their libraries beside the package, macOS wheels inside it.
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
-    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("librdkafka*"))]
-    if not found:
+    files = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("librdkafka*"))]
+    if not files:
         raise EmbeddedBrokerError(f"no librdkafka in {folders[0]}: install confluent-kafka from its wheel")
-    library = ctypes.CDLL(str(found[0]))
+    library = ctypes.CDLL(str(files[0]))
     pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
     _declare(library, "rd_kafka_conf_new", pointer)
     _declare(library, "rd_kafka_conf_set", number, pointer, text, text, text, size)

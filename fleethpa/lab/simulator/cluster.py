@@ -363,9 +363,9 @@ class ControlServer:
             return _answer({"error": f"{request.path} is unknown; {known}"}, 404)
         raw = await request.read()
         try:
-            made = action(cluster, orjson.loads(raw) if raw else {})
-            if inspect.isawaitable(made):
-                await made
+            answer = action(cluster, orjson.loads(raw) if raw else {})
+            if inspect.isawaitable(answer):
+                await answer
             return _answer({})
         except KeyError as error:
             return _answer({"error": f"{request.path}: not there, or missing in the body: {error}"}, 400)

@@ -141,8 +141,8 @@ class Kubelet:
     def workload(self, namespace: str, name: str) -> Running:
         """Return the running workload of that name. Raises KeyError: there is none."""
         for resource in WORKLOADS:
-            if found := self._running.get((resource, namespace, name)):
-                return found
+            if running := self._running.get((resource, namespace, name)):
+                return running
         raise KeyError(f"no workload {namespace}/{name} runs")
 
     def workloads(self, namespace: str = "") -> list[tuple[Key, Running]]:

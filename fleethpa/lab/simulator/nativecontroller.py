@@ -44,11 +44,11 @@ class NativeRule:
         now_ms: int,
     ) -> Status:
         """Decide as of now and give the new status; `write` sets the replicas where others are wanted."""
-        made = decide(autoscaler, status, observation, self._history, self._settings, now_ms)
-        self._history, ended = made.history, made.result
-        if made.pending is not None:
-            outcome = write(made.pending.desired_replicas)
-            ended = complete(made.pending, status, self._history, outcome, now_ms, rules=self._settings.rules)
+        decision = decide(autoscaler, status, observation, self._history, self._settings, now_ms)
+        self._history, ended = decision.history, decision.result
+        if decision.pending is not None:
+            outcome = write(decision.pending.desired_replicas)
+            ended = complete(decision.pending, status, self._history, outcome, now_ms, rules=self._settings.rules)
             self._history = ended.history
         return status if ended is None else ended.status
 
@@ -118,10 +118,10 @@ class NativeController:
             group = reference.get("apiVersion", "").rpartition("/")[0]
             return ScaleFailure(f'no matches for kind "{reference["kind"]}" in group "{group}"', unmapped=True)
         try:
-            found = scale_of(target, self._writes.read(target, _place(hpa)[0], reference["name"]))
+            scale = scale_of(target, self._writes.read(target, _place(hpa)[0], reference["name"]))
         except StatusError as error:
             return ScaleFailure(error.message)
-        return Scale(found["spec"].get("replicas", 0), found["status"]["replicas"], found["status"]["selector"])
+        return Scale(scale["spec"].get("replicas", 0), scale["status"]["replicas"], scale["status"]["selector"])
 
     def _pods_of(self, hpa: Json) -> dict[str, Json]:
         """The pods of an HPA's target by `namespace/name`; none where its scale or selector cannot be read."""

@@ -199,10 +199,10 @@ def field_matcher(selector: str) -> Matcher:
     """Parse a field selector; a field that an object does not have is the empty string. Raises StatusError: 400."""
     terms = []
     for term in filter(None, selector.split(",")):
-        found = re.match(r"^([A-Za-z.]+)(==|=|!=)(.*)$", term.strip())
-        if not found:
+        match = re.match(r"^([A-Za-z.]+)(==|=|!=)(.*)$", term.strip())
+        if not match:
             raise StatusError(400, f"invalid field selector {selector!r}: use field=value or field!=value")
-        terms.append((found[1].split("."), found[2] != "!=", found[3]))
+        terms.append((match[1].split("."), match[2] != "!=", match[3]))
     return lambda document: all((_field(document, path) == value) is wanted for path, wanted, value in terms)
 
 
@@ -326,10 +326,10 @@ def record(entries: Iterable[Json], fields: set[Path], writer: FieldWriter, entr
 
 
 def _paths(tree: JsonView, above: Path = ()) -> set[Path]:
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for name, below in tree.items():
-        found |= _paths(below, (*above, name)) if below else {(*above, name)}
-    return found
+        paths |= _paths(below, (*above, name)) if below else {(*above, name)}
+    return paths
 
 
 def _tree(paths: Iterable[Path]) -> Json:

@@ -47,8 +47,8 @@ class Store:
 
     def listing(self, resource: str, namespace: str = "") -> list[Json]:
         """Return the objects of a resource by namespace and name; of all namespaces where that is empty."""
-        found = self._objects.get(resource, {})
-        return [found[key] for key in sorted(key for key in found if not namespace or key[0] == namespace)]
+        documents = self._objects.get(resource, {})
+        return [documents[key] for key in sorted(key for key in documents if not namespace or key[0] == namespace)]
 
     def keys_in(self, namespace: str) -> list[Key]:
         """Return the keys of everything in a namespace."""
@@ -124,17 +124,17 @@ class Watch:
         """Open the watch. Raises StatusError: 400, 410 or 504: the resource version asked for cannot be served."""
         self._store, self._ask, self._resource, self._matches = store, ask, resource, ask.matcher()
         self._bookmark_s = bookmark_s if ask.query.get("allowWatchBookmarks") in ("1", "true") else None
-        asked = ask.query.get("resourceVersion", "")
-        if asked in ("", "0"):
-            found = store.listing(resource.qualified, ask.namespace)
+        version = ask.query.get("resourceVersion", "")
+        if version in ("", "0"):
+            documents = store.listing(resource.qualified, ask.namespace)
             self._first: list[Json] = [
-                {"type": "ADDED", "object": document} for document in found if self._matches(document)
+                {"type": "ADDED", "object": document} for document in documents if self._matches(document)
             ]
-        elif asked.isdecimal():
-            events = [visible(change, ask, resource, self._matches) for change in store.since(int(asked))]
+        elif version.isdecimal():
+            events = [visible(change, ask, resource, self._matches) for change in store.since(int(version))]
             self._first = [event for event in events if event is not None]
         else:
-            raise StatusError(400, f"invalid resource version {asked!r}: it is not a number")
+            raise StatusError(400, f"invalid resource version {version!r}: it is not a number")
         self._queue = store.subscribe()
 
     def close(self) -> None:
@@ -323,10 +323,10 @@ def by_path(group: str, version: str, plural: str) -> ResourceType | None:
 
 def by_kind(api_version: str, kind: str) -> ResourceType:
     """Return the resource type of a manifest. Raises ValueError: the simulated cluster does not serve it."""
-    found = next((r for r in RESOURCES if (r.group_version, r.kind) == (api_version, kind)), None)
-    if found is None:
+    resource_type = next((r for r in RESOURCES if (r.group_version, r.kind) == (api_version, kind)), None)
+    if resource_type is None:
         raise ValueError(f"{kind} of {api_version}: simulated clusters do not serve this kind")
-    return found
+    return resource_type
 
 
 def groups(left_out: Container[str] = ()) -> list[Json]:
@@ -338,8 +338,8 @@ def groups(left_out: Container[str] = ()) -> list[Json]:
 
 def group(name: str) -> Json | None:
     """Return the document of /apis/NAME."""
-    found = next((g for g in groups() if g["name"] == name), None)
-    return None if found is None else {"kind": "APIGroup", "apiVersion": "v1"} | found
+    document = next((g for g in groups() if g["name"] == name), None)
+    return None if document is None else {"kind": "APIGroup", "apiVersion": "v1"} | document
 
 
 def resource_list(group_name: str, version: str, extra: Iterable[Json] = ()) -> Json | None:

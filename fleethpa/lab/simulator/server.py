@@ -80,7 +80,7 @@ class SimulatedMetricsApi:
         if ask.path != ("pods",):
             raise not_served()
         self._check_faults(ask.namespace, "resource")
-        items = [self._pod_metrics(*found) for found in self._pods(ask)]
+        items = [self._pod_metrics(*each) for each in self._pods(ask)]
         return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
 
     def _pod_metrics(self, pod: Json, sample: UsageSample, usage: SimulatedUsage) -> Json:
@@ -161,7 +161,7 @@ class SimulatedMetricsApi:
 
     def _pods(self, ask: Ask, *, metric: str = "") -> Iterator[tuple[Json, UsageSample, SimulatedUsage]]:
         """Go through the pods that the selector matches and the newest sample has, with the metric if one is named."""
-        matches, found = label_matcher(ask.query.get("labelSelector", "")), []
+        matches, usages = label_matcher(ask.query.get("labelSelector", "")), []
         for key, run in self._kubelet.workloads(ask.namespace):
             sample = _newest(run)
             if sample is None or (metric and not any(_offers(s, "Pods", metric) for s in run.simulation.series)):
@@ -169,8 +169,8 @@ class SimulatedMetricsApi:
             for name, usage in sample.pods.items():
                 pod = self._store.get(("pods", key[1], name))
                 if pod is not None and matches(pod):
-                    found.append((pod, sample, usage))
-        yield from sorted(found, key=lambda each: each[0]["metadata"]["name"])
+                    usages.append((pod, sample, usage))
+        yield from sorted(usages, key=lambda each: each[0]["metadata"]["name"])
 
     def _series(self, namespace: str, kind: str, metric: str) -> Iterator[tuple[SimulatedSeries, UsageSample | None]]:
         for _, run in self._kubelet.workloads(namespace):
@@ -213,34 +213,34 @@ def document(path: str, kubernetes: str, metrics_entries: Callable[[str], list[J
     `kubernetes`: its version, such as `v1.37.1`. `metrics_entries` lists the metrics of a metrics API group. Raises
     StatusError: 404.
     """
-    found: Json | str | None = None
+    answer: Json | str | None = None
     match path.strip("/").split("/"):
         case [_] if path in HEALTH:
-            found = "ok"
+            answer = "ok"
         case ["version"]:
             major, minor, _ = kubernetes.removeprefix("v").split(".")
             version = f"{kubernetes}+simulated"
-            found = {"major": major, "minor": minor, "gitVersion": version, "platform": "linux/amd64"}
+            answer = {"major": major, "minor": minor, "gitVersion": version, "platform": "linux/amd64"}
         case ["api"]:
-            found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+            answer = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
             # A metrics API without metrics is as good as not installed; kubectl takes an empty list for a failure.
             empty = [group for group in resources.METRICS_GROUPS if not metrics_entries(group)]
-            found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups(empty)}
+            answer = {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups(empty)}
         case ["api", version]:
-            found = resources.resource_list("", version)
+            answer = resources.resource_list("", version)
         case ["apis", group]:
-            found = resources.group(group)
+            answer = resources.group(group)
         case ["apis", group, version]:
             extra = metrics_entries(group) if group in resources.METRICS_GROUPS else []
-            found = resources.resource_list(group, version, extra)
+            answer = resources.resource_list(group, version, extra)
         case ["openapi", "v3"]:
-            found = resources.openapi_index()
+            answer = resources.openapi_index()
         case ["openapi", "v3", "api" | "apis", *group, version]:
-            found = resources.openapi("".join(group), version)
-    if found is None:
+            answer = resources.openapi("".join(group), version)
+    if answer is None:
         raise not_served()
-    return found
+    return answer
 
 
 def json(document: Json | str, code: int = 200) -> web.Response:
@@ -349,25 +349,27 @@ class SimulatedApiServer:
     def _read(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
         if not ask.name:
             return self._list(request, ask, resource)
-        found = self._writes.read(resource, ask.namespace, ask.name)
+        stored = self._writes.read(resource, ask.namespace, ask.name)
         if ask.subresource == "scale" and resource.scale:
-            return json(scale_of(resource, found))
+            return json(scale_of(resource, stored))
         if ask.subresource not in ("", "status"):
             raise not_served()
-        return self._one(request, resource, found)
+        return self._one(request, resource, stored)
 
     def _list(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
         """Answer with all objects that match: ?limit= has no effect."""
         matches = ask.matcher()
-        found = [d for d in self._store.listing(resource.qualified, ask.namespace) if matches(d)]
+        documents = [d for d in self._store.listing(resource.qualified, ask.namespace) if matches(d)]
         metadata: Json = {"resourceVersion": str(self._store.version)}
         if wants_table(request):
-            return json(self._table(request, resource, found, metadata))
+            return json(self._table(request, resource, documents, metadata))
         if resource.group != "example.com":
             # Items of built-in lists carry neither kind nor apiVersion.
-            found = [{k: v for k, v in document.items() if k not in ("kind", "apiVersion")} for document in found]
+            documents = [
+                {k: v for k, v in document.items() if k not in ("kind", "apiVersion")} for document in documents
+            ]
         head = {"kind": f"{resource.kind}List", "apiVersion": resource.group_version, "metadata": metadata}
-        return json(head | {"items": found})
+        return json(head | {"items": documents})
 
     async def _write(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
         body = parse_body(request.content_type, await request.read())
@@ -401,10 +403,10 @@ class SimulatedApiServer:
         body = parse_body(request.content_type, await request.read())
         if path := ((body.get("spec") or {}).get("nonResourceAttributes") or {}).get("path"):
             return json(body | {"status": {"allowed": self.may_read(path)}}, 201)
-        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
-        sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
-        resource = f"{asked.get('resource', '')}{sub}"
-        allowed = self.allows(user, asked.get("verb", ""), resource, asked.get("namespace", ""))
+        attributes = (body.get("spec") or {}).get("resourceAttributes") or {}
+        sub = f"/{attributes['subresource']}" if attributes.get("subresource") else ""
+        resource = f"{attributes.get('resource', '')}{sub}"
+        allowed = self.allows(user, attributes.get("verb", ""), resource, attributes.get("namespace", ""))
         return json(body | {"status": {"allowed": allowed}}, 201)
 
     def _one(self, request: web.Request, resource: ResourceType, document: Json, *, code: int = 200) -> web.Response:

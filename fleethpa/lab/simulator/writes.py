@@ -44,10 +44,10 @@ class Writes:
 
     def read(self, resource: ResourceType, namespace: str, name: str) -> Json:
         """Return the stored object. Raises StatusError: 404."""
-        found = self._store.get(key_of(resource, namespace, name))
-        if found is None:
+        stored = self._store.get(key_of(resource, namespace, name))
+        if stored is None:
             raise not_found(resource.qualified, name)
-        return found
+        return stored
 
     def create(self, resource: ResourceType, namespace: str, body: Any, writer: FieldWriter) -> Json:
         """Create an object. Raises StatusError: 400, 404 (namespace), 409 (exists) or 422."""
@@ -102,9 +102,9 @@ class Writes:
         Raises StatusError: 404 or 409.
         """
         current = self.read(resource, namespace, name)
-        found, wanted = current["metadata"]["uid"], preconditions.get("uid")
-        if wanted not in (None, found):
-            text = f"the UID in the precondition ({wanted}) does not match the UID in record ({found})."
+        uid, wanted = current["metadata"]["uid"], preconditions.get("uid")
+        if wanted not in (None, uid):
+            text = f"the UID in the precondition ({wanted}) does not match the UID in record ({uid})."
             kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
             raise conflict(kind, name, f"{text} The object might have been deleted and then recreated")
         _check_preconditions(resource.qualified, current, preconditions)
