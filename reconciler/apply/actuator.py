@@ -126,8 +126,8 @@ class Actuator:
     async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | None:
         if decision.origin == "central" or self._clock() >= (decision.expires or 0):
             return None  # once it has expired, only whether it was made already is looked at
-        found = await NativeHpas(self._client, timeout_s=timeout_s).get(decision.namespace, decision.name)
-        return None if found is None else observed_hpa(found)
+        native = await NativeHpas(self._client, timeout_s=timeout_s).get(decision.namespace, decision.name)
+        return None if native is None else observed_hpa(native)
 
     async def _write(self, run: "_Run", replicas: int) -> End:
         # Reading took time: once more, is it still wanted?

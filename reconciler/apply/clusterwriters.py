@@ -135,13 +135,13 @@ FailedWrites = Mapping[HpaId, tuple[int, str]]
 def failed_after(failed: FailedWrites, decision: Decision, ended: Outcome, now_ms: int) -> FailedWrites:
     """The failed writes of a cluster after another write ended there."""
     hpa = HpaId(decision.cluster, decision.namespace, decision.name)
-    kept = {each: found for each, found in failed.items() if each != hpa and now_ms - found[0] < FAILED_SHOWN_MS}
+    kept = {each: failure for each, failure in failed.items() if each != hpa and now_ms - failure[0] < FAILED_SHOWN_MS}
     return {**kept, hpa: (now_ms, ended.error)} if ended.result == "failed" else kept
 
 
 def failed_text(failed: FailedWrites, now_ms: int) -> str:
     """Which HPAs cannot be scaled, and the newest error; empty: none."""
-    recent = {hpa: found for hpa, found in failed.items() if now_ms - found[0] < FAILED_SHOWN_MS}
+    recent = {hpa: failure for hpa, failure in failed.items() if now_ms - failure[0] < FAILED_SHOWN_MS}
     if not recent:
         return ""
     hpa = max(recent, key=lambda each: recent[each][0])

@@ -101,12 +101,12 @@ T = TypeVar("T")
 def read_object(data: bytes, asked: str) -> dict[str, Any]:
     """Read the body of an answer. Raises UnreachableError: it is not a JSON object: something else answered."""
     try:
-        found = read_json(data)
+        value = read_json(data)
     except ValueError as error:
         raise UnreachableError(f"{asked}: the answer is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UnreachableError(f"{asked}: the answer is not a JSON object")
-    return found
+    return value
 
 
 class ListPage(NamedTuple):
@@ -131,8 +131,8 @@ def read_page(data: bytes, asked: str) -> ListPage:
         page = msgspec.json.decode(data, type=_PageForm)
         metadata, items = page.metadata, (_item(raw, asked) for raw in page.items or ())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = read_object(data, asked)
-        metadata, items = found.get("metadata"), iter(found.get("items") or ())
+        list_ = read_object(data, asked)
+        metadata, items = list_.get("metadata"), iter(list_.get("items") or ())
     return ListPage(known_metadata(metadata, asked, data[:200].decode(errors="replace")), items)
 
 
@@ -185,13 +185,13 @@ def watch_event(line: bytes) -> dict[str, Any]:
     """Read an event of a watch. Raises ApiError: it is an ERROR event. Raises UnreachableError: it is not an event."""
     try:
         event = read_json(line)
-        kind, found = event["type"], event["object"]
-        _ = (found["metadata"] if kind != "ERROR" else found).keys()
+        kind, item = event["type"], event["object"]
+        _ = (item["metadata"] if kind != "ERROR" else item).keys()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
     if kind == "ERROR":
-        code = whole_number(str(found.get("code")))
-        raise ApiError(code or 500, str(found.get("message") or found), reason=str(found.get("reason") or ""))
+        code = whole_number(str(item.get("code")))
+        raise ApiError(code or 500, str(item.get("message") or item), reason=str(item.get("reason") or ""))
     return dict(event)
 
 
@@ -221,9 +221,9 @@ def error_text(status: int, body: bytes, verb: str, resource: str) -> str:
 
     Source: apimachinery `errors.NewGenericServerResponse`; client-go `Request.transformResponse`.
     """
-    found = status_body(body)
-    if found.get("message"):
-        return str(found["message"])
+    stated = status_body(body)
+    if stated.get("message"):
+        return str(stated["message"])
     text = body[:_TEXT_BYTES].decode("utf-8", "replace").strip()
     message = _GENERIC.get(status) or _server_error(status, text)
     if status in (403, 406) and text:
@@ -241,7 +241,7 @@ def _server_error(status: int, text: str) -> str:
 def status_body(body: bytes) -> dict[str, Any]:
     """The `metav1.Status` that an answer carries; empty if it carries none."""
     try:
-        found = read_json(body)
+        status = read_json(body)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}

@@ -152,9 +152,9 @@ class ClusterClient:
         Raises UnreachableError: something else answered, such as a proxy with a page of its own.
         """
         get = self.get_patiently if patiently else self.get
-        found = await get(path, timeout_s=timeout_s)
-        known_metadata(found.get("metadata"), f"GET {path}", str(found)[:200])
-        return found
+        item = await get(path, timeout_s=timeout_s)
+        known_metadata(item.get("metadata"), f"GET {path}", str(item)[:200])
+        return item
 
     async def get_page(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> ListPage:
         """GET of a page of a list, of whose items no two need be objects at once.
@@ -394,13 +394,13 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
     A load balancer or NAT may drop a connection silently; a watch with few events would not notice.
     """
     transport = response.connection.transport if response.connection else None
-    found = transport.get_extra_info("socket") if transport else None
-    if found is None:
+    socket_ = transport.get_extra_info("socket") if transport else None
+    if socket_ is None:
         return
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():
         if (number := getattr(socket, option, None)) is not None:  # not every system has all of them
-            found.setsockopt(socket.IPPROTO_TCP, number, value)
+            socket_.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 _LOOKS = 16

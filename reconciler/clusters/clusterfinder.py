@@ -216,14 +216,14 @@ class ClusterFinder:
         was there.
         """
         fixed = {each.name: Member(each) for each in self._sources.fixed}
-        found, problems = foundclusters.checked(
+        clusters, problems = foundclusters.checked(
             (each for listed in self._known.values() for each in listed), self._holders
         )
-        self._holders = {name: each.origin for name, each in found.items()}
-        for name in [name for name in found if name in fixed]:
-            problems.append(f"{found.pop(name).origin}: cluster {name} is one of the options already: rename one")
+        self._holders = {name: each.origin for name, each in clusters.items()}
+        for name in [name for name in clusters if name in fixed]:
+            problems.append(f"{clusters.pop(name).origin}: cluster {name} is one of the options already: rename one")
         self._record_problems(problems)
-        return fixed | dict(sorted(found.items()))
+        return fixed | dict(sorted(clusters.items()))
 
     def _record_problems(self, problems: Iterable[str]) -> None:
         now = {f"clusters: {text.partition(': ')[0]}": text for text in problems}
@@ -259,8 +259,8 @@ class ClusterFinder:
     def _update_file(self, path: Path, *, is_there: bool) -> None:
         def read() -> Iterable[Member]:
             try:
-                found = foundclusters.from_kubeconfig_file(decode_text(path.read_bytes()), path.name)
-                return [vetted(each, self._sources.allowed) for each in found]
+                cluster = foundclusters.from_kubeconfig_file(decode_text(path.read_bytes()), path.name)
+                return [vetted(each, self._sources.allowed) for each in cluster]
             except (OSError, UnicodeDecodeError) as error:
                 raise FindingError(f"file {path.name}: {error}") from error
 
@@ -354,9 +354,9 @@ def _stamps(folder: Path) -> _Stamps:
     """Return what shows that a file changed: name → time of change, size, number; hidden files and folders are left
     out.
     """
-    found = {}
+    stamps = {}
     for path in folder.iterdir():
         if not path.name.startswith(".") and path.is_file():
             stat = path.stat()
-            found[path.name] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-    return found
+            stamps[path.name] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return stamps

@@ -94,11 +94,11 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
 
         Raises ConfigException: it failed, hung, or gave nothing.
         """
-        asked = self._user["exec"]
-        plugin = ExecProvider(asked)
-        own = {each["name"]: each["value"] for each in asked.safe_get("env") or ()}
+        spec = self._user["exec"]
+        plugin = ExecProvider(spec)
+        own = {each["name"]: each["value"] for each in spec.safe_get("env") or ()}
         plugin.env = environment(os.environ) | own
-        status = await ask(plugin, cluster_info(self._cluster.value) if asked.safe_get("provideClusterInfo") else None)
+        status = await ask(plugin, cluster_info(self._cluster.value) if spec.safe_get("provideClusterInfo") else None)
         if token := status.get("token"):
             self.token = f"Bearer {token}"
         elif status.get("clientCertificateData") and status.get("clientKeyData"):
@@ -111,10 +111,10 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         return True
 
     def _file(self, status: dict[str, Any], key: str) -> str:
-        found = FileOrData(
+        source = FileOrData(
             status, None, data_key_name=key, base64_file_content=False, temp_file_path=self._temp_file_path
         )
-        return str(found.as_file())
+        return str(source.as_file())
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
@@ -155,10 +155,10 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     """
     name = plugin.args[0]
     spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
-    asked = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     process = await asyncio.create_subprocess_exec(
         *plugin.args,
-        env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)},
+        env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(request)},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -56,13 +56,13 @@ def inventory_manifests(
     *, secrets: tuple[str, ...] = (), profiles: tuple[str, ...] = (), service_account: str, home: str
 ) -> list[Json]:
     """Roles and bindings for finding clusters: in these namespaces Secrets and ClusterProfiles may be listed."""
-    made: list[Json] = []
+    manifests: list[Json] = []
     for namespace in sorted({*secrets, *profiles}):
         rules = [_rule("", ["secrets"], ["list", "watch"])] if namespace in secrets else []
         if namespace in profiles:
             rules.append(_rule("multicluster.x-k8s.io", ["clusterprofiles"], ["list", "watch"]))
-        made += _pair("Role", namespace, rules, _account(service_account, home), INVENTORY_NAME)
-    return made
+        manifests += _pair("Role", namespace, rules, _account(service_account, home), INVENTORY_NAME)
+    return manifests
 
 
 def custom_rules(resource: str, *, enforce: bool, stand_in: bool = False) -> list[Json]:
@@ -85,8 +85,8 @@ def rule_lines(rights: Iterable[str]) -> list[str]:
         resource, _, group = name.partition(".")
         verbs.setdefault((group, resource + slash + sub), []).append(verb)
     return [
-        f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{", ".join(found)}]}}'
-        for (group, resource), found in verbs.items()
+        f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{", ".join(allowed)}]}}'
+        for (group, resource), allowed in verbs.items()
     ]
 
 
@@ -369,13 +369,13 @@ async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
     except ApiError:
         return []
     kinds = {(target.group, target.kind) for target in map(target_of, hpas)} - set(DERIVED_KINDS)
-    discovery, found = Discovery(client), []
+    discovery, resources = Discovery(client), []
     for group, kind in sorted(kinds):
         try:
-            found.append((await discovery.resource(kind, group)).qualified)
+            resources.append((await discovery.resource(kind, group)).qualified)
         except ApiError:
             continue  # no such kind: the HPA's own AbleToScale condition says so
-    return found
+    return resources
 
 
 async def _allowed(client: ClusterClient, each: Permission, namespace: str) -> bool:

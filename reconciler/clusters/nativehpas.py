@@ -99,14 +99,14 @@ class Discovery:
     async def versions(self, group: str) -> list[str]:
         """Versions of an API group, the preferred one first; none where the group is not served."""
         try:
-            found = await self._client.get(f"/apis/{group}")
+            answer = await self._client.get(f"/apis/{group}")
         except ClusterError as error:
             if error.is_missing:
                 return []
             raise
         with reading(f"the answer to /apis/{group} cannot be read"):
-            names = [str(each["version"]) for each in found.get("versions") or ()]
-            preferred = (found.get("preferredVersion") or {}).get("version")
+            names = [str(each["version"]) for each in answer.get("versions") or ()]
+            preferred = (answer.get("preferredVersion") or {}).get("version")
         return sorted(names, key=lambda name: name != preferred)
 
     async def _discover(self, group: str) -> dict[str, Resource]:
@@ -118,9 +118,13 @@ class Discovery:
                 listed = answer.get("resources") or ()
                 scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
                 for each in listed:
-                    found = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
-                    if "/" not in each["name"] and each.get("namespaced") and _better(found, kinds.get(each["kind"])):
-                        kinds[each["kind"]] = found
+                    resource = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
+                    if (
+                        "/" not in each["name"]
+                        and each.get("namespaced")
+                        and _better(resource, kinds.get(each["kind"]))
+                    ):
+                        kinds[each["kind"]] = resource
         return kinds
 
 

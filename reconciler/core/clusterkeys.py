@@ -208,13 +208,13 @@ def impersonation(user: JsonView) -> list[tuple[str, str]]:
     """
     if not user.get("as"):
         return []
-    found = [("Impersonate-User", user["as"])]
+    headers = [("Impersonate-User", user["as"])]
     if user.get("as-uid"):
-        found.append(("Impersonate-Uid", user["as-uid"]))
-    found += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
+        headers.append(("Impersonate-Uid", user["as-uid"]))
+    headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
     for key, values in (user.get("as-user-extra") or {}).items():
-        found += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
-    return found
+        headers += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+    return headers
 
 
 def _impersonation_refusal(user: JsonView) -> str:

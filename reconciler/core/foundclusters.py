@@ -366,14 +366,14 @@ def providers_of(text: str, origin: str) -> list[AccessProvider]:
         listed = document["providers"]
     except (ValueError, TypeError, KeyError) as error:
         raise FindingError(f"{origin}: must be JSON with a list `providers`") from error
-    found = []
+    providers = []
     for number, each in enumerate(listed or ()):
         plugin = each.get("execConfig") or {}
         if not each.get("name") or not plugin.get("command"):
             raise FindingError(f"{origin}: providers[{number}]: needs `name` and `execConfig.command`")
         policies = each.get("profileSourcedCLIArgsPolicy") or "", each.get("profileSourcedEnvVarsPolicy") or ""
-        found.append(AccessProvider(each["name"], plugin, *policies))
-    return found
+        providers.append(AccessProvider(each["name"], plugin, *policies))
+    return providers
 
 
 def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider]) -> list[Member]:
@@ -475,13 +475,13 @@ def _kubeconfig(name: str, cluster: JsonView, user: JsonView) -> Json:
 
 def _decoded(secret: JsonView, origin: str) -> dict[str, str]:
     """A Secret's data as texts. Raises FindingError: a value is not text."""
-    found = {}
+    decoded = {}
     for key, value in (secret.get("data") or {}).items():
         try:
-            found[key] = base64.b64decode(value, validate=True).decode("utf-8")
+            decoded[key] = base64.b64decode(value, validate=True).decode("utf-8")
         except (binascii.Error, UnicodeDecodeError, TypeError) as error:
             raise FindingError(f"{origin}: data.{key}: not text in base64") from error
-    return found
+    return decoded
 
 
 def _origin(kind: str, item: JsonView) -> str:

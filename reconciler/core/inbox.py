@@ -53,8 +53,8 @@ _PREPARED = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, 4, zlib.Z_DEFAULT_S
 
 
 def _compressed(text: bytes) -> bytes:
-    made = _PREPARED.copy()
-    return made.compress(text) + made.flush()
+    compressor = _PREPARED.copy()
+    return compressor.compress(text) + compressor.flush()
 
 
 class ShownDecision(Struct, frozen=True, gc=False):

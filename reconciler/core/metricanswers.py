@@ -72,7 +72,7 @@ def queries(hpas: Iterable[Asking], selectors: Mapping[Target, str], pushed: Col
     is not asked, as upstream does not get that far. `pushed`: metric types of which samples are pushed; nothing is
     asked about them.
     """
-    found: dict[Any, Query] = {}
+    by_identity: dict[Any, Query] = {}
     for hpa in hpas:
         selector = selectors.get(hpa.target, "")
         for kind, query in hpa.metrics:
@@ -82,8 +82,8 @@ def queries(hpas: Iterable[Asking], selectors: Mapping[Target, str], pushed: Col
                 if not selector:
                     continue
                 query = structs.replace(query, selector=selector)
-            found.setdefault(query_of(query), query)
-    return list(found.values())
+            by_identity.setdefault(query_of(query), query)
+    return list(by_identity.values())
 
 
 def resource_path(namespace: str, selector: str = "", version: str = "v1beta1") -> str:
@@ -100,12 +100,12 @@ def custom_path(query: Query, namespace: str, version: str, resource: str = "") 
     base = f"/apis/custom.metrics.k8s.io/{version}/namespaces/{namespace}"
     metric = quote(query.metric, safe="")
     if query.api == "pods":
-        asked = {"labelSelector": query.selector, "metricLabelSelector": query.metric_selector}
-        return f"{base}/pods/*/{metric}{_asked(asked)}"
-    asked = {"metricLabelSelector": query.metric_selector}
+        selectors = {"labelSelector": query.selector, "metricLabelSelector": query.metric_selector}
+        return f"{base}/pods/*/{metric}{_asked(selectors)}"
+    selectors = {"metricLabelSelector": query.metric_selector}
     if is_root_scoped(query):
-        return f"{base}/metrics/{metric}{_asked(asked)}"
-    return f"{base}/{resource}/{quote(query.object, safe='')}/{metric}{_asked(asked)}"
+        return f"{base}/metrics/{metric}{_asked(selectors)}"
+    return f"{base}/{resource}/{quote(query.object, safe='')}/{metric}{_asked(selectors)}"
 
 
 def external_path(query: Query, namespace: str) -> str:
@@ -249,8 +249,8 @@ def fill(query: Query, body: JsonView, *, saturating: bool = False) -> MetricAns
     items = body.get("items") or ()
     match query.api:
         case "resource":
-            found = msgspec.json.decode(encode(body), type=PodMetricsList)
-            return fill_usages(query, found, saturating=saturating)
+            pod_list = msgspec.json.decode(encode(body), type=PodMetricsList)
+            return fill_usages(query, pod_list, saturating=saturating)
         case "pods":
             return _of_pods(query, [_pod_value(item, saturating) for item in items])
         case "object":

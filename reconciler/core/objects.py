@@ -140,21 +140,21 @@ class KeptHpa(Struct, frozen=True, gc=False):
 
 def asking_of(hpa: JsonView) -> Asking:
     """Return what an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
-    asked = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
-    return Asking(target_of(hpa), asked)
+    queries_ = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
+    return Asking(target_of(hpa), queries_)
 
 
 @lru_cache(maxsize=1024)  # of a fleet, many HPAs have the same metrics
 def _queries(metrics: bytes) -> tuple[tuple[str, Query], ...]:
-    found = []
+    asked_of = []
     for metric in msgspec.json.decode(metrics):
         try:
             query = metric_query(metric, "")
         except SelectorError:
             continue
         if query is not None:
-            found.append((metric["type"], query))
-    return tuple(found)
+            asked_of.append((metric["type"], query))
+    return tuple(asked_of)
 
 
 def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
@@ -234,7 +234,7 @@ def pod_body(pod: JsonView) -> Pod:
     """Return what a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
-    made = Pod(
+    body = Pod(
         name=metadata["name"],
         labels=metadata.get("labels") or {},
         phase=status.get("phase") or "",
@@ -248,7 +248,7 @@ def pod_body(pod: JsonView) -> Pod:
         overhead=spec.get("overhead") or {},
         owner=_controller(metadata),
     )
-    return shared(made)
+    return shared(body)
 
 
 def shared(pod: Pod) -> Pod:

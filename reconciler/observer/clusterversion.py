@@ -75,9 +75,9 @@ class ClusterVersion:
             return ""
         if self._gates_of == self._version and self._gates and time.monotonic() - self._gates_at_s < GATES_EVERY_S:
             return self._gates
-        found = dict(enabled_gates(await self._client.get_bytes(_METRICS, timeout_s=_METRICS_TIMEOUT_S)))
+        gates = dict(enabled_gates(await self._client.get_bytes(_METRICS, timeout_s=_METRICS_TIMEOUT_S)))
         self._gates_of, self._gates_at_s = self._version, time.monotonic()
-        return ",".join(f"{name}={str(found[name]).lower()}" for name in HPA_GATES if name in found)
+        return ",".join(f"{name}={str(gates[name]).lower()}" for name in HPA_GATES if name in gates)
 
 
 def enabled_gates(metrics: bytes) -> Iterator[tuple[str, bool]]:
@@ -85,5 +85,5 @@ def enabled_gates(metrics: bytes) -> Iterator[tuple[str, bool]]:
 
     Source: k8s.io/component-base/metrics/prometheus/feature `kubernetes_feature_enabled`, 1 for one that is on.
     """
-    for found in _ENABLED.finditer(metrics):
-        yield found[1].decode(), found[2] == b"1"
+    for match in _ENABLED.finditer(metrics):
+        yield match[1].decode(), match[2] == b"1"

@@ -208,12 +208,12 @@ class ClusterState:
     def replace_pods(self, scope: str, pods: Iterable[tuple[str, Pod]]) -> set[str]:
         """Apply a full list; return the namespaces it covers."""
         self._pods_listed.add(scope)
-        found: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
+        pods_of: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
         for namespace, pod in pods:
-            found.setdefault(namespace, {})[pod.name] = pod
-        for name, listed in found.items():
+            pods_of.setdefault(namespace, {})[pod.name] = pod
+        for name, listed in pods_of.items():
             self.namespace(name).pods = listed
-        return set(found)
+        return set(pods_of)
 
     def set_pod(self, namespace: str, pod: Pod) -> bool:
         """Store a pod; False if nothing changed."""
@@ -233,15 +233,15 @@ class ClusterState:
 
     def replace_hpas(self, scope: str, hpas: Iterable[tuple[str, str, KeptHpa]]) -> set[str]:
         """Apply a full list, with namespaces and names; return the namespaces that have or had HPAs."""
-        found: dict[str, dict[str, KeptHpa]] = {}
+        hpas_of: dict[str, dict[str, KeptHpa]] = {}
         for name in self.scope(scope):
             if self.namespaces.get(name, NamespaceState()).hpas or name == scope:
-                found[name] = {}
+                hpas_of[name] = {}
         for namespace, name, hpa in hpas:
-            found.setdefault(namespace, {})[name] = hpa
-        for namespace, listed in found.items():
+            hpas_of.setdefault(namespace, {})[name] = hpa
+        for namespace, listed in hpas_of.items():
             self.namespace(namespace).hpas = listed
-        return set(found)
+        return set(hpas_of)
 
     def set_central(self, namespace: str, name: str, hpa: Asking | None) -> None:
         """A central HPA was applied, or deleted (None)."""
@@ -253,12 +253,14 @@ class ClusterState:
 
     def replace_scaled_objects(self, scope: str, items: Iterable[Json]) -> list[str]:
         """Apply a full list of ScaledObjects; return the namespaces in which something changed."""
-        found: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
+        rivals_of: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
         for item in items:
-            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = conflicting_autoscaler(item)
-        changed = [name for name, rivals in found.items() if self.namespace(name).rivals != rivals]
+            rivals_of.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = conflicting_autoscaler(
+                item
+            )
+        changed = [name for name, rivals in rivals_of.items() if self.namespace(name).rivals != rivals]
         for name in changed:
-            self.namespace(name).rivals = found[name]
+            self.namespace(name).rivals = rivals_of[name]
         return changed
 
     def set_scaled_object(self, item: Json, *, is_there: bool) -> bool:
@@ -293,10 +295,10 @@ class ClusterState:
         away = self.troubles.find(API_SERVER_PART, "")
         if away is not None:
             return dict.fromkeys(WATCHES, away)
-        found = {watch: self.troubles.find(watch, namespace) for watch in WATCHES}
-        if found["scales"] is not None and self._all_watched(namespace):
-            found["scales"] = None
-        return {watch: problem for watch, problem in found.items() if problem is not None}
+        problems = {watch: self.troubles.find(watch, namespace) for watch in WATCHES}
+        if problems["scales"] is not None and self._all_watched(namespace):
+            problems["scales"] = None
+        return {watch: problem for watch, problem in problems.items() if problem is not None}
 
     def heartbeats(
         self, namespaces: Iterable[str], session: str, kubernetes: str
@@ -305,14 +307,14 @@ class ClusterState:
         alike: dict[tuple[tuple[str, ReadProblem], ...], list[str]] = {}
         for namespace in namespaces:
             alike.setdefault(tuple(self.problems(namespace).items()), []).append(namespace)
-        for found, names in alike.items():
+        for problems, names in alike.items():
             yield (
                 names,
                 Heartbeat(
                     session=session,
                     watches=list(WATCHES),
-                    problems={watch: problem.text for watch, problem in found},
-                    reasons={watch: problem.reason for watch, problem in found},
+                    problems={watch: problem.text for watch, problem in problems},
+                    reasons={watch: problem.reason for watch, problem in problems},
                     kubernetes=kubernetes,
                 ),
             )

@@ -185,10 +185,10 @@ class MetricsPoller:
         asking = [self._resource(namespace, resource, received)]
         asking += [self._one(namespace, query, received) for query in others]
         groups = await asyncio.gather(*asking) if others else [await asking[0]]
-        found = [metricanswers.within_limits(answer) for group in groups for answer in group]
-        self._metrics.answered(self._client.name, found)
+        answers = [metricanswers.within_limits(answer) for group in groups for answer in group]
+        self._metrics.answered(self._client.name, answers)
         self._record_received(namespace, received)
-        return found
+        return answers
 
     def forget(self, namespace: str) -> None:
         """The namespace has no HPAs any more."""
@@ -206,10 +206,10 @@ class MetricsPoller:
             return []
         try:
             if len(asked) > 1:
-                found = await self._pod_metrics(namespace)
+                usages = await self._pod_metrics(namespace)
                 received.answered("resource")
-                if metricanswers.has_labels(found):
-                    return metricanswers.split_usages(asked, found, saturating=self._rules().quantities_saturate)
+                if metricanswers.has_labels(usages):
+                    return metricanswers.split_usages(asked, usages, saturating=self._rules().quantities_saturate)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             return await self._failed(asked, error, received)
         return [answer for query in asked for answer in await self._one(namespace, query, received)]
@@ -221,8 +221,8 @@ class MetricsPoller:
         try:
             saturating = self._rules().quantities_saturate
             if query.api == "resource":
-                found = await self._pod_metrics(namespace, query.selector)
-                answer = metricanswers.fill_usages(query, found, saturating=saturating)
+                usages = await self._pod_metrics(namespace, query.selector)
+                answer = metricanswers.fill_usages(query, usages, saturating=saturating)
             else:
                 body = await self._get(namespace, query.api, await self._path(namespace, query), asking)
                 answer = metricanswers.fill(query, body, saturating=saturating)

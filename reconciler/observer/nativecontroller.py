@@ -87,7 +87,7 @@ class Canary:
         pause_s = 0.0
         while True:
             try:
-                found = await self.prove()
+                proof = await self.prove()
             except ClusterError as error:
                 log.warning("the canary proved nothing", extra={"cluster": self._cluster, "error": str(error)})
                 problem = problem_of(error, *RIGHTS)
@@ -95,7 +95,7 @@ class Canary:
                 self._note(problem)
             else:
                 self._note(None)
-                return found
+                return proof
             await asyncio.sleep(pause_s)
 
     async def prove(self) -> Verdict:

@@ -174,9 +174,9 @@ class Observer:
 
     def _apply_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         if (observer := self._clusters.get(cluster)) is not None and (
-            found := central_hpa(body, namespace)
+            central := central_hpa(body, namespace)
         ) is not None:
-            observer.central(namespace, *found)
+            observer.central(namespace, *central)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

@@ -313,21 +313,21 @@ class Mirror:
         looks = 0
         async with asyncio.TaskGroup() as group:
             while True:
-                found = set(self._namespaces or await self._seen_namespaces())
-                if not found and self._denied is not None:
+                namespaces = set(self._namespaces or await self._seen_namespaces())
+                if not namespaces and self._denied is not None:
                     self._note("", self._denied)
-                for namespace in running.keys() - found:
+                for namespace in running.keys() - namespaces:
                     running.pop(namespace).cancel()
                     self._note(namespace, None)
                 running = {namespace: task for namespace, task in running.items() if not task.done()}
-                for namespace in self._next(sorted(found - running.keys())):
+                for namespace in self._next(sorted(namespaces - running.keys())):
                     running[namespace] = group.create_task(self._namespace(namespace))
                 looks = await self._pause(looks)
                 if not self._namespaces and await _may_see(self._client, self._collection("")):
                     break
             for task in running.values():
                 task.cancel()
-        for namespace in running.keys() | found:
+        for namespace in running.keys() | namespaces:
             self._note(namespace, None)  # the whole cluster's watch covers it again
         self._denied = None
         self._visible.clear()

@@ -167,7 +167,7 @@ class ScaleWatcher:
             path = resource.path(namespace, target.name, "scale")
             raw = await self._client.get_object(path, patiently=True)
             with reading(f"the answer to {path} cannot be read"):
-                found = scale_of_answer(target, raw, self._parent(namespace, target), self._session)
+                scale = scale_of_answer(target, raw, self._parent(namespace, target), self._session)
         except ApiError as error:
             self._record_unread(namespace, target, None)
             if error.status == 403:
@@ -182,7 +182,7 @@ class ScaleWatcher:
             self._record_unread(namespace, target, None)
             self._state.troubles.record(part, namespace, None)
             self._refused.pop((namespace, target), None)
-            await self.observed(namespace, found)
+            await self.observed(namespace, scale)
 
     def parent_seen(self, namespace: str, target: Target) -> None:
         """The parent itself shows the scale: that a read of `/scale` failed before no longer matters."""

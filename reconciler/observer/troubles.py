@@ -67,8 +67,8 @@ class Troubles:
         """The problem of a part in a namespace, be it the namespace's own or that of the whole cluster."""
         if not self._known:  # as nearly always
             return None
-        found = self._known.get((part, namespace)) or self._known.get((part, ""))
-        return None if found is None else found[0]
+        known = self._known.get((part, namespace)) or self._known.get((part, ""))
+        return None if known is None else known[0]
 
     def report(self) -> list[ObserverTrouble]:
         """All troubles, one per part and reason, in order. While the API server is away, it alone explains silence."""
@@ -81,16 +81,16 @@ class Troubles:
         return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]
 
     def _trouble(self, part: str, reason: Reason, namespaces: list[str]) -> ObserverTrouble:
-        found = [self._known[part, namespace] for namespace in namespaces]
+        known = [self._known[part, namespace] for namespace in namespaces]
         is_everywhere = "" in namespaces or not self._fine.get(part)
         return ObserverTrouble(
             part=part,
             reason=reason,
-            since=min(since_ms for _, since_ms in found),
-            error=found[0][0].text[:ERROR_CHARACTERS],
+            since=min(since_ms for _, since_ms in known),
+            error=known[0][0].text[:ERROR_CHARACTERS],
             namespaces=[] if is_everywhere else namespaces[:NAMED_NAMESPACES],
             namespace_count=0 if is_everywhere else len(namespaces),
-            rights=_rights(problem for problem, _ in found),
+            rights=_rights(problem for problem, _ in known),
         )
 
 

@@ -47,15 +47,15 @@ class GoRegexp:
         matched, is empty; of several groups of one name, the first that has matched counts. `$$` is a dollar, and so
         is one without a name behind it.
         """
-        found = self._regexp.search(text)
-        if found is None:
+        match = self._regexp.search(text)
+        if match is None:
             return None
-        made, at = [], 0
+        parts, at = [], 0
         while (dollar := template.find("$", at)) >= 0:
-            made.append(template[at:dollar])
+            parts.append(template[at:dollar])
             name, at = _reference(template, dollar)
-            made.append("$" if name is None else self._group(found, name))
-        return "".join([*made, template[at:]])
+            parts.append("$" if name is None else self._group(match, name))
+        return "".join([*parts, template[at:]])
 
     def _group(self, match: Match, name: str) -> str:
         number = _number(name)

@@ -118,15 +118,15 @@ class PrometheusPoller:
             names = [name for name, pod in (pods or {}).items() if selector.matches(pod.labels)]
             groups.setdefault((query.api, query.metric, query.metric_selector), []).append((query, names))
         for (api, _, _), group in groups.items():
-            made = self._usages(namespace, group) if api == "resource" else self._of_pods(namespace, group)
-            work.append(self._tried([query for query, _ in group], made, problems))
+            asking = self._usages(namespace, group) if api == "resource" else self._of_pods(namespace, group)
+            work.append(self._tried([query for query, _ in group], asking, problems))
         for query in asked:
             if query.api in ("object", "external"):
-                made = self._object(namespace, query) if query.api == "object" else self._external(namespace, query)
-                work.append(self._tried([query], made, problems))
-        found = [answer for answers in await asyncio.gather(*work) for answer in answers]
+                asking = self._object(namespace, query) if query.api == "object" else self._external(namespace, query)
+                work.append(self._tried([query], asking, problems))
+        all_answers = [answer for answers in await asyncio.gather(*work) for answer in answers]
         self._context.note(namespace, problems[0] if problems else None)
-        return found
+        return all_answers
 
     async def close(self) -> None:
         """End the requests and close the connections."""
@@ -153,11 +153,11 @@ class PrometheusPoller:
 
     async def _of_pods(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
         query, names = group[0][0], _all_names(group)
-        found = await self._names.find(query.metric, self._rules.custom, PODS) if names else None
-        if found is None:
+        named = await self._names.find(query.metric, self._rules.custom, PODS) if names else None
+        if named is None:
             why = self._no_series() if names else "no pod matches the selector"
             return [failed(each, not_found(query.metric, "pods", why)) for each, _ in group]
-        (rule, series), selector = found, parse_selector(query.metric_selector)
+        (rule, series), selector = named, parse_selector(query.metric_selector)
         text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
         result = await self._shared.result(text, namespace)
         answers = promanswers.pod_answers(group, result, rule.labels.of(PODS), self._clock())
@@ -186,20 +186,20 @@ class PrometheusPoller:
         except ClusterError as error:
             return [failed(query, str(error))]
         name = namespace if root else query.object
-        found = await self._names.find(query.metric, self._rules.custom, resource)
-        if found is None:
+        named = await self._names.find(query.metric, self._rules.custom, resource)
+        if named is None:
             return [failed(query, not_found(query.metric, f"{resource} {name}", self._no_series()))]
-        rule, series = found
+        rule, series = named
         inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
         text = rule.of_objects(series, resource, inside, selector, [name])
         result, label = await self._shared.result(text, namespace), rule.labels.of(resource)
         return _with_query([promanswers.object_answer(query, result, label, name, resource, self._clock())], text)
 
     async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
-        found = await self._names.find(query.metric, self._rules.external)
-        if found is None:
+        named = await self._names.find(query.metric, self._rules.external)
+        if named is None:
             return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
-        text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
+        text = named[0].of_external(named[1], namespace, parse_selector(query.metric_selector))
         return _with_query([promanswers.external_answer(query, await self._shared.result(text, namespace))], text)
 
     def _no_series(self) -> str:

@@ -199,14 +199,14 @@ _Containers = Mapping[str, tuple[int, int]]
 
 
 def _containers(result: PromResult, pod: str, container: str) -> dict[str, dict[str, tuple[int, int]]]:
-    found: dict[str, dict[str, tuple[int, int]]] = {}
+    usage: dict[str, dict[str, tuple[int, int]]] = {}
     for sample in result.samples:
         number = sample.number
         milli = milli_of(0.0 if math.isnan(number) else max(0.0, number))
         if milli is not None:
-            pods = found.setdefault(sample.metric.get(pod, ""), {})
+            pods = usage.setdefault(sample.metric.get(pod, ""), {})
             pods[sample.metric.get(container, "")] = (milli, sample.time_ms)
-    return found
+    return usage
 
 
 def _usage(name: str, cpu: _Containers, memory: _Containers, window_ms: int) -> PodUsage:

@@ -123,12 +123,12 @@ class Template:
     def __init__(self, text: str, fields: Sequence[str]) -> None:
         self._parts: list[str | Callable[[_Values], str]] = []
         at, trims = 0, False
-        for found in _ACTION.finditer(text):
-            self._text(text[at : found.start()], trims, bool(found["left"]))
-            action = found["action"].lstrip(_SPACE) if found["left"] else found["action"]
+        for match in _ACTION.finditer(text):
+            self._text(text[at : match.start()], trims, bool(match["left"]))
+            action = match["action"].lstrip(_SPACE) if match["left"] else match["action"]
             if not (action.startswith("/*") and action.endswith("*/")):
                 self._parts.append(_action(action.strip(_SPACE), fields))
-            at, trims = found.end(), bool(found["right"])
+            at, trims = match.end(), bool(match["right"])
         self._text(text[at:], trims, False)
 
     def _text(self, text: str, trims_left: bool, trims_right: bool) -> None:
@@ -147,15 +147,15 @@ class Template:
 
 def _action(action: str, fields: Sequence[str]) -> Callable[[_Values], str] | str:
     """An action as a text, or as a function from the values to one."""
-    if found := _TEXT.fullmatch(action):
-        return found[1] or found[2] or ""
-    found = _FIELD.fullmatch(action) or _INDEX.fullmatch(action)
-    if found is None:
+    if match := _TEXT.fullmatch(action):
+        return match[1] or match[2] or ""
+    match = _FIELD.fullmatch(action) or _INDEX.fullmatch(action)
+    if match is None:
         raise RulesError(f"template action <<{action}>> is not supported: use a field, or index of one")
-    name = found[1]
+    name = match[1]
     if name not in fields:
         raise RulesError(f"template field .{name} is not known: there are {', '.join(fields)}")
-    return _field(action, name, found[2]) if found.re is _FIELD else _index(action, name, *found.group(2, 3, 4))
+    return _field(action, name, match[2]) if match.re is _FIELD else _index(action, name, *match.group(2, 3, 4))
 
 
 def _field(action: str, name: str, key: str | None) -> Callable[[_Values], str]:
@@ -254,7 +254,7 @@ class QueryRule:
     def _text(self, series: str, matchers: list[str], values: dict[str, str], group_by: list[str]) -> str:
         for label, value in self.matchers:
             self._match(label, value, matchers, values)
-        found = self.query.fill(
+        text = self.query.fill(
             {
                 "Series": series,
                 "LabelMatchers": ",".join(matchers),
@@ -263,9 +263,9 @@ class QueryRule:
                 "GroupBySlice": group_by,
             }
         )
-        if not found:
+        if not text:
             raise RulesError("its rule's query is empty")
-        return found
+        return text
 
 
 _OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "in": "=~", "notin": "!~", EXISTS: "!=", DOES_NOT_EXIST: "="}
@@ -442,18 +442,18 @@ _NO: Final = ("false", "no", "off", "n")
 
 
 def _resource_rules(rules: _ResourceRules, origin: str, matchers: LabelPairs) -> ResourceRules:
-    made = []
+    read = []
     for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
         where = f"{origin}: resourceRules.{name}"
         query = _template(rule.container_query, QUERY_FIELDS, f"{where}.containerQuery")
         if not rule.container_label:
             raise RulesError(f"{where}.containerLabel: Required value")
-        made.append(QueryRule(_labels(rule.resources, where), query, matchers))
+        read.append(QueryRule(_labels(rule.resources, where), query, matchers))
     try:
         window_ms = parse_duration_ms(rules.window)
     except ValueError as error:
         raise RulesError(f"{origin}: resourceRules.window: {error}") from error
-    return ResourceRules(made[0], made[1], rules.cpu.container_label, rules.memory.container_label, window_ms)
+    return ResourceRules(read[0], read[1], rules.cpu.container_label, rules.memory.container_label, window_ms)
 
 
 def _labels(resources: _Resources, where: str) -> ResourceLabels:

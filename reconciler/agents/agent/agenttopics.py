@@ -296,10 +296,10 @@ class AgentPublisher:
                 # No topic will ever take it, and all that waits behind it would wait for ever.
                 kinds = ", ".join(sorted({type(body).__name__ for body in bodies}))
                 log.error("too large to be reported", extra={"of": key, "kinds": kinds, "bytes": len(value)})
-        for found in await asyncio.gather(*acks):
+        for ack in await asyncio.gather(*acks):
             self._metrics.records_of(self._topic).inc()
-            if found.timestamp_type == _APPEND_TIME:
-                self._time.received(found.timestamp, sent_s)
+            if ack.timestamp_type == _APPEND_TIME:
+                self._time.received(ack.timestamp, sent_s)
 
     async def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -154,9 +154,9 @@ class ClusterStore:
             await self.load_own()
             labelled = self._of_others(listed)
         self.labelled = labelled
-        found = {key: each for key, each in listed.items() if key not in labelled}
-        self._record_uids(found.values())
-        return found | await self._without_label(found.keys())
+        natives = {key: each for key, each in listed.items() if key not in labelled}
+        self._record_uids(natives.values())
+        return natives | await self._without_label(natives.keys())
 
     async def _without_label(self, keys: Collection[HpaKey]) -> dict[HpaKey, Json]:
         """Native HPAs of ours that lost their label, which anybody may take away who may write them."""
@@ -223,12 +223,12 @@ class ClusterStore:
         if not has_fence:
             await self._touch(kept, request.generation)
         token = self._token(request.key)
-        made = await self._hpas.create(native_body(kept, request.generation, now_ms, token=token))
-        if self.is_own(made):
-            self._record_uids([made])
+        native = await self._hpas.create(native_body(kept, request.generation, now_ms, token=token))
+        if self.is_own(native):
+            self._record_uids([native])
         if kept.spec.get("minReplicas") == 0:
-            await self.wake(kept, made, request.generation)
-        return made
+            await self.wake(kept, native, request.generation)
+        return native
 
     async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
         """Return a native HPA its effective spec."""

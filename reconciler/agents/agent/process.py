@@ -186,8 +186,8 @@ class AgentTerm:
 
     def now_ms(self) -> int:
         """The brokers' time (Unix ms), as well as it is known; else this machine's."""
-        found = self.time.now_ms(boot_s()) if self.config.broker_time else None
-        return wall_clock_ms() if found is None else found
+        broker_ms = self.time.now_ms(boot_s()) if self.config.broker_time else None
+        return wall_clock_ms() if broker_ms is None else broker_ms
 
     def forbids(self) -> str:
         """Why nothing may be written to the cluster now; empty: it may."""
@@ -210,8 +210,8 @@ class AgentTerm:
 
     def guards(self, cluster: str) -> WriteGuards:
         """Return what forbids writes in the cluster now."""
-        found = guards_of(self.in_force, cluster, self.now_ms())
-        return structs.replace(found, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
+        guards = guards_of(self.in_force, cluster, self.now_ms())
+        return structs.replace(guards, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
 
     async def _native_runs(self, evidence: Evidence) -> None:
         """A native controller has written since the settings were read: it runs, even if they declare it absent."""

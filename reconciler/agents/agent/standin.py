@@ -362,11 +362,11 @@ class StandIn:
         if not is_stand_in(self._lease):
             return ""
         now_ms, natives = self._around.now_ms(), self._native_work.natives
-        found = {key: why for key, native in natives.items() if (why := native_trouble(native, now_ms))}
-        if not found:
+        troubles = {key: why for key, native in natives.items() if (why := native_trouble(native, now_ms))}
+        if not troubles:
             return ""
-        key, why = next(iter(found.items()))
-        return f"{len(found)} native HPAs do not scale, {key.namespace}/{key.name}: {why}"
+        key, why = next(iter(troubles.items()))
+        return f"{len(troubles)} native HPAs do not scale, {key.namespace}/{key.name}: {why}"
 
     def _labelled(self) -> str:
         """Which HPAs are not ours although they have our label."""
@@ -382,13 +382,13 @@ class StandIn:
                     await self._renew()
                 case CreateLease():
                     change = self._next_change(step)
-                    made = await self._store.create_lease(step, PROOF_MS, [*self._changes.unsent, change])
-                    self._changed(change, made)
+                    is_held = await self._store.create_lease(step, PROOF_MS, [*self._changes.unsent, change])
+                    self._changed(change, is_held)
                 case SetHolder():
                     change, proof_ms = self._next_change(step), self._next_proof_ms(step)
                     why = reason if step.holder == STAND_IN else ""
-                    made = await self._store.set_holder(step, proof_ms, [*self._changes.unsent, change], why)
-                    self._changed(change, made)
+                    is_held = await self._store.set_holder(step, proof_ms, [*self._changes.unsent, change], why)
+                    self._changed(change, is_held)
         except ApiError as error:
             return "" if error.status in (404, 409) else f"the Lease cannot be written: {error}"
         except ClusterError as error:

@@ -134,8 +134,8 @@ class Router:
             self._news.waiting.set()
 
     def _apply_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
-        if (found := central_hpa(body, namespace)) is not None:
-            name, hpa = found
+        if (central := central_hpa(body, namespace)) is not None:
+            name, hpa = central
             self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
 
     async def _find_topics(self) -> None:
@@ -310,11 +310,11 @@ class Router:
 
 async def has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
     """Wait until a cluster has an agent; False: `stop` came first. Until then nothing is read but settings."""
-    in_force, caught_up, found = InForce(), asyncio.Event(), asyncio.Event()
+    in_force, caught_up, is_found = InForce(), asyncio.Event(), asyncio.Event()
 
     def look() -> None:
         if caught_up.is_set() and in_force.agents.agents():
-            found.set()
+            is_found.set()
 
     def take(body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         in_force.apply(body, time_ms, cluster, namespace)
@@ -325,7 +325,7 @@ async def has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
         look()
 
     following = asyncio.ensure_future(follow_topic(settings, SETTINGS, take, all_read))
-    await first_of(following, found.wait(), stop.wait())
+    await first_of(following, is_found.wait(), stop.wait())
     if following.done() and not following.cancelled():
         following.result()  # it ends by an exception only
-    return found.is_set() and not stop.is_set()
+    return is_found.is_set() and not stop.is_set()

@@ -38,10 +38,10 @@ def policy_of(hpa: JsonView) -> Policy | None:
         return Policy()
     if text == "hold":
         return Policy("hold")
-    found = _FLOOR.fullmatch(text)
-    if found is None:
+    floor = _FLOOR.fullmatch(text)
+    if floor is None:
         return None
-    return Policy("floor", None if found["peak"] else int(found["count"]))
+    return Policy("floor", None if floor["peak"] else int(floor["count"]))
 
 
 class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -170,13 +170,13 @@ class Keeper:
             return {}
         if hpas is None:
             return dict(self._stored)
-        found: dict[HpaKey, KeptSpec] = {}
+        specs: dict[HpaKey, KeptSpec] = {}
         for namespace, name in sorted(hpas):
             key = HpaKey(namespace, name)
             if (kept := self._of(key, hpas[namespace, name], pauses)) is not None:
-                found[key] = kept
-        self._stored = found
-        return dict(sorted(found.items(), key=lambda item: -self._urgency.get(item[0], 0.0)))
+                specs[key] = kept
+        self._stored = specs
+        return dict(sorted(specs.items(), key=lambda item: -self._urgency.get(item[0], 0.0)))
 
     def _of(self, key: HpaKey, hpa: JsonView, pauses: Collection[KnownPause]) -> KeptSpec | None:
         decision, stored = self._decisions.get(key), self._stored.get(key)

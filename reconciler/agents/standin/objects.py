@@ -70,8 +70,8 @@ def proof_ms_of(lease: JsonView | None) -> int:
     PROOF_MS if the annotation is missing, and never more than LONGEST_PROOF_MS.
     """
     annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
-    found = whole_number(str(annotations.get(PROOF_ANNOTATION, "")))
-    return min(found, LONGEST_PROOF_MS) if found else PROOF_MS
+    proof_ms = whole_number(str(annotations.get(PROOF_ANNOTATION, "")))
+    return min(proof_ms, LONGEST_PROOF_MS) if proof_ms else PROOF_MS
 
 
 def acquired_ms(lease: JsonView) -> int | None:
@@ -312,8 +312,8 @@ def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
     """The specs in the newest whole set of ConfigMaps; where none is whole, what is left of the newest. A damaged entry
     or map is passed over: the rest still counts.
     """
-    found = _stored(maps, KeptSpec, STORE_LABEL)
-    return {key: kept for key, kept in found.items() if _has_target(kept)}
+    specs = _stored(maps, KeptSpec, STORE_LABEL)
+    return {key: kept for key, kept in specs.items() if _has_target(kept)}
 
 
 def stored_own(maps: Iterable[JsonView]) -> dict[HpaKey, OwnNative]:
@@ -334,13 +334,13 @@ def _stored(maps: Iterable[JsonView], kind: type[_Record], label: str) -> dict[H
     for each in maps:
         if (count := shards_of(each, label)) is not None:
             sets.setdefault(count, []).append(each)
-    whole = [count for count, found in sets.items() if len(found) == count]
-    found: dict[HpaKey, _Record] = {}
+    whole = [count for count, records in sets.items() if len(records) == count]
+    records: dict[HpaKey, _Record] = {}
     for each in sets[max(whole or sets)] if sets else ():
         for text in (each.get("data") or {}).values():
             try:
                 record = msgspec.json.decode(text, type=kind)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 continue
-            found[record.key] = record
-    return found
+            records[record.key] = record
+    return records

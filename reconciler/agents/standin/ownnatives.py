@@ -59,23 +59,23 @@ def planned(
     A creation that was not seen yet keeps its token, as it may still arrive. What an earlier generation recorded and no
     list shows (`there`: what is shown) is left out: the fence refuses its creations.
     """
-    found = {key: each for key, each in own.items() if key in there or each.generation >= generation}
+    kept = {key: each for key, each in own.items() if key in there or each.generation >= generation}
     for key in keys:
         known = own.get(key)
         if known is None or known.uid:
-            found[key] = OwnNative(key.namespace, key.name, generation, token())
+            kept[key] = OwnNative(key.namespace, key.name, generation, token())
         else:
-            found[key] = structs.replace(known, generation=generation)
-    return found
+            kept[key] = structs.replace(known, generation=generation)
+    return kept
 
 
 def merged(own: OwnNatives, stored: OwnNatives) -> dict[HpaKey, OwnNative]:
     """Return what is known of each key: what another replica of the agent recorded since counts, and a known uid."""
-    found = dict(own)
+    natives = dict(own)
     for key, each in stored.items():
-        known = found.get(key)
+        known = natives.get(key)
         if known is None or each.generation > known.generation or (each.token != known.token and not known.uid):
-            found[key] = each
+            natives[key] = each
         elif each.token == known.token and not known.uid:
-            found[key] = structs.replace(known, uid=each.uid)
-    return found
+            natives[key] = structs.replace(known, uid=each.uid)
+    return natives
