@@ -21,8 +21,8 @@ class PolledSource(Protocol):
         """Answer the questions of a namespace in one sync period; an error is an answer. What cannot be asked yet is
         left out: the answer before holds for two sync periods.
 
-        It is called without questions, too, where a namespace has questions for others alone, and says that all is
-        well then (`SourceContext.note`): so a trouble of questions that nobody has any more is cleared.
+        It is called without questions, too, and says that all is well then (`SourceContext.note`): so a trouble of
+        questions that nobody has any more is cleared.
         """
 
     async def close(self) -> None:
