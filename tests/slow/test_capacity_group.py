@@ -66,7 +66,7 @@ async def test_what_two_hpas_add_stays_within_the_limit_until_the_group_is_delet
         await until_both_are_held(stack)
         for cluster in ("east", "west"):
             why = await ask(stack, "explain", f"{cluster}/shop/cart")
-            assert "not written: CapacityGroup search leaves no more" in why, why
+            assert f"CapacityGroup search leaves no more: its limit is {LIMIT} replicas" in why, why
         page = await ask(stack, "capacity", "describe", "search")
         assert f"{LIMIT} replicas  {LIMIT} replicas" in page, page
         await region.until(lambda found: sum(found) == LIMIT, "still within the limit")
