@@ -109,7 +109,7 @@ class Hub:
         """Check until `stop` is set. Brokers and an API server that are away are waited for."""
         from runtime.groups import keep_signing
 
-        watching = Watching(self._client, self._metrics)
+        watching = Watching(self._client, self._metrics, lists_anew=True)
         try:
             async with self.health.served(self._config), task_group() as group:
                 group.create_task(keep_signing(self._config.config.kafka(), "hub", self._config.clock, stop))

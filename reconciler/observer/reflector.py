@@ -92,12 +92,18 @@ class ForbiddenError(ClusterError):
 
 @dataclass(frozen=True)
 class Watching:
-    """What all watches of one cluster share. `held`: the collections that are watched; none: nothing can be seen."""
+    """What all watches of one cluster share.
+
+    `held`: the collections that are watched; none: nothing can be seen. `lists_anew`: an API server that was away is
+    listed anew, which costs little where there are few objects. Data that was put back by no more than seconds has soon
+    a newer version than was seen, by which nobody can tell.
+    """
 
     client: ClusterClient
     metrics: ObserverMetrics
     limits: WatchLimits = field(default_factory=WatchLimits)
     held: set[str] = field(default_factory=set)
+    lists_anew: bool = False
 
 
 class Reflector:
@@ -105,7 +111,7 @@ class Reflector:
 
     def __init__(self, watching: Watching, path: str, listener: Listener, namespace: str = "") -> None:
         self._client, self._metrics = watching.client, watching.metrics
-        self._limits, self._held = watching.limits, watching.held
+        self._limits, self._held, self._lists_anew = watching.limits, watching.held, watching.lists_anew
         self._path, self._listener, self._namespace = path, listener, namespace
         self._label = path.rpartition("/")[2]
         self._version = ""
@@ -224,7 +230,8 @@ class Reflector:
         if isinstance(error, UnreadableError):
             about = {"cluster": self._client.name, "error": str(error)}
             log.error("an object of a cluster cannot be read", extra=about, exc_info=error)
-        if status in (404, 410) or isinstance(error, UnreadableError):
+        may_be_restored = self._lists_anew and isinstance(error, UnreachableError)
+        if status in (404, 410) or isinstance(error, UnreadableError) or may_be_restored:
             self._version = ""
         if status == 410 and self._received:
             return  # too old to go on from: list again, at once

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,6 +181,18 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
     await until(server.opened.is_set, reflect(server, received).run())
     assert max(pauses) == longest_s
     assert [pause for pause in pauses if pause][:4] == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("lists_anew", "lists"), [pytest.param(True, 2, id="listed anew"), pytest.param(False, 1, id="watched on")]
+)
+async def test_an_api_server_that_is_back_is_listed_anew_where_that_costs_little(
+    pauses: list[float], lists_anew: bool, lists: int
+) -> None:
+    server, received = Server(watches=[UnreachableError("connection refused")]), ReceivedReports()
+    shared = replace(watching(server), lists_anew=lists_anew)
+    await until(server.opened.is_set, Reflector(shared, "/api/v1/pods", received.listener, "shop").run())
+    assert len(received.lists) == lists
 
 
 @pytest.mark.parametrize(
