@@ -130,12 +130,14 @@ def after_loss(state: State) -> None:
 
 def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
     """Return the groups that an HPA is of, and its priority there. Of a FleetHPA, its HPAs in clusters are members."""
+    if not state.row.groups:
+        return NOTHING
     derived = _Derived.of(state)
     known = derived.priorities.get(hpa.id)
     if known is not None and known[0] is hpa.row.hpa:
         return known[1]
     priorities: dict[str, int] = {}
-    if derived.matches and hpa.row.fleet is None:
+    if hpa.row.fleet is None:
         labels = hpa.row.hpa_object()["metadata"].get("labels") or {}
         for name, group in derived.matches.items():
             priority = group.priority(hpa.id.cluster, hpa.id.namespace, labels)
