@@ -24,7 +24,7 @@ from schemas.observed import (
 )
 from schemas.settings import SettingsSet
 from streams.state import partitionrow
-from tests.bench.year import Churn, churned
+from tests.kit.churn import Churn, churned
 from tests.kit.partition import ENFORCING, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 
 TIGHT = {

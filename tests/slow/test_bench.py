@@ -4,6 +4,7 @@ import pytest
 
 from tests.bench import year
 from tests.bench.__main__ import YARDSTICK, main, much_dearer, relative_costs
+from tests.kit.churn import Churn
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def test_a_machine_that_is_slower_as_a_whole_costs_the_same() -> None:
 
 def test_twelve_weeks_of_churn_leave_no_more_rows_and_bytes_than_six(capsys: pytest.CaptureFixture[str]) -> None:
     """Six weeks, since what a departed cluster reported is kept for thirty days. Times are not compared here."""
-    churn = year.Churn(days=84, previews=6, names=6, steady=2, renamed_hpas=2)
+    churn = Churn(days=84, previews=6, names=6, steady=2, renamed_hpas=2)
     first, second = year.months(churn, days=42)
     with capsys.disabled():
         print(f"\n{first}\n{second}")
