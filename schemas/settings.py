@@ -236,7 +236,7 @@ MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
 
 
 def parse_tolerance(text: str) -> Quantity:
-    """Read a tolerance, such as 0.1 or 100m. Raises ValueError: it is no number, or below 0."""
+    """Read a tolerance, such as 0.1 or 100m. Raises ValueError if it is not a number, or negative."""
     try:
         tolerance = parse_quantity(text)
     except QuantityError as error:
@@ -254,8 +254,8 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "removal_budgets": parse_budget,
     "addition_budgets": partial(parse_budget, additions=True),
 }
-"""What reads the settings that are texts, and the members of those that are maps of texts; raises ValueError. Those of
-settings that name rules are in `streams.state.clustersettings.TEXT_READERS`.
+"""The parser of each setting that is a text, and of the members of those that are maps of texts; it raises ValueError.
+Parsers of settings that name rules are added in `streams.state.clustersettings.TEXT_READERS`.
 """
 
 

@@ -39,7 +39,7 @@ class ListedTypes(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
             cause = f"The type comes before {args[0].partition('=')[0]}: `hpa`, `clusters` or `capacitygroups`."
-            raise usage("`get` is not told what to list", cause=cause, next_step="fleethpa get hpa")
+            raise usage("`get` needs a type to list", cause=cause, next_step="fleethpa get hpa")
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -47,7 +47,7 @@ class HttpClient:
         self._read_at = -RELOAD_S
 
     async def ask(self, method: str, url: str, namespace: str, **sent: Any) -> tuple[int, bytes]:
-        """The status and the body of an answer, whatever the status.
+        """Return the status and the body of an answer, whatever the status.
 
         Args:
             url: an address on the server of the connection, whose credentials are sent there.
@@ -131,7 +131,7 @@ class HttpClient:
         return context
 
     async def _bounded(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body. Raises UnreadableError: it is too large."""
+        """Return the body. Raises UnreadableError if it is too large."""
         parts, size = [], 0
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             size += len(chunk)
@@ -142,7 +142,7 @@ class HttpClient:
 
 
 def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address; None: none. Raises ConfigError: it is not supported."""
+    """Return the proxy that the environment names for an address, or None. Raises ConfigError: it is not supported."""
     parts = urlsplit(url)
     proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
     if reason := proxy_refusal(proxy or "", f"the environment's {parts.scheme}_proxy"):
@@ -151,7 +151,7 @@ def _proxy_of(url: str) -> str | None:
 
 
 def _text(path: str) -> str:
-    """The text of a file with a secret, which must fit into a header."""
+    """Return the text of a file with a secret, which must fit into a header."""
     text = Path(path).read_text(encoding="utf-8").strip()
     if not text or not text.isprintable():
         raise ValueError(f"{path} must hold one line of text")
@@ -159,6 +159,6 @@ def _text(path: str) -> str:
 
 
 def first_words(status: int, body: bytes) -> str:
-    """An error for an answer that states none in a form of its own: the status, and how the body begins."""
+    """Return an error text for an answer without one of its own: the status, and how the body begins."""
     words = " ".join(body[:200].decode(errors="replace").split())
     return f"HTTP status {status}{': ' if words else ''}{words}"

@@ -18,7 +18,7 @@ QUERIES: Final = Limit(
 )
 TIMEOUT: Final = Limit("timeout in the file of a polled source", 60_000, "ms", "observer", _NO_START)
 LIMITS: Final = (QUERIES, TIMEOUT)
-"""What bounds these files; `docs/limits.md` names it."""
+"""The limits of these files, which `docs/limits.md` lists."""
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_QUERIES: Final = 20
 _HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,7 +53,7 @@ NO_TLS: Final = Tls()
 
 
 class HttpPart(FilePart, frozen=True, kw_only=True):
-    """What a file says of one server. `timeout`: a duration as Go writes it; empty: the default."""
+    """One server, as a file describes it. `timeout`: a duration as Go writes it; empty: the default."""
 
     url: str
     bearer_token_file: str = ""
@@ -78,7 +78,7 @@ class HttpConnection:
 
 
 def placed(part: T, folder: str, *further: str) -> T:
-    """The part with the paths of its files as they are from here.
+    """Return the part with the paths of its files as they are from here.
 
     Args:
         folder: where the files are that it names, unless by an absolute path.
@@ -93,7 +93,7 @@ def placed(part: T, folder: str, *further: str) -> T:
 
 
 def http_connection(part: HttpPart, where: str) -> HttpConnection:
-    """The server that a part describes. What its address must look like is for the source to check.
+    """Return the server that a part describes. The source checks the form of its address.
 
     Raises ValueError: something of it cannot be used; the text begins with `where` and the field.
     """
@@ -110,7 +110,7 @@ def http_connection(part: HttpPart, where: str) -> HttpConnection:
 
 
 def bounded(value: int, limit: Limit, where: str) -> int:
-    """A number from 1 to its limit. Raises ValueError: it is not; the text begins with `where`."""
+    """Return a number from 1 to its limit. Raises ValueError for any other; the text begins with `where`."""
     if not 1 <= value <= limit.most:
         raise ValueError(f"{where}: {value} {limit.unit} is not from 1 to {limit.most}")
     return value

@@ -34,7 +34,8 @@ _SILENCE_MARGIN_S = 30.0
 HEALTHY_EVERY_S = 1.0
 """How often an open watch is noted as healthy while events come; it was when it opened, and its end is noted."""
 CONFIRM_S = 2.0
-"""What ends an open watch is asked for once more after this long: one of several API servers may just have begun."""
+"""Before an open watch is ended, the API server is asked once more after this long: one of several may just have begun.
+"""
 
 
 def is_older(version: str, seen: str) -> bool:
@@ -92,7 +93,7 @@ class ForbiddenError(ClusterError):
 
 @dataclass(frozen=True)
 class Watching:
-    """What all watches of one cluster share.
+    """The state that all watches of one cluster share.
 
     `held`: the collections that are watched; none: nothing can be seen. `lists_anew`: an API server that was away is
     listed anew, which costs little where there are few objects. Data that was put back by no more than seconds has soon

@@ -1,4 +1,4 @@
-"""What is taken of a Prometheus at most, and asked of it at once."""
+"""The limits that apply to a Prometheus: what is read of it, and how much it is asked at once."""
 
 from typing import Final
 

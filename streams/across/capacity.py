@@ -63,8 +63,8 @@ _MEMBER_BYTES: Final = 160
 
 
 class _LastReport(Struct, frozen=True, gc=False):
-    """What the newest reports of an HPA to its groups were made from; none is sent again until `until_ms` while all of
-    it is the same.
+    """The inputs of the newest reports of an HPA to its groups: while all of them are the same, no report is sent again
+    before `until_ms`.
     """
 
     claims: Mapping[str, ClaimRow]
@@ -76,7 +76,7 @@ class _LastReport(Struct, frozen=True, gc=False):
 
 
 class _Derived:
-    """What follows from the groups of a partition, until one of them changes."""
+    """Values derived from the groups of a partition, until one of them changes."""
 
     def __init__(self, groups: Mapping[str, GroupRow]) -> None:
         self.matches = {name: CapacityMatch(row.spec) for name, row in sorted(groups.items())}

@@ -121,7 +121,7 @@ def report_together(state: State, cluster: str, namespace: str, item: FleetRepor
 
 
 def _newest_short_report(messages: Sequence[Message]) -> tuple[str, FleetReport] | None:
-    """Return the namespace and the body of the newest report to FleetHPAs without a long part; None: there is none."""
+    """Return the namespace and the body of the newest report to FleetHPAs that has no long part, or None."""
     for message in reversed(messages):
         body = message.body
         if isinstance(body, FleetReport) and len(body.items[0].part) <= _LONG:

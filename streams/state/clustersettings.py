@@ -149,8 +149,8 @@ TEXT_READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "rules": lambda text: rules_of(minor_of(text)),
     "gates": parse_gates,
 }
-"""What reads each setting that is a text, and the members of those that are maps of texts; raises ValueError. The
-command line and ingest refuse by the same.
+"""The parser of each setting that is a text, and of the members of those that are maps of texts; it raises ValueError.
+The command line and ingest both refuse by it.
 """
 
 

@@ -162,8 +162,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
     moves: tuple[tuple[int, int, int, str], ...] = ()
-    """The last changes of spec.replicas: (time ms, before, after, writer); those of others as evaluations saw them,
-    those of fleethpa itself as their outcomes told.
+    """The last changes of spec.replicas: (time ms, before, after, writer). Those of other writers are added when an
+    evaluation sees them, fleethpa's own when their outcome arrives.
     """
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
