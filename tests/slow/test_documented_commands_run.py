@@ -202,7 +202,7 @@ def test_the_banner_can_be_typed(dev: Terminal) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_the_first_pages_can_be_typed_word_for_word(dev: Terminal, page: str) -> None:
-    topics_of_ones_own = re.compile(r"fleethpa (topics|run) ")
+    topics_of_ones_own = re.compile(r"fleethpa (admin topics|run) ")
     for each in _typed(page):
         if not topics_of_ones_own.search(each.text):
             _run(dev, each, on_path=False)
@@ -225,10 +225,10 @@ def test_the_page_about_audit_can_be_typed_word_for_word(dev: Terminal) -> None:
     commands = blocks("docs/audit.md")
     key = [each for each in commands if "audit keygen" in each.text]
     for each in (*key, *(each for each in commands if each not in key)):
-        if "verify ID" in each.text:
-            found = dev.run(".venv/bin/fleethpa decisions -A --from DIR -o jsonl | head -1").stdout
-            id_ = re.search(r'"id":"([^"]+)"', found)
-            assert id_ is not None, found
+        if " ID " in each.text:
+            first = dev.run(".venv/bin/fleethpa decisions -A --from DIR -o jsonl | head -1").stdout
+            id_ = re.search(r'"id":"([^"]+)"', first)
+            assert id_ is not None, first
             each = Documented(each.page, each.line, each.text.replace(" ID ", f" {id_[1]} "))
         _run(dev, each, on_path=True)
         if each in key:
