@@ -16,7 +16,7 @@ from streams.state.limits.budgets import BudgetAccount, BudgetLimit
 from streams.state.limits.bysetting import SettingLimit
 from streams.state.limits.limit import AnnotatedLimit, WriteLimit
 from streams.state.limits.overflow import Overflow
-from streams.state.limits.partialview import PartialView
+from streams.state.limits.partialview import PartialView, ViewAccount
 from streams.state.limits.paused import Paused
 from streams.state.limits.scaledownblock import ScaleDownBlock
 from streams.state.replacements.fallback import FallbackAccount, FallbackReplicas
@@ -43,7 +43,13 @@ ANNOTATED = tuple(each for each in LIMITS if isinstance(each, AnnotatedLimit))
 """Those that an annotation of the HPA sets."""
 REPLACEMENTS: tuple[Replacement, ...] = (FallbackReplicas(), Overridden(), FleetShare())
 """What may take the place of the metrics; a later one replaces an earlier one."""
-ACCOUNTS: tuple[HpaAccount, ...] = (BudgetAccount(), CapacityAccount(), FallbackAccount(), FleetShareAccount())
+ACCOUNTS: tuple[HpaAccount, ...] = (
+    ViewAccount(),
+    BudgetAccount(),
+    CapacityAccount(),
+    FallbackAccount(),
+    FleetShareAccount(),
+)
 """What limits and replacements keep in rows, and report to other partitions."""
 KINDS: tuple[SubjectKind, ...] = (FleetHpa(),)
 """What an HPA may be beside one of a cluster."""

@@ -61,7 +61,7 @@ def fold_specs(partition: Partition, record: PlainRecord, entries: Iterable[Fold
     for index, entry in wanted:
         fold.apply(index, entry)
     state.ready_or_due.clear()
-    state.views.clear()
+    state.seen.clear()
 
 
 def _is_of(entry: FoldedEntry, cluster: str) -> bool:

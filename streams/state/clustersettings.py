@@ -5,7 +5,7 @@ Its HPAs are decided by the rules of the version that the settings pin, else of 
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
@@ -16,7 +16,7 @@ from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import JsonView
 from schemas.limits import TEXT, shortened
 from schemas.observed import Mode
-from schemas.settings import READERS, Budget, ClusterSettings, settings_of
+from schemas.settings import READERS, ClusterSettings, settings_of
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.rules import (
     CURRENT_TEXT,
@@ -29,7 +29,6 @@ from streams.hpa.rules import (
     rules_of,
     rules_text,
 )
-from streams.state.budget import NO_BUDGETS, Budgets
 
 T = TypeVar("T")
 DEFAULT_SYNC_PERIOD_MS = 15_000
@@ -55,7 +54,6 @@ class Effective(Struct, frozen=True):
     """What showed or states that a native controller runs; empty: nothing does."""
     stated: ClusterSettings
     """As they were written: a limit of its own reads its setting here, and knows what holds without it."""
-    budgets: Budgets = NO_BUDGETS
     sample_floor_ms: int | None = None
     """An HPA is evaluated also when a pushed sample moves its metric, this long after the evaluation before or later;
     None: once per sync period only.
@@ -87,14 +85,8 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         native_absent=own.native_controller == "absent",
         native_evidence=(own.native_evidence or _STATED) if own.native_controller == "present" else "",
         stated=own,
-        price=_read(own.price, micro_price, 0),
+        price=read_or(0, own.price, micro_price),
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
-        budgets=Budgets(
-            removal=_budget("removal_budget", own.removal_budget),
-            removals=_budgets("removal_budgets", own.removal_budgets),
-            addition=_budget("addition_budget", own.addition_budget),
-            additions=_budgets("addition_budgets", own.addition_budgets),
-        ),
     )
 
 
@@ -154,20 +146,12 @@ The command line and ingest both refuse by it.
 """
 
 
-def _read(text: str | None, read: Callable[[str], T], default: T) -> T:
+def read_or(default: T, text: str | None, read: Callable[[str], T]) -> T:
     """Read a setting that is a text; ingest lets only valid ones pass, and another one must not stop the partition."""
     try:
         return default if text is None else read(text)
     except ValueError:
         return default
-
-
-def _budget(field: str, text: str | None) -> Budget | None:
-    return cast("Budget | None", _read(text, READERS[field], None))
-
-
-def _budgets(field: str, texts: dict[str, str] | None) -> dict[str, Budget | None]:
-    return {namespace: _budget(field, text) for namespace, text in (texts or {}).items()}
 
 
 def _rules(own: ClusterSettings, kubernetes: str) -> str:
@@ -187,7 +171,7 @@ def _controller(own: ClusterSettings, rules: str) -> ControllerSettings:
     base = ControllerSettings()
     return ControllerSettings(
         rules=rules_named(rules),
-        tolerance=_read(own.tolerance, _tolerance, base.tolerance),
+        tolerance=read_or(base.tolerance, own.tolerance, _tolerance),
         downscale_stabilization_ms=_or(own.downscale_stabilization_ms, base.downscale_stabilization_ms),
         cpu_initialization_period_ms=_or(own.cpu_initialization_period_ms, base.cpu_initialization_period_ms),
         initial_readiness_delay_ms=_or(own.initial_readiness_delay_ms, base.initial_readiness_delay_ms),

@@ -109,7 +109,7 @@ class EntryFold(Folding):
         """Replace answers; HPAs that wait for one of them are visited."""
         if not self.follows("metrics", body.session):
             return
-        self.state.sees(self.namespace)
+        self.state.seen.add(self.namespace.key)
         namespace, position = self.namespace, self.position()
         settings = self.state.settings(namespace.cluster)
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
@@ -120,7 +120,7 @@ class EntryFold(Folding):
 
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""
-        self.state.sees(self.namespace)
+        self.state.seen.add(self.namespace.key)
         namespace, position, settings = self.namespace, self.position(), self.state.settings(self.namespace.cluster)
         for point in body.points:
             key, name = series_key(point), series_name(point)
@@ -136,18 +136,18 @@ class EntryFold(Folding):
     def pod_set(self, body: PodSet) -> None:
         if self.follows("pods", body.session):
             self.namespace.put_pod(body.pod)
-            self.state.sees(self.namespace)
+            self.state.seen.add(self.namespace.key)
 
     def pod_deleted(self, body: PodDeleted) -> None:
         if self.follows("pods", body.session):
             self.namespace.drop_pod(body.name)
-            self.state.sees(self.namespace)
+            self.state.seen.add(self.namespace.key)
 
     def pod_list(self, body: PodList) -> None:
         """A chunk of a full list of pods."""
         if self.follows("pods", body.session, starts_list=body.chunk == 0, in_list=True):
             self.namespace.list_pods(body, self.place())
-            self.state.sees(self.namespace)
+            self.state.seen.add(self.namespace.key)
 
     def _cluster_command(self, body: Command) -> None:
         row, cluster = self.state.row, body.cluster or EVERY_CLUSTER

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from schemas import limits
 from schemas.agents import agent_of_reports
 from streams.state.answers import REMEMBERED_MS
-from streams.state.budget import ENTRIES_KEPT_MS
 from streams.state.foldhpas import delete_hpa
 from streams.state.folding import Folding
 from streams.state.guards import in_force
@@ -21,6 +20,7 @@ from streams.state.namespacerows import answer_size, encoded_size, limit_of_arri
 from streams.state.partitionstate import State
 from streams.state.rowcodec import hpa_key, namespace_row_keys
 from streams.state.rows import SIDES
+from streams.state.subject import accounts_of
 
 SWEEP_MS = 3_600_000
 """One hour of log time: the interval of these checks, and how long most things are kept."""
@@ -68,7 +68,8 @@ def forget(fold: Folding) -> None:
     _forget_clusters(fold)
     for hpa in [hpa for hpa in state.hpas.values() if _is_past(state, hpa)]:
         del state.hpas[hpa.id]
-        state.budget.drop(hpa.id)
+        for account in accounts_of(state):
+            account.forgotten(state, hpa.id)
         state.index.remove(hpa_key(state.row.number, hpa.id).decode())
     hpas: dict[str, list[Hpa]] = {}
     for hpa in state.hpas.values():
@@ -87,9 +88,10 @@ def forget(fold: Folding) -> None:
 
 
 def _is_past(state: State, hpa: Hpa) -> bool:
-    row = hpa.row
-    kept_ms = ENTRIES_KEPT_MS + TOMBSTONE_KEPT_MS if row.budget else TOMBSTONE_KEPT_MS
-    return row.gone and state.now_ms - row.gone_ms >= kept_ms
+    if not hpa.row.gone:
+        return False
+    longer_ms = max((account.tombstone_kept_ms(hpa) for account in accounts_of(state)), default=0)
+    return state.now_ms - hpa.row.gone_ms >= TOMBSTONE_KEPT_MS + longer_ms
 
 
 def _forget_in_partition(state: State) -> None:

@@ -14,7 +14,6 @@ from schemas.keys import HpaId
 from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
 from streams.state.attached import Attached
-from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
@@ -191,8 +190,9 @@ class PartitionKernel:
             fold = EntryFold(state)
             for index, entry in enumerate(record.entries):
                 fold.apply(index, entry)
-            if state.views:
-                state.check_views()
+            for account in accounts_of(state):
+                account.folded(state)
+            state.seen.clear()
             if state.sampled:
                 plan_sampled(state)
         decisions = self._evaluate(published, only)
@@ -278,8 +278,8 @@ class PartitionKernel:
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
         row = self.state.row
         for _, hpa in sorted((name, hpa) for name, hpa in self.state.hpas.items() if hpa.dirty):
-            if hpa.row.budget:
-                hpa.row.budget = trimmed(hpa.row.budget, row.checkpoint_ms)
+            for account in accounts_of(self.state):
+                account.trim(hpa, row.checkpoint_ms)
             hpa.dirty = False
             yield rowcodec.hpa_key(row.number, hpa.id), rowcodec.encode_row(row.offset, hpa.row)
 
@@ -392,13 +392,7 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
         row = rowcodec.decode_row(key, stored[key]) if rowcodec.row_kind(key)[0] == "h" else None
         if isinstance(row, HpaRow):
             state.add(Hpa(row))
-    _plan(state)
-
-
-def _plan(state: State) -> None:
-    """Derive from the rows of HPAs when they are due, and what they use of budgets."""
     state.schedule.rebuild(state.hpas)
-    state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])
 
 
 def _after_step_back(old: State) -> State:
@@ -420,7 +414,7 @@ def _after_step_back(old: State) -> State:
         hpa = Hpa(_bounded(rowcodec.hpa_key(row.number, name), old.hpas[name].row, offset, row.clock_ms))
         state.add(hpa)
         hpa.dirty = True
-    _plan(state)
+    state.schedule.rebuild(state.hpas)
     return state
 
 

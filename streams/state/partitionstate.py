@@ -9,7 +9,6 @@ from schemas import limits
 from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.attached import Attached
-from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective, fleet_settings
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
@@ -17,7 +16,6 @@ from streams.state.inputs import Probe
 from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
-from streams.state.partialview import check_view
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, MetricKey, Pause, SeriesKey, is_series
 from streams.state.timing import note_arrival
@@ -41,10 +39,8 @@ class State:
         """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
         self.probe: Probe | None = None
         """Called with the inputs of each evaluation of this record, or None."""
-        self.budget = BudgetBook()
-        """Removals and additions of this partition's HPAs; empty while no budget is set."""
-        self.views: set[str] = set()
-        """Namespaces of which this record changes what is seen, where a partial view is looked for."""
+        self.seen: set[str] = set()
+        """Namespaces of which this record changes what is seen: pods, answers or samples."""
         self.sampled: dict[tuple[str, SeriesKey], set[str]] = {}
         """(namespace, metric) -> pods or label sets of which this record brings a sample, where one may bring an
         evaluation.
@@ -230,19 +226,6 @@ class State:
         cluster = namespace.held.cluster
         self._clusters += bool(cluster.namespaces + more) - bool(cluster.namespaces)
         cluster.namespaces += more
-
-    def sees(self, namespace: Namespace) -> None:
-        """Note that this record changes what is seen of a namespace."""
-        if self.settings(namespace.cluster).stated.partial_view:
-            self.views.add(namespace.key)
-
-    def check_views(self) -> None:
-        """Look at the view of the namespaces that were noted, before any of their HPAs is evaluated."""
-        for key in sorted(self.views):
-            namespace = self.namespaces[key]
-            settings = self.settings(namespace.cluster)
-            check_view(namespace, self.now_ms, settings.sync_period_ms, settings.sample_age_limit_ms)
-        self.views.clear()
 
     def hpa(self, name: HpaId) -> Hpa:
         """Return an HPA, made as a tombstone on first use."""

@@ -36,11 +36,11 @@ def direction(current: int, desired: int) -> Direction:
 
 
 def observed(
-    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, asked: Sequence[str]
+    scale: Scale | ScaleFailure, counted: dict[str, Any], change: dict[str, Any], restart: str, asked: Sequence[str]
 ) -> dict[str, Any]:
     """Return what was observed, without the scale's resource version, which may change with every record.
 
-    `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: not needed.
+    `counted`: what attached accounts show of it (`HpaAccount.shown`).
     `asked`: what a polled source was asked for each metric; empty: none was.
     """
     shown: dict[str, Any] = {}
@@ -49,9 +49,8 @@ def observed(
             "specReplicas": scale.spec_replicas,
             "statusReplicas": scale.status_replicas,
             "selector": scale.selector,
+            **counted,
         }
-        if ready is not None and 2 * ready < scale.spec_replicas:
-            shown["readyPods"] = ready
     if change:
         shown["change"] = change
     if restart:

@@ -368,7 +368,7 @@ class SeenRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ViewRow(Struct, array_like=True, frozen=True):
-    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.partialview`).
+    """What was seen of a namespace in the last periods, and why scale-downs are held, as `limits.partialview` says.
 
     `since_ms`: since when they are held; 0: they are not. `reference`: what should be there. `fallen`: metrics that
     fell, with their totals before and when.

@@ -20,7 +20,7 @@ from streams.state.needs import states
 from streams.state.partitionstate import State
 from streams.state.replacements.replacement import Replacement
 from streams.state.rows import NOTHING_APPLIED
-from streams.state.subject import Decided, Limited, Observed, Subject
+from streams.state.subject import Decided, Limited, Observed, Subject, accounts_of
 from streams.state.timing import as_of
 
 
@@ -161,9 +161,11 @@ def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:
 
 def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
     """Return what was observed, as the record has it."""
-    is_guarded = subject.effective_mode.mode == "enforce" and subject.settings.budgets.is_set
-    ready = observed.ready if is_guarded else None
-    shown = records.observed(observed.observation.scale, observed.change, observed.restart, ready, observed.asked)
+    scale = observed.observation.scale
+    counted: dict[str, Any] = {}
+    for account in accounts_of(subject.state):
+        counted |= account.shown(subject, observed)
+    shown = records.observed(scale, counted, observed.change, observed.restart, observed.asked)
     shown |= subject.kind.shown(subject)
     version = subject.scale_row.resource_version if subject.scale_row else ""
     return records.with_version(shown, version)

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from schemas.decisions import Step
+from schemas.keys import HpaId
 from schemas.observed import AutoscalerSet
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
@@ -181,11 +182,30 @@ class HpaAccount:
     def failed(self, state: State, hpa: Hpa, write: PendingWrite) -> None:
         """Take back what a write that failed had reserved."""
 
+    def shown(self, subject: Subject, observed: Observed) -> dict[str, Any]:
+        """Return what the record shows of what was observed, since it counts here."""
+        return {}
+
     def left(self, state: State, hpa: Hpa) -> None:
         """Forget an HPA that is evaluated no longer."""
 
+    def tombstone_kept_ms(self, hpa: Hpa) -> int:
+        """Return how much longer the row of an HPA that is gone is kept, since what it did still counts."""
+        return 0
+
+    def forgotten(self, state: State, name: HpaId) -> None:
+        """Drop what is derived from the row of an HPA, which is no longer kept."""
+
+    def trim(self, hpa: Hpa, before_ms: int) -> None:
+        """Drop from the row what no evaluation after this checkpoint reads. `before_ms`: log time of the checkpoint
+        before it.
+        """
+
     def takes(self, hpa: Hpa, body: AutoscalerSet, now_ms: int) -> None:
         """Take over what an object says of it."""
+
+    def folded(self, state: State) -> None:
+        """Do what is due after the entries of a record were folded, before any HPA is evaluated."""
 
     def lost(self, state: State) -> None:
         """Begin anew: what was kept is lost (an entry `restart`)."""

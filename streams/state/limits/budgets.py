@@ -1,14 +1,15 @@
 """Budgets: how many replicas fleethpa may remove or add in a namespace or cluster within a window."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
+from schemas.keys import HpaId
 from schemas.pauses import is_in_force
 from streams.hpa.evaluation import Pending
-from streams.state.budget import CONSTRAINT, Left, Way
 from streams.state.hpastate import Hpa
+from streams.state.limits.budgetbook import CONSTRAINT, ENTRIES_KEPT_MS, BudgetBook, Budgets, Left, Way, trimmed
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.partitionstate import State
 from streams.state.rows import BudgetEntry, Pause, PendingWrite
@@ -80,20 +81,25 @@ def _left(subject: Subject, way: Way) -> Left | None:
     """Return what an HPA may still remove or add; None: nothing bounds it."""
     if not _is_bounded(subject):
         return None
-    state, settings = subject.state, subject.settings
-    return state.budget.left(
+    state = subject.state
+    return BudgetBook.of(state).left(
         way,
         subject.hpa.id,
         subject.hpa.row.budget,
-        budgets=settings.budgets,
+        budgets=_budgets(subject),
         now_ms=state.now_ms,
-        period_ms=settings.sync_period_ms,
+        period_ms=subject.settings.sync_period_ms,
     )
+
+
+def _budgets(subject: Subject) -> Budgets:
+    """Return the budgets by which an HPA is decided."""
+    return BudgetBook.of(subject.state).budgets(subject.hpa.id.cluster, subject.settings.stated)
 
 
 def _is_bounded(subject: Subject) -> bool:
     """Return whether budgets bound what fleethpa writes for an HPA."""
-    return subject.settings.budgets.is_set and not is_exempt(subject.hpa)
+    return _budgets(subject).is_set and not is_exempt(subject.hpa)
 
 
 def is_exempt(hpa: Hpa) -> bool:
@@ -112,7 +118,7 @@ class BudgetAccount(HpaAccount):
         must not make room for removals. An HPA that fleethpa does not write is not part of the budgets.
         """
         row, replicas = subject.hpa.row, observed.replicas
-        if replicas is None or not subject.settings.budgets.is_set:
+        if replicas is None or not _budgets(subject).is_set:
             return
         last = _last(subject.hpa)
         counts = subject.effective_mode.mode == "enforce" and _is_bounded(subject)
@@ -125,7 +131,7 @@ class BudgetAccount(HpaAccount):
 
     def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         """Reserve in the budgets what a decision wants, and remember whether one of them cut it."""
-        if not subject.settings.budgets.is_set:
+        if not _budgets(subject).is_set:
             return
         wanted, last = limited.wanted, _last(subject.hpa)
         change = _change(wanted) if wanted is not None and _is_bounded(subject) else 0
@@ -142,10 +148,26 @@ class BudgetAccount(HpaAccount):
         if any((each.time_ms, each.at_ms, each.removed, each.added) == reserved for each in hpa.row.budget):
             _enter(state, hpa, _last(hpa), (-removed, -added), write.wanted_ms)
 
+    def shown(self, subject: Subject, observed: Observed) -> dict[str, Any]:
+        """Return the ready pods where they are fewer than half of the replicas."""
+        if subject.effective_mode.mode != "enforce" or not _budgets(subject).is_set or observed.replicas is None:
+            return {}
+        return {"readyPods": observed.ready} if 2 * observed.ready < observed.replicas else {}
+
     def left(self, state: State, hpa: Hpa) -> None:
         """Count the HPA as 0 replicas."""
         if hpa.row.budget and _last(hpa).replicas:
             _enter(state, hpa, _NOTHING)
+
+    def tombstone_kept_ms(self, hpa: Hpa) -> int:
+        return ENTRIES_KEPT_MS if hpa.row.budget else 0
+
+    def forgotten(self, state: State, name: HpaId) -> None:
+        BudgetBook.of(state).drop(name)
+
+    def trim(self, hpa: Hpa, before_ms: int) -> None:
+        if hpa.row.budget:
+            hpa.row.budget = trimmed(hpa.row.budget, before_ms)
 
 
 def _last(hpa: Hpa) -> BudgetEntry:
@@ -161,9 +183,10 @@ def _enter(state: State, hpa: Hpa, entry: BudgetEntry, counts: tuple[int, int] =
     """Store an entry in the HPA's row as of now, with the replicas removed and added, and count it."""
     removed, added = counts
     after = structs.replace(entry, offset=state.offset, time_ms=state.now_ms, removed=removed, added=added, at_ms=at_ms)
+    book = BudgetBook.of(state)
     hpa.row.budget = (*hpa.row.budget, after)
     hpa.dirty = True
-    state.budget.add(hpa.id, after)
+    book.add(hpa.id, after)
 
 
 def _change(pending: Pending) -> int:

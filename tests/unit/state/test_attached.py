@@ -23,7 +23,7 @@ from streams.attachments import REPLACEMENTS
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, Pending
 from streams.partition import Partition
-from streams.state.budget import Left
+from streams.state.limits.budgetbook import Left
 from streams.state.limits.bysetting import RuleInputs, SettingLimit
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.limits.partialview import ViewNow

@@ -11,7 +11,7 @@ from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, parse_budget
-from streams.state.budget import BUCKET_MS
+from streams.state.limits.budgetbook import BUCKET_MS
 from tests.kit.brakes import MINUTE, SECOND, World, after, whole
 from tests.kit.partition import START_MS, disturbed_log, make_hpa, make_pod, scale
 from tests.laws import examples

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.answers import Answers
 from schemas.observed import PodDeleted, PodSet
-from streams.state.partialview import partial_view
+from streams.state.limits.partialview import partial_view
 from tests.kit.brakes import MINUTE, SECOND, World, after
 from tests.kit.partition import cpu_answer, make_pod, scale
 

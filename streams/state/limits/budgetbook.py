@@ -1,20 +1,22 @@
 """Removal and addition budgets: what decisions of a namespace or cluster may still change within a sliding window.
 
 What an HPA removed, added and asked for is in its own row (`BudgetEntry`), each entry with the log offset at which it
-was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: after a restore it is rebuilt
-from the rows. Counts are replicas, times are log time in Unix milliseconds.
+was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: it is made of the rows when it is
+first asked for. Counts are replicas, times are log time in Unix milliseconds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from msgspec import Struct
 
 from schemas.decisions import Step
 from schemas.keys import HpaId
-from schemas.settings import EVERY_NAMESPACE, LONGEST_MS, Budget
+from schemas.settings import EVERY_NAMESPACE, LONGEST_MS, READERS, Budget, ClusterSettings
+from streams.state.clustersettings import read_or
+from streams.state.partitionstate import State
 from streams.state.rows import BudgetEntry
 
 BUCKET_MS = 15_000
@@ -33,6 +35,16 @@ class Budgets(Struct, frozen=True):
     addition: Budget | None = None
     additions: dict[str, Budget | None] = {}
 
+    @classmethod
+    def stated_by(cls, settings: ClusterSettings) -> "Budgets":
+        """Return the budgets of a cluster's settings as they are written."""
+        return cls(
+            removal=_read("removal_budget", settings.removal_budget),
+            removals=_read_each("removal_budgets", settings.removal_budgets),
+            addition=_read("addition_budget", settings.addition_budget),
+            additions=_read_each("addition_budgets", settings.addition_budgets),
+        )
+
     @property
     def is_set(self) -> bool:
         return bool(self.removal or self.removals or self.addition or self.additions)
@@ -43,7 +55,12 @@ class Budgets(Struct, frozen=True):
         return own.get(namespace, own.get(EVERY_NAMESPACE)), cluster
 
 
-NO_BUDGETS = Budgets()
+def _read(field: str, text: str | None) -> Budget | None:
+    return cast("Budget | None", read_or(None, text, READERS[field]))
+
+
+def _read_each(field: str, texts: Mapping[str, str] | None) -> dict[str, Budget | None]:
+    return {namespace: _read(field, text) for namespace, text in (texts or {}).items()}
 
 
 class Left(Struct, frozen=True, gc=False):
@@ -175,9 +192,11 @@ def _seen_from(whole: _Scope, others: Iterable[_Scope], way: Way, first: int) ->
 
 
 class BudgetBook:
-    """The sums of all namespaces and clusters of one log partition."""
+    """The sums of all namespaces and clusters of one log partition, and the budgets of its clusters."""
 
     def __init__(self) -> None:
+        self._budgets: dict[str, tuple[ClusterSettings, Budgets]] = {}
+        """Cluster -> its settings, and the budgets that they state."""
         self._namespaces = defaultdict[str, _Scope](partial(_Scope, counts_ready=False))
         """Namespace -> its sums, for a budget of its own."""
         self._clusters = defaultdict[str, _Scope](partial(_Scope, counts_ready=True))
@@ -186,11 +205,28 @@ class BudgetBook:
         )
         """Cluster -> namespace -> its part in the cluster's sums."""
 
-    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]]) -> None:
-        """Make the sums again from the rows of all HPAs."""
+    @classmethod
+    def of(cls, state: State) -> "BudgetBook":
+        """Return the book of a partition."""
+        known = state.derived.get(cls)
+        if known is None:
+            known = state.derived[cls] = cls()
+            known._load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])
+        assert isinstance(known, cls)
+        return known
+
+    def _load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]]) -> None:
+        """Make the sums from the rows of all HPAs."""
         entries = [(entry.offset, hpa, index, entry) for hpa, known in rows for index, entry in enumerate(known)]
         for _, hpa, _, entry in sorted(entries, key=lambda item: item[:3]):
             self.add(hpa, entry)
+
+    def budgets(self, cluster: str, settings: ClusterSettings) -> Budgets:
+        """Return the budgets that settings of a cluster state, read once as long as they are the same."""
+        known = self._budgets.get(cluster)
+        if known is None or known[0] is not settings:
+            known = self._budgets[cluster] = settings, Budgets.stated_by(settings)
+        return known[1]
 
     def add(self, hpa: HpaId, entry: BudgetEntry) -> None:
         """Count what an HPA has just changed or asked for."""
