@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
 
@@ -43,11 +43,19 @@ class FairSlots(Generic[K]):
     Args:
         slots, per_key: as `schemas.shares.Turns`.
         pace: how many may begin in a second; None: any number.
+        clock: the time in seconds, of which slots and pace are counted.
     """
 
-    def __init__(self, slots: int, per_key: int | None = None, *, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        slots: int,
+        per_key: int | None = None,
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._turns: Turns[K, asyncio.Future[None]] = Turns(slots, per_key)
-        self._pace = pace
+        self._pace, self._clock = pace, clock
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
@@ -62,11 +70,11 @@ class FairSlots(Generic[K]):
             if not self._turns.drop(key, lambda each: each is ready):
                 self._end(key, 0.0)  # its turn had come in the same moment
             raise
-        began_s = time.monotonic()
+        began_s = self._clock()
         try:
             yield
         finally:
-            self._end(key, time.monotonic() - began_s)
+            self._end(key, self._clock() - began_s)
 
     def _end(self, key: K, used_s: float) -> None:
         self._turns.end(key, used_s)
@@ -74,7 +82,7 @@ class FairSlots(Generic[K]):
 
     def _start(self) -> None:
         while len(self._turns) and self._timer is None:
-            if self._pace is not None and (wait_s := self._pace.left_s(time.monotonic())) > 0:
+            if self._pace is not None and (wait_s := self._pace.left_s(self._clock())) > 0:
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._go_on)
                 return
             if (turn := self._turns.next()) is None:
@@ -82,7 +90,7 @@ class FairSlots(Generic[K]):
             if not turn[1].done():
                 turn[1].set_result(None)
                 if self._pace is not None:
-                    self._pace.wait_s(time.monotonic(), 0.0)
+                    self._pace.wait_s(self._clock(), 0.0)
 
     def _go_on(self) -> None:
         self._timer = None

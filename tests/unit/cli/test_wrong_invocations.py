@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -393,24 +395,22 @@ def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Pat
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        pytest.param(["admin", "topics", "check"], id="what asks for topics"),
-        pytest.param(["get", "hpa", "-A"], id="what reads the fleet"),
-        pytest.param(["pause", "east/shop/web", "--reason", "INC-42"], id="what writes"),
-    ],
-)
-def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder: Path, verb: list[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+SILENCED = (["admin", "topics", "check"], ["get", "hpa", "-A"], ["pause", "east/shop/web", "--reason", "INC-42"])
+"""One verb that asks for topics, one that reads the fleet, one that writes."""
+
+
+def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        done = _process([*verb, "--brokers", address, "--timeout", "1s"], folder)
-        unlimited = _process([*verb, "--brokers", address], folder)
-    assert unlimited.returncode == 3
-    assert f"Error: Kafka at {address} has not answered for 10s".encode() in unlimited.stderr, unlimited.stderr
-    assert b"Next: check that Kafka runs" in unlimited.stderr
-    assert done.returncode == 124
-    assert f"Error: no answer from Kafka at {address} within --timeout 1s".encode() in done.stderr
-    assert b"The broker hangs" in done.stderr
-    assert b"Next: check that Kafka runs" in done.stderr
-    assert b"Traceback" not in done.stderr
+        runs = [[*verb, "--brokers", address] for verb in SILENCED]
+        for done in pool.map(_process, [[*each, "--timeout", "1s"] for each in runs], repeat(folder)):
+            assert done.returncode == 124
+            assert f"Error: no answer from Kafka at {address} within --timeout 1s".encode() in done.stderr
+            assert b"The broker hangs" in done.stderr
+            assert b"Next: check that Kafka runs" in done.stderr
+            assert b"Traceback" not in done.stderr
+        for done in pool.map(_process, runs, repeat(folder)):
+            assert done.returncode == 3
+            assert f"Error: Kafka at {address} has not answered for 10s".encode() in done.stderr, done.stderr
+            assert b"Next: check that Kafka runs" in done.stderr
+            assert b"Traceback" not in done.stderr
