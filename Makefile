@@ -32,7 +32,7 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 # cores, since in about half of their time they wait; each further one collects all tests once more. Rewritten test
 # modules are cached, also where the environment forbids Python to: half of what collecting costs.
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/prometheus --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/prometheus --ignore tests/slow -n 5 --dist loadfile --no-loadscope-reorder
 
 test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that is here, and: the same log gives the same bytes on all
 	$(BIN)/python -m tests.pythons
