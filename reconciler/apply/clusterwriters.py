@@ -351,7 +351,6 @@ class ClusterWriters:
         every_ms = 0 if shows_more else self._status_every_ms(hpa.cluster)
         every_ms = max(every_ms, LATE_STATUS_MS if is_late else 0)
         is_due = worker.status_writer.is_due(hpa, every_ms, is_late=is_late)
-        # Only a decision that waits is compressed, which costs more than all else here.
         if (is_due and has_status) or (has_events and (is_due or not is_late)):
             self._queue_status(worker, shown_decision(decision), position if shows_more else None, status=is_due)
         elif is_late:

@@ -107,7 +107,7 @@ class StatusWriter:
         for each in status_write.events:
             if not each.has_status:
                 self._written_ms[each.hpa] = now_ms
-            newest |= {event.name: event for event in await self._events(each.whole(), status_write.has_news)}
+            newest |= {event.name: event for event in await self._events(each.decision, status_write.has_news)}
         for event in newest.values():
             await self._try("event", self._write_event, event, deadline_ms)
 
@@ -149,16 +149,16 @@ class StatusWriter:
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         shown, has_news = status
-        hpa, decision = shown.hpa, shown.whole()
+        hpa, uid = shown.hpa, shown.decision.uid
         live = self._written.pop(hpa, None)
-        is_known = live is not None and live.uid == decision.uid
+        is_known = live is not None and live.uid == uid
         if live is None or not is_known:
             live = await self._hpas.live(hpa.namespace, hpa.name)
-        now = status_update(decision, live)
+        now = status_update(shown.status, uid, live)
         if now is None and has_news and is_known:
             # Nothing differs from what was written last, but others may have changed that since.
             live = await self._hpas.live(hpa.namespace, hpa.name)
-            now = status_update(decision, live)
+            now = status_update(shown.status, uid, live)
         self._written[hpa] = live if now is None else await self._hpas.show(hpa.namespace, hpa.name, now)
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:

@@ -1,6 +1,5 @@
 """The status of an HPA: whether it is to be written, and the body of the request."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -77,15 +76,16 @@ def written(live: LiveHpa, version: str) -> LiveHpa:
     return structs.replace(live, metadata=encode_to_keep(metadata))
 
 
-def status_update(decision: Decision, live: LiveHpa) -> LiveHpa | None:
-    """The HPA with the status of a decision; None where nothing is to be written.
+def status_update(status: bytes, uid: str, live: LiveHpa) -> LiveHpa | None:
+    """Return the HPA with the status of a decision (JSON; empty: it has none); None: nothing is to be written.
 
     An HPA of another uid is another HPA: nothing is written to it.
     """
-    status = decision.status
-    if status is None or live.uid != decision.uid or same_status(_decoded(live.status) or {}, status):
+    if not status or live.uid != uid or live.status == status:
         return None
-    return structs.replace(live, status=encode_to_keep(status))
+    if same_status(_decoded(live.status) or {}, _decoded(status)):
+        return None
+    return structs.replace(live, status=status)
 
 
 def _decoded(status: bytes) -> Any:
@@ -99,7 +99,7 @@ def same_status(left: Any, right: Any) -> bool:
     """Whether two statuses mean the same: an absent, null and empty field are one, quantities equal by value."""
     if left == right:  # as most parts of most statuses are, from one write to the next
         return True
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
+    if isinstance(left, dict) and isinstance(right, dict):
         for key in {**left, **right}:
             a, b = left.get(key), right.get(key)
             if a != b and not _same_field(key, a, b):

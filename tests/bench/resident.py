@@ -52,6 +52,8 @@ from tests.kit.generated_log import Fleet, partition_log
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LOOK_S = 0.5
+NEVER_LATE = "2100-01-01T00:00:00.000Z"
+"""The time of decisions that are never late: of those that are, no status waits."""
 SELDOM_MS, SETTLE_S = 600_000, 35.0
 """Metrics are asked for so seldom that, so much later, only what observers keep is left: answers have gone out."""
 
@@ -292,9 +294,8 @@ async def _all_written(writers: ClusterWriters, look_s: float) -> None:
 async def behind(place: tuple[str, bytes], given: argparse.Namespace) -> None:
     """Take three decisions of each HPA in before any is written; then write them, if asked to."""
     template = _template()
-    template = structs.replace(
-        template, status={**(template.status or {}), "currentReplicas": 99}
-    )  # another than the fleet shows
+    status = {**(template.status or {}), "currentReplicas": 99}  # another than the fleet shows
+    template = structs.replace(template, status=status, time=NEVER_LATE)
     measured = Measured(given)
     async with _writing(place, given) as writers:
         for number, one in enumerate(World(given.hpas, given.clusters, 0).all):
@@ -309,7 +310,7 @@ async def behind(place: tuple[str, bytes], given: argparse.Namespace) -> None:
 
 async def statuses(place: tuple[str, bytes], given: argparse.Namespace) -> None:
     """Write the status of each HPA in which only values change, round by round."""
-    template = structs.replace(_template(), time="2100-01-01T00:00:00.000Z")  # never late
+    template = structs.replace(_template(), time=NEVER_LATE)
     fleet = World(given.hpas, given.clusters, 0).all
     found = []
     async with _writing(place, given) as writers:

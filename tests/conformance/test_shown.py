@@ -48,9 +48,8 @@ class ShownScenario(LoggedScenario):
         if shown.hpa.name != self.name or not shown.has_status:
             return
         self.values += not self.news.shows_more(made, shown.hpa, 0, self.now_ms)
-        decision = shown.whole()
-        if status_update(decision, self._kept()) is not None:
-            self.live, self.writes = self.live | {"status": decision.status}, self.writes + 1
+        if status_update(shown.status, made.uid, self._kept()) is not None:
+            self.live, self.writes = self.live | {"status": made.status}, self.writes + 1
 
     def _kept(self) -> LiveHpa:
         live = self.live | {"metadata": self.live["metadata"] | {"resourceVersion": "1"}}

@@ -120,11 +120,11 @@ async def test_an_object_is_read_anew_only_where_somebody_else_has_changed_it() 
     assert (client.live["spec"], client.live["status"]) == ({"maxReplicas": 9}, {"currentReplicas": 5})
 
 
-async def test_of_the_statuses_that_wait_the_newest_is_written_and_the_others_are_not_decoded() -> None:
+async def test_of_the_statuses_that_wait_the_newest_is_written_and_the_others_are_not_read() -> None:
     client = Counting()
     status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
     made = status_write()
-    made.add(structs.replace(shown_status({"currentReplicas": 4}), packed=b"not to be read"))
+    made.add(structs.replace(shown_status({"currentReplicas": 4}), status=b"not to be read"))
     made.add(shown_status({"currentReplicas": 5}))
     await status_writer.write(made)
     assert (client.requests, client.live["status"]) == (["get", "put"], {"currentReplicas": 5})

@@ -47,7 +47,7 @@ def kept(**changes: Any) -> LiveHpa:
 
 def test_a_status_that_differs_is_put_under_the_version_just_read() -> None:
     managed = LIVE["metadata"] | {"labels": {"team": "shop"}}
-    changed = status_update(DECISION, kept(metadata=managed | {"managedFields": [{"manager": "kubectl"}]}))
+    changed = status_update(encode(STATUS), "u1", kept(metadata=managed | {"managedFields": [{"manager": "kubectl"}]}))
     assert changed is not None
     assert msgspec.json.decode(body_of(changed)) == {
         "apiVersion": "autoscaling/v2",
@@ -68,7 +68,7 @@ def test_an_answer_that_no_write_can_follow_is_refused(metadata: dict[str, str])
 
 def test_a_status_that_is_no_json_for_us_is_written_anew() -> None:
     for status in (b'{"conditions":"\\ud800"}', b'"ready"', b"[1]"):
-        assert status_update(DECISION, structs.replace(kept(), status=status)) is not None
+        assert status_update(encode(STATUS), "u1", structs.replace(kept(), status=status)) is not None
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_a_status_that_is_no_json_for_us_is_written_anew() -> None:
 )
 def test_statuses_are_compared_by_meaning(change: dict[str, Any], same: bool) -> None:
     assert same_status(STATUS | change, STATUS) is same
-    assert (status_update(DECISION, kept(status=STATUS | change)) is None) is same
+    assert (status_update(encode(STATUS), "u1", kept(status=STATUS | change)) is None) is same
 
 
 def test_an_hpa_of_another_uid_is_another_hpa() -> None:
-    assert status_update(structs.replace(DECISION, uid="u2"), kept()) is None
+    assert status_update(encode(STATUS), "u2", kept()) is None
 
 
 @pytest.mark.parametrize(
