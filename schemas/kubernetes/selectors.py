@@ -105,9 +105,13 @@ class Selector:
 
 
 NOTHING = Selector(None)
+_KNOWN = 65_536
+"""Selectors whose meaning is kept. Those of all HPAs come once per period, in the same order: a cache with fewer places
+than that finds none.
+"""
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=_KNOWN)
 def parse_selector(text: str) -> Selector:
     """Parse the string form, such as ``app=web,tier in (a,b),!canary``. Empty matches everything.
 
@@ -121,7 +125,7 @@ def is_selector(text: str) -> bool:
     return bool(text) and canonical_selector(text) is not None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_KNOWN)
 def canonical_selector(text: str) -> str | None:
     """Return the canonical string form, the same object where it is equal; None for text that cannot be parsed."""
     try:
