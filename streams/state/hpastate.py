@@ -28,8 +28,14 @@ OBJECT_ANNOTATION = "fleethpa.io/object"  # by which object of the hub's API an 
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
+class _Spec(Struct, rename="camel", gc=False):
+    scale_target_ref: dict[str, Any]
+
+
 class _Referring(Struct, gc=False):
-    spec: dict[str, Any]
+    """An HPA of which only what it scales is read."""
+
+    spec: _Spec
 
 
 _REFERRING = msgspec.json.Decoder(_Referring)
@@ -120,7 +126,7 @@ class Hpa:
     @property
     def reference(self) -> dict[str, str]:
         """`spec.scaleTargetRef`, decoded anew at each call; empty for a tombstone."""
-        return {} if self.autoscaler is None else _REFERRING.decode(self.row.hpa).spec["scaleTargetRef"]
+        return {} if self.autoscaler is None else _REFERRING.decode(self.row.hpa).spec.scale_target_ref
 
     def compiled_for(self, rules: Rules) -> Autoscaler:
         """The compiled spec of a live HPA, for a controller with these rules."""
