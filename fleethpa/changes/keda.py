@@ -13,16 +13,21 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fleethpa.changes.manifests import FileManifest
+from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE
-from fleethpa.changes.schedules import ReplicaSchedule
+from fleethpa.changes.schedules import ReplicaSchedule, parse_zone
+from fleethpa.fleet.finding import DEFAULT_NAMESPACE
+from fleethpa.frame.errors import CommandError
 from schemas.codec import whole_number
 from schemas.kubernetes.metricspecs import metric_name
+from schemas.kubernetes.quantity import QuantityError, parse_milli
 from schemas.kubernetes.shape import HPA_HEAD, Json
 from schemas.windows import DAYS, parse_window
 from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, STATIC, parse_fallback
 
 KIND: Final = "ScaledObject"
+JOB_KIND: Final = "ScaledJob"
+_GROUP: Final = "keda.sh"
 _MOST: Final = 100
 """KEDA's default of maxReplicaCount."""
 
@@ -71,11 +76,31 @@ TRIGGERS: Final[Mapping[str, Trigger]] = {
     "rabbitmq": Trigger("value", "20", "RabbitMQ's own metrics, which a Prometheus reads"),
     "redis": Trigger("listLength", "5", "redis_exporter, which a Prometheus reads"),
     "redis-streams": Trigger("pendingEntriesCount", "5", "redis_exporter, which a Prometheus reads"),
-    "selenium-grid": Trigger("nodeMaxSessions", "1", "Selenium's own metrics, which a Prometheus reads"),
+    "selenium-grid": Trigger("targetValue", "1", "Selenium's own metrics, which a Prometheus reads"),
     "solace-event-queue": Trigger("messageCountTarget", "", "solace-prometheus-exporter, which a Prometheus reads"),
     "temporal": Trigger("targetQueueSize", "5", "Temporal's own metrics, which a Prometheus reads"),
 }
 """Beside cpu, memory and cron. Source: https://keda.sh/docs/latest/scalers/ ; docs/keda.md has the same table."""
+
+_OTHER_TARGETS: Final[Mapping[str, str]] = {
+    "datadog": "targetValue",
+    "gcp-pubsub": "subscriptionSize",
+    "rabbitmq": "queueLength",
+    "redis-streams": "lagCount",
+}
+"""Trigger → a field that has the target in place of the one of the table. Source: pkg/scalers of KEDA 2.18."""
+_FURTHER_TARGETS: Final[Mapping[str, Sequence[str]]] = {
+    "solace-event-queue": ("messageSpoolUsageTarget", "messageReceiveRateTarget")
+}
+"""Trigger → fields of which each makes one more metric of KEDA's HPA."""
+
+
+def _target_field(kind: str, metadata: Json) -> str:
+    """The field that has the target of a trigger."""
+    if kind == "redis-streams" and not any(str(name).startswith("consumerGroup") for name in metadata):
+        return "streamLength"
+    other = _OTHER_TARGETS.get(kind)
+    return other if other is not None and metadata.get(other) else TRIGGERS[kind].target
 
 
 class KedaImport(NamedTuple):
@@ -108,36 +133,48 @@ class _Reader:
         self.metrics: list[Json] = []
         self.crons: list[tuple[str, str, int]] = []
         """Time zone, days and times, and replicas."""
-        self.lost = False
+        self.least, self.most = 0, _MOST
+        self.lost = self.unreadable = False
 
     def read(self) -> KedaImport:
         name = self.manifest.name
         spec = self._part(self.body, "spec")
         self._leave(self.body, "", ("apiVersion", "kind", "metadata", "spec"), "what KEDA reported")
+        for path in self.manifest.duplicates:
+            self.left[path] = "it is given twice, and the last one counts"
         self._metadata()
         target = self._target(spec)
-        most = self._count(spec, "maxReplicaCount", _MOST)
-        least = self._count(spec, "minReplicaCount", 0)
+        self.most = self._count(spec, "maxReplicaCount", _MOST)
+        self.least = self._count(spec, "minReplicaCount", 0)
         for at, trigger in enumerate(self._triggers(spec)):
             self._trigger(at, trigger if isinstance(trigger, dict) else {})
         advanced = self._advanced(spec)
         self._times(spec)
-        annotations = self._fallback(spec) | self._schedule(least)
-        if not self.metrics or not target:
-            why = "no trigger is a metric, and an HPA has to have one: `fleethpa schedule` needs an HPA to change"
-            self.left["spec" if target else "spec.scaleTargetRef"] = why if target else "it names nothing"
-            return KedaImport(self.manifest.source, name, None, self.rules, self.left, False)
-        external = any(each["type"] == "External" for each in self.metrics)
-        if least == 0 and not external:
+        if self.least == 0 and self.metrics and not any(each["type"] == "External" for each in self.metrics):
             self.left["spec.minReplicaCount"] = "0 needs a metric that is not of the pods: minReplicas is 1"
-            least = 1
-        hpa = {
-            **HPA_HEAD,
-            "metadata": self._named(advanced.get("name") or f"keda-hpa-{name}", annotations),
-            "spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, "metrics": self.metrics}
-            | ({"behavior": advanced["behavior"]} if advanced.get("behavior") else {}),
-        }
-        return KedaImport(self.manifest.source, name, hpa, self.rules, self.left, not self.lost)
+            self.least = 1
+        annotations = self._fallback(spec) | self._schedule()
+        named = self._named(advanced.get("name") or f"keda-hpa-{name}", annotations)
+        hpa = self._hpa(target, named, advanced)
+        return KedaImport(self.manifest.source, name, hpa, self.rules, self.left, hpa is not None and not self.lost)
+
+    def _hpa(self, target: Json, metadata: Json, config: Json) -> Json | None:
+        """The manifest; None: there is none, for the reason that is named."""
+        version = str(self.body.get("apiVersion") or _GROUP)
+        if version.partition("/")[0] != _GROUP:
+            self.left["apiVersion"] = f"{version} has other fields: write the object as {_GROUP}/v1alpha1 (KEDA 2)"
+        elif target and not self.metrics:
+            why = "no trigger is a metric, and an HPA has to have one: `fleethpa schedule` needs an HPA to change"
+            self.left["spec"] = why
+        elif target and not self.unreadable:
+            spec = {"scaleTargetRef": target, "minReplicas": self.least, "maxReplicas": self.most}
+            spec |= {"metrics": self.metrics} | ({"behavior": config["behavior"]} if config.get("behavior") else {})
+            hpa = {**HPA_HEAD, "metadata": metadata, "spec": spec}
+            _, errors = check_hpa(FileManifest(self.manifest.source, hpa), DEFAULT_NAMESPACE)
+            if not errors:
+                return hpa
+            self.left["spec"] = f"no API server takes the HPA of it: {'; '.join(errors)}"
+        return None
 
     # --- parts of the object ----------------------------------------------------------------------------------------
 
@@ -174,7 +211,9 @@ class _Reader:
         self._leave(
             ref, "spec.scaleTargetRef.", ("apiVersion", "kind", "name"), "where KEDA finds variables of triggers"
         )
-        if not ref.get("name"):
+        if not isinstance(ref.get("name"), str) or not ref["name"]:
+            why = "it names nothing" if ref.get("name") in (None, "") else "its name is no text: put it into quotes"
+            self.left["spec.scaleTargetRef"] = why
             return {}
         return {
             "apiVersion": ref.get("apiVersion") or "apps/v1",
@@ -183,16 +222,18 @@ class _Reader:
         }
 
     def _count(self, spec: Json, name: str, default: int) -> int:
-        value = spec.get(name, default)
+        value = default if spec.get(name) is None else spec[name]
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        self.left[f"spec.{name}"] = f"{value!r} is no number: {default}, KEDA's default, is taken"
+        self.left[f"spec.{name}"], self.unreadable = f"{value!r} is no number: write one", True
         return default
 
     def _advanced(self, spec: Json) -> Json:
         advanced = self._part(spec, "advanced", "spec.")
         config = self._part(advanced, "horizontalPodAutoscalerConfig", "spec.advanced.")
         for name in advanced:
+            if name == "scalingModifiers" and not advanced[name]:
+                continue  # so KEDA writes an object that has none
             if name == "scalingModifiers":
                 self.lost = True
                 why = (
@@ -287,14 +328,19 @@ class _Reader:
             self.metrics.append({"type": "Resource", "resource": {"name": kind, "target": target}})
 
     def _external(self, path: str, at: int, kind: str, trigger: Json, metadata: Json) -> None:
-        known = TRIGGERS[kind]
-        value = str(metadata.get(known.target, known.default))
-        aim = str(trigger.get("metricType") or "AverageValue")
-        if not value or aim not in ("AverageValue", "Value"):
-            self._lose(path, f"its {known.target} is missing" if not value else f"a metric has no target {aim}")
+        known, stated = TRIGGERS[kind], _target_field(kind, metadata)
+        value = str(metadata.get(stated, known.default))
+        aim = str(
+            trigger.get("metricType") or (kind == "datadog" and _OF_DATADOG.get(metadata.get("type"))) or _AVERAGE
+        )
+        if not value or aim not in (_AVERAGE, "Value"):
+            self._lose(path, f"its {stated} is missing" if not value else f"a metric has no target {aim}")
+            return
+        if not _is_above_0(value):
+            self._lose(f"{path}.metadata.{stated}", f"{value!r} is no number above 0")
             return
         name = f"{self.manifest.name}-s{at}-{kind}"
-        field = "averageValue" if aim == "AverageValue" else "value"
+        field = "averageValue" if aim == _AVERAGE else "value"
         target = {"type": aim, field: value}
         self.metrics.append({"type": "External", "external": {"metric": {"name": name}, "target": target}})
         query = str(metadata.get("query", "")) if kind == "prometheus" else ""
@@ -309,9 +355,14 @@ class _Reader:
         elif kind == "prometheus":
             self._lose(f"{path}.metadata.query", "it is missing")
         for each in metadata:
-            if each != known.target and not (query and each == "query"):
+            if each in _FURTHER_TARGETS.get(kind, ()):
+                self._lose(f"{path}.metadata.{each}", "a metric of its own in KEDA's HPA: add one with this target")
+            elif each != stated and not (query and each == "query"):
                 self.left[f"{path}.metadata.{each}"] = self._of_the_source(kind, each, name)
-        if kind != "prometheus":
+        if kind == "prometheus":
+            # KEDA's default; where it is stated, it is named by the loop.
+            self.left[f"{path}.metadata.ignoreNullValues"] = _OF_PROMETHEUS["ignoreNullValues"]
+        else:
             self.left[path] = f"nothing serves the metric {name} yet: {known.source}"
 
     def _of_the_source(self, kind: str, field: str, name: str) -> str:
@@ -327,17 +378,28 @@ class _Reader:
         self._leave(metadata, f"{path}.metadata.", ("timezone", "start", "end", "desiredReplicas"), "not known here")
         times = cron_times(str(metadata.get("start", "")), str(metadata.get("end", "")))
         wanted, zone = whole_number(str(metadata.get("desiredReplicas", ""))), str(metadata.get("timezone", ""))
-        if times is None or wanted is None or not zone:
+        if times is None:
             self._lose(
                 path, "its times are not one begin and one end on each of some days: `fleethpa schedule` has rules"
             )
             return
+        if wanted is None:
+            self._lose(f"{path}.metadata.desiredReplicas", "it is no number")
+            return
+        try:
+            parse_zone(zone)
+        except CommandError as error:
+            self._lose(f"{path}.metadata.timezone", f"{zone!r} is no time zone that is known here. {error.cause}")
+            return
+        if wanted > self.most:
+            why = f"KEDA's HPA does not go above maxReplicaCount, either: minReplicas is {self.most}"
+            self.left[f"{path}.metadata.desiredReplicas"], wanted = why, self.most
         if self.crons and self.crons[0][0] != zone:
             self._lose(path, f"a schedule has one time zone, and the first cron trigger has {self.crons[0][0]}")
             return
         self.crons.append((zone, times, wanted))
 
-    def _schedule(self, least: int) -> dict[str, str]:
+    def _schedule(self) -> dict[str, str]:
         """The rules of the cron triggers: the least replicas at their times; of several that hold, KEDA takes the most,
         and a schedule the last.
         """
@@ -346,15 +408,25 @@ class _Reader:
         rules = [
             f"{times} minReplicas={count}"
             for _, times, count in sorted(self.crons, key=lambda each: each[2])
-            if count > least
+            if count > self.least
         ]
         if not rules:
             return {}
-        otherwise = [f"minReplicas={least}"]
+        otherwise = [f"minReplicas={self.least}"]
         schedule = ReplicaSchedule(time_zone=self.crons[0][0], rules=rules, otherwise=otherwise)
         return {SCHEDULE: msgspec.json.encode(schedule).decode()}
 
 
+def _is_above_0(value: str) -> bool:
+    try:
+        return parse_milli(value) > 0
+    except QuantityError:
+        return False
+
+
+_AVERAGE: Final = "AverageValue"
+_OF_DATADOG: Final = {"average": _AVERAGE, "global": "Value"}
+"""Its own names of a metric's type."""
 _ANNOTATIONS: Final = {
     "autoscaling.keda.sh/paused": "fleethpa pause CLUSTER/NAMESPACE/NAME",
     "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N",

@@ -218,10 +218,13 @@ def _unrendered(place: str, source: str, why: str) -> CommandError:
 
 
 def _action_in(body: Json) -> str:
-    """The first text with a template action in what names an object, or in an HPA's spec; empty: there is none."""
-    metadata = _metadata(body)
+    """The first text with a template action in what names an object or its target, or in an HPA's spec; empty: there
+    is none. What a trigger of KEDA asks may have such actions: Loki's queries have.
+    """
+    metadata, spec = _metadata(body), body.get("spec")
     names = [body.get("apiVersion"), body.get("kind"), metadata.get("name"), metadata.get("namespace")]
-    texts = _texts([*names, body.get("spec")] if body.get("kind") == HPA_KIND else names)
+    target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
+    texts = _texts([*names, spec if body.get("kind") == HPA_KIND else target])
     return next((text for text in texts if _TEMPLATE_ACTION.search(text)), "")
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from fleethpa.changes.keda import KIND, KedaImport, imported, scaled_objects_in
+from fleethpa.changes.keda import JOB_KIND, KIND, KedaImport, imported, scaled_objects_in
 from fleethpa.changes.manifests import read_input
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, unreadable_text, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import machine, to_yaml, to_yaml_documents
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 
 
 @click.group("import", cls=SuggestingGroup)
@@ -39,9 +39,15 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     observer --prometheus` (--rules). Nothing is written to a cluster. Exit 1 if a trigger is in no HPA, so that it
     would scale by less than KEDA does.
     """
-    manifests = list(scaled_objects_in(read_input(filenames).others))
+    read = read_input(filenames)
+    manifests = list(scaled_objects_in(read.others))
     if not manifests:
-        raise usage(f"-f {' '.join(filenames)}: no {KIND} found", next_step="kubectl get scaledobjects -A -o yaml")
+        kinds = dict.fromkeys(str(each.body["kind"]) for each in (*read.hpas, *read.others))
+        cause = f"There are only {listed(kinds)}." if kinds else "The input is empty."
+        what = f"-f {' '.join(filenames)}: no {KIND} found"
+        raise usage(what, cause=cause, next_step="kubectl get scaledobjects -A -o yaml")
+    for each in read.of_kind(JOB_KIND):
+        session.warn(f"{each.source}: {JOB_KIND} {each.name} starts Jobs; an HPA changes replicas: KEDA has to keep it")
     imports = [imported(each) for each in manifests]
     if rules is not None:
         _write_rules(rules, imports)

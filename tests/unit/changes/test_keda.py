@@ -13,7 +13,7 @@ import yaml
 
 from fleethpa.changes.keda import TRIGGERS, cron_times, imported
 from fleethpa.changes.manifests import FileManifest, check_hpa
-from fleethpa.changes.schedules import schedule_of
+from fleethpa.changes.schedules import check_schedule, schedule_of
 from reconciler.prometheus.promrules import parse_rules
 from streams.state.replacements.fallback import BEHAVIORS, FALLBACK_ANNOTATION, parse_fallback
 from tests.kit.cli import Cli
@@ -203,6 +203,155 @@ def test_cron_triggers_become_a_schedule_in_which_the_most_replicas_win() -> Non
 )
 def test_cron_expressions_are_read_as_days_and_times_or_not_at_all(start: str, end: str, times: str | None) -> None:
     assert cron_times(start, end) == times
+
+
+EXTERNAL = "AverageValue"
+
+
+@pytest.mark.parametrize(
+    ("kind", "stated", "target"),
+    [
+        pytest.param("rabbitmq", {"queueLength": "5"}, {"type": EXTERNAL, "averageValue": "5"}, id="of KEDA 2.0"),
+        pytest.param("gcp-pubsub", {"subscriptionSize": "3"}, {"type": EXTERNAL, "averageValue": "3"}, id="deprecated"),
+        pytest.param(
+            "redis-streams",
+            {"consumerGroup": "g", "lagCount": "10"},
+            {"type": EXTERNAL, "averageValue": "10"},
+            id="the lag of a consumer group",
+        ),
+        pytest.param(
+            "redis-streams",
+            {"consumerGroup": "g", "streamLength": "10"},
+            {"type": EXTERNAL, "averageValue": "5"},
+            id="a length that does not count beside a consumer group",
+        ),
+        pytest.param(
+            "redis-streams", {"streamLength": "50"}, {"type": EXTERNAL, "averageValue": "50"}, id="of a stream"
+        ),
+        pytest.param(
+            "redis-streams", {"stream": "s"}, {"type": EXTERNAL, "averageValue": "5"}, id="the default of a stream"
+        ),
+        pytest.param("datadog", {"targetValue": "7"}, {"type": EXTERNAL, "averageValue": "7"}, id="of a cluster agent"),
+        pytest.param(
+            "datadog", {"queryValue": "7", "type": "global"}, {"type": "Value", "value": "7"}, id="a type of Datadog"
+        ),
+        pytest.param(
+            "selenium-grid", {"nodeMaxSessions": "4"}, {"type": EXTERNAL, "averageValue": "1"}, id="always one"
+        ),
+    ],
+)
+def test_the_target_is_in_the_field_that_keda_reads(kind: str, stated: dict[str, str], target: dict[str, str]) -> None:
+    body = copy.deepcopy(OBJECTS["orders"])
+    body["spec"]["triggers"] = [{"type": kind, "metadata": stated}]
+    found = read(body)
+    assert found.is_whole
+    assert [each["external"]["target"] for each in found.hpa["spec"]["metrics"]] == [target]
+
+
+def test_further_targets_of_one_trigger_are_lost_by_name() -> None:
+    body = copy.deepcopy(OBJECTS["orders"])
+    stated = {"messageCountTarget": "50", "messageSpoolUsageTarget": "100"}
+    body["spec"]["triggers"] = [{"type": "solace-event-queue", "metadata": stated}]
+    found = read(body)
+    assert found.hpa is not None
+    assert not found.is_whole
+    assert "metric of its own" in found.left["spec.triggers[0].metadata.messageSpoolUsageTarget"]
+
+
+def test_the_empty_formula_that_keda_writes_loses_nothing() -> None:
+    body = copy.deepcopy(OBJECTS["tuned"])
+    body["spec"]["advanced"]["scalingModifiers"] = {}
+    assert read(body).is_whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "why"),
+    [
+        pytest.param({"maxReplicaCount": "${MAX}"}, "spec.maxReplicaCount", "'${MAX}' is no number", id="a variable"),
+        pytest.param({"minReplicaCount": "2"}, "spec.minReplicaCount", "'2' is no number", id="a text"),
+        pytest.param({"minReplicaCount": 13}, "spec", "maxReplicas: Invalid value: 12", id="more than the most"),
+        pytest.param({"scaleTargetRef": {"name": False}}, "spec.scaleTargetRef", "quotes", id="a name like a truth"),
+        pytest.param({"scaleTargetRef": {"deploymentName": "a"}}, "spec.scaleTargetRef", "names nothing", id="KEDA 1"),
+    ],
+)
+def test_what_no_api_server_would_take_makes_no_hpa(changes: dict[str, Any], path: str, why: str) -> None:
+    body = copy.deepcopy(OBJECTS["orders"])
+    body["spec"] |= changes
+    found = read(body)
+    assert (found.hpa, found.is_whole) == (None, False)
+    assert why in found.left[path]
+
+
+@pytest.mark.parametrize("value", ["${LENGTH}", "{{ .Values.length }}", "0", "-1", "5%"])
+def test_a_target_that_is_no_number_above_0_is_lost_by_name(value: str) -> None:
+    body = copy.deepcopy(OBJECTS["lagged"])
+    body["spec"]["triggers"][0]["metadata"]["lagThreshold"] = value
+    found = read(body)
+    assert not found.is_whole
+    assert found.left["spec.triggers[0].metadata.lagThreshold"] == f"{value!r} is no number above 0"
+
+
+def test_an_object_of_keda_1_is_refused_by_its_version() -> None:
+    found = read(OBJECTS["orders"] | {"apiVersion": "keda.k8s.io/v1alpha1"})
+    assert (found.hpa, found.is_whole) == (None, False)
+    assert "keda.sh/v1alpha1" in found.left["apiVersion"]
+
+
+def test_a_field_that_is_given_twice_is_named() -> None:
+    found = imported(FileManifest("a.yaml", OBJECTS["orders"], ("spec.minReplicaCount",)))
+    assert found.left["spec.minReplicaCount"] == "it is given twice, and the last one counts"
+
+
+def test_a_schedule_stays_within_what_the_hpa_may_have() -> None:
+    body = copy.deepcopy(OBJECTS["office"])
+    body["spec"] |= {"minReplicaCount": 0, "maxReplicaCount": 5}
+    found = read(body)
+    schedule = schedule_of(found.hpa)
+    assert schedule is not None
+    assert schedule.rules == ["Mon,Tue,Wed,Thu,Fri 08:00-18:00 minReplicas=5"]
+    assert schedule.otherwise == ["minReplicas=1"]
+    check_schedule(found.hpa)
+    assert {"spec.minReplicaCount", "spec.triggers[0].metadata.desiredReplicas"} <= found.left.keys()
+
+
+@pytest.mark.parametrize("zone", ["GMT+8", "", "Europe/Nowhere"])
+def test_a_time_zone_that_is_not_known_is_lost_by_name(zone: str) -> None:
+    body = copy.deepcopy(OBJECTS["office"])
+    body["spec"]["triggers"][0]["metadata"]["timezone"] = zone
+    found = read(body)
+    assert not found.is_whole
+    assert schedule_of(found.hpa) is None
+    assert f"{zone!r} is no time zone" in found.left["spec.triggers[0].metadata.timezone"]
+
+
+def test_an_empty_answer_of_a_prometheus_is_named_where_keda_takes_it_for_0() -> None:
+    assert "no 0" in read(OBJECTS["checkout"]).left["spec.triggers[0].metadata.ignoreNullValues"]
+
+
+def test_jobs_beside_scaled_objects_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, job = tmp_path / "a.yaml", {"kind": "ScaledJob", "metadata": {"name": "nightly"}}
+    file.write_text(yaml.safe_dump_all([OBJECTS["orders"], job]))
+    done = Cli(monkeypatch)("import", "keda", "-f", str(file))
+    assert done.exit_code == 0
+    assert "ScaledJob nightly starts Jobs" in done.stderr
+    file.write_text(yaml.safe_dump(job))
+    done = Cli(monkeypatch)("import", "keda", "-f", str(file))
+    assert done.exit_code == 2
+    assert "There are only ScaledJob." in done.stderr
+
+
+def test_a_template_as_the_target_is_refused_and_one_in_a_query_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, file = copy.deepcopy(OBJECTS["logs"]), tmp_path / "a.yaml"
+    body["spec"]["triggers"][0]["metadata"]["query"] = '{app="logs"} | line_format "{{ .status }}"'
+    file.write_text(yaml.safe_dump(body))
+    assert Cli(monkeypatch)("import", "keda", "-f", str(file)).exit_code == 0
+    body["spec"]["scaleTargetRef"]["name"] = "{{ .Release.Name }}"
+    file.write_text(yaml.safe_dump(body))
+    done = Cli(monkeypatch)("import", "keda", "-f", str(file))
+    assert done.exit_code == 2
+    assert "a template that is not rendered" in done.stderr
 
 
 def test_a_trigger_that_is_in_no_hpa_fails_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
