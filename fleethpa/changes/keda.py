@@ -330,9 +330,8 @@ class _Reader:
     def _external(self, path: str, at: int, kind: str, trigger: Json, metadata: Json) -> None:
         known, stated = TRIGGERS[kind], _target_field(kind, metadata)
         value = str(metadata.get(stated, known.default))
-        aim = str(
-            trigger.get("metricType") or (kind == "datadog" and _OF_DATADOG.get(metadata.get("type"))) or _AVERAGE
-        )
+        own = _OF_DATADOG.get(str(metadata.get("type")), _AVERAGE) if kind == "datadog" else _AVERAGE
+        aim = str(trigger.get("metricType") or own)
         if not value or aim not in (_AVERAGE, "Value"):
             self._lose(path, f"its {stated} is missing" if not value else f"a metric has no target {aim}")
             return
