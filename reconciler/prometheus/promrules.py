@@ -291,6 +291,10 @@ def _operator(requirement: Requirement) -> str:
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
+_COMMENT: Final = re.compile(r"""(?P<quoted>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)|#[^\n]*""", re.DOTALL)
+"""A comment of PromQL, or a text in quotes, in which there is none."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SeriesRule(QueryRule):
     """A rule of `rules` or `externalRules`: which series it is about, and the metric that each of them is."""
@@ -309,7 +313,7 @@ class SeriesRule(QueryRule):
         wanted = [f"{label}={go_quote(value)}" for label, value in self.matchers]
         if resource is not None:
             wanted.append(f'{self.labels.of(resource)}!=""')
-        text = self.series_query.strip()
+        text = _COMMENT.sub(lambda match: match["quoted"] or "", self.series_query).strip()
         head = text[:-1].rstrip() if text.endswith("}") else f"{text}{{"
         return f"{head}{'' if head.endswith(('{', ',')) else ','}{','.join(wanted)}}}" if wanted else text
 
@@ -388,7 +392,8 @@ def _rules_alone(document: Any, origin: str) -> Any:
     if document.get("kind") == "ConfigMap":
         what = 'a ConfigMap: give the text below data."config.yaml" as a file of its own'
         raise RulesError(f"{origin}: {what}")
-    if isinstance(document.get("rules"), dict):
+    charted = document.get("prometheus-adapter", document)  # a chart's own values, or those of one that it is part of
+    if isinstance(charted, dict) and isinstance(charted.get("rules"), dict):
         what = (
             "values of the prometheus-adapter chart. The rules that it makes of them are config.yaml in its ConfigMap"
         )

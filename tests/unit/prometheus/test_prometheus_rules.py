@@ -148,6 +148,19 @@ def test_only_series_with_a_label_of_the_resource_are_looked_for(query: str, sel
     assert made.selector(None) == query.strip()
 
 
+@pytest.mark.parametrize(
+    ("query", "selector"),
+    [
+        pytest.param('{a!=""}  # all of them\n', '{a!="",pod!=""}', id="behind it"),
+        pytest.param('foo # }\n{\n  a="b", # two\n}\n', 'foo \n{\n  a="b",pod!=""}', id="within it"),
+        pytest.param("{a=\"#\",b='#',c=`#`}", '{a="#",b=\'#\',c=`#`,pod!=""}', id="none but texts"),
+        pytest.param('{a="\\"#"}', '{a="\\"#",pod!=""}', id="a quote in a text"),
+    ],
+)
+def test_comments_of_a_query_for_series_do_not_hide_what_is_added(query: str, selector: str) -> None:
+    assert rule(seriesQuery=query).selector(PODS) == selector
+
+
 def test_the_matchers_of_a_cluster_are_in_every_query_and_look_up() -> None:
     text = encode(
         {
@@ -237,6 +250,9 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_place(text: str, error: 
     [
         pytest.param("rules: {default: false, custom: []}", "values of the prometheus-adapter chart", id="values"),
         pytest.param("rules: {default: true}\nprometheus: {url: u}", "helm template", id="values of more"),
+        pytest.param(
+            "prometheus-adapter: {rules: {custom: []}}", "values of the prometheus-adapter chart", id="a part"
+        ),
         pytest.param("kind: ConfigMap\ndata: {config.yaml: 'rules: []'}", 'data."config.yaml"', id="ConfigMap"),
     ],
 )
