@@ -60,7 +60,7 @@ ONLY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "ssl.keymanager.algorithm": (("pkix", "sunx509", "newsunx509"), "leave it out"),
     "sasl.client.callback.handler.class": (
         ("software.amazon.msk.auth.iam.iamclientcallbackhandler",),
-        "sign in by one of the mechanisms of sasl.mechanism, without a class of Java",
+        "sign in by one of the mechanisms of sasl.mechanism, without a class of Java; with MSK by AWS_MSK_IAM",
     ),
     "sasl.login.callback.handler.class": (
         (
@@ -68,7 +68,7 @@ ONLY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
             "org.apache.kafka.common.security.oauthbearer.secured.oauthbearerlogincallbackhandler",
             "io.strimzi.kafka.oauth.client.jaasclientoauthlogincallbackhandler",
         ),
-        "use sasl.oauthbearer.token.endpoint.url with a client's id and secret",
+        "use sasl.oauthbearer.token.endpoint.url with a client's id and secret, or with MSK sasl.mechanism AWS_MSK_IAM",
     ),
     "sasl.oauthbearer.jwt.retriever.class": (
         (
@@ -263,7 +263,14 @@ REFUSED_OPTIONS: Final[Mapping[str, str]] = {
 }
 """Option, or what its name begins with, → what to do instead."""
 
+_MODULES: Final[Mapping[str, str]] = {"Krb5LoginModule": "use a mechanism of sasl.mechanism other than GSSAPI"}
+"""Login module that is refused → what to do instead."""
 EXTENSION_PREFIXES: Final = ("extension_", "oauth.sasl.extension.")
+
+
+def module_refusal(module: str) -> str:
+    """Return why a login module is refused, whatever its options; empty: it is not."""
+    return f"sasl.jaas.config: {module} is not supported: {_MODULES[module]}" if module in _MODULES else ""
 
 
 def option_refusal(module: str, option: str) -> str:

@@ -11,7 +11,7 @@ from ipaddress import IPv6Address
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from schemas.clientkeys import EXTENSION_PREFIXES, LOGIN_OPTIONS, USED, option_refusal, refusal
+from schemas.clientkeys import EXTENSION_PREFIXES, LOGIN_OPTIONS, USED, module_refusal, option_refusal, refusal
 from schemas.javaproperties import TRIMMED, JavaTextError, read_jaas, read_properties
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -221,6 +221,8 @@ def properties_given(text: str) -> dict[str, str]:
     if jaas := given.get("sasl.jaas.config"):
         for field, value in _jaas_options(jaas).items():
             _add(given_by, field, "sasl.jaas.config", value)
+    if protocol := given_by.get("security_protocol"):
+        given_by["security_protocol"] = protocol[0], protocol[1].upper()  # in any case, as for Java and librdkafka
     identification = given.get("ssl.endpoint.identification.algorithm")
     if identification is not None and identification.lower() != "https":
         given_by["verify_hostname"] = "ssl.endpoint.identification.algorithm", "false"
@@ -243,6 +245,8 @@ _TEXTS = (
     "ssl.key.pem",
 )
 """Keys whose value is PEM text in any case."""
+_MARKS = tuple(mark.decode("iso-8859-1") for mark in (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"))
+"""Byte order marks of UTF-8 and UTF-16, as a client.properties is decoded."""
 _JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore", ".bcfks")
 
 
@@ -294,6 +298,9 @@ def _properties(text: str) -> dict[str, str]:
     Raises SettingsError: one is refused. Of a line without `=` or `:` the text shows nothing: it may be a secret.
     """
     properties: dict[str, str] = {}
+    if text.startswith(_MARKS):
+        mark = "client.properties begins with a byte order mark, which Java takes for a part of the first name"
+        raise SettingsError(f"{mark}: save the file as UTF-8 without it")
     try:
         for each in read_properties(text):
             if not each.has_sign and refusal(each.key, each.value):
@@ -313,6 +320,8 @@ def _jaas_options(jaas: str) -> dict[str, str]:
     except JavaTextError as error:
         raise SettingsError(f"sasl.jaas.config: {error}") from error
     module, options = login.name.rpartition(".")[2], login.options
+    if reason := module_refusal(module):
+        raise SettingsError(reason)
     for option in options:
         if reason := option_refusal(module, option):
             raise SettingsError(reason)

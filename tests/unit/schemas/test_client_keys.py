@@ -206,3 +206,32 @@ def test_what_says_whom_we_trust_is_refused_where_it_is_not_used(text: str, name
 def test_an_empty_identification_algorithm_leaves_the_name_unchecked(value: str, checks: bool) -> None:
     assert gather({}, properties=f"ssl.endpoint.identification.algorithm={value}").checks_hostname is checks
     assert gather({}).checks_hostname
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("\xef\xbb\xbfclient.id=a", "byte order mark", id="UTF-8 of an editor of Windows"),
+        pytest.param("\xff\xfec\0l\0i\0", "byte order mark", id="UTF-16 of Windows PowerShell"),
+        pytest.param(
+            'sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true principal="k@R";',
+            "Krb5LoginModule is not supported: use a mechanism",
+            id="the login module of Kerberos, and not its first option",
+        ),
+        pytest.param(
+            "sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+            "with MSK sasl.mechanism AWS_MSK_IAM",
+            id="a token of MSK",
+        ),
+    ],
+)
+def test_a_file_of_another_client_is_refused_with_what_there_is_instead(text: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        gather({}, properties=text)
+
+
+@pytest.mark.parametrize("protocol", ["sasl_ssl", "Sasl_Ssl", "SASL_SSL"])
+def test_a_protocol_is_read_in_any_case(protocol: str) -> None:
+    """As Java's and librdkafka's clients do: in files of the second it is written in lower case."""
+    text = f"security.protocol={protocol}\nsasl.mechanisms=PLAIN\nsasl.username=u\nsasl.password=p"
+    assert gather({}, properties=text).security_protocol == "SASL_SSL"
