@@ -346,10 +346,31 @@ def _merge(paths: Sequence[str]) -> ConfigNode:
         for kind in _NAMED:
             listed = merged.setdefault(kind, [])
             names = {each["name"] for each in listed}
-            new = [each for each in document.get(kind) or () if each["name"] not in names]
+            new = [_resolved(each, kind, path) for each in document.get(kind) or () if each["name"] not in names]
             listed += [ConfigNode(f"{kind} of {path}", each, path) for each in new]
         merged = document | merged
     return ConfigNode(paths[0], merged, paths[0])
+
+
+_PATHS: Final[Mapping[str, Sequence[str]]] = {
+    "clusters": ("certificate-authority",),
+    "users": ("client-certificate", "client-key", "tokenFile"),
+}
+
+
+def _resolved(entry: Json, kind: str, path: str) -> Json:
+    """An entry of a file, in which relative paths are those from the file's folder. The client's loader would take them
+    from the folder of the process. Source: client-go clientcmd/loader.go `ResolveLocalPaths`.
+    """
+    folder, inner = Path(path).absolute().parent, entry.get(_NAMED[kind]) or {}
+    changed: Json = {
+        key: str(folder / value) for key in _PATHS.get(kind, ()) if isinstance(value := inner.get(key), str) and value
+    }
+    plugin = inner.get("exec") if kind == "users" else None
+    command = plugin.get("command") if isinstance(plugin, dict) else None
+    if isinstance(plugin, dict) and isinstance(command, str) and os.sep in command:
+        changed["exec"] = plugin | {"command": str(folder / command)}
+    return entry | {_NAMED[kind]: inner | changed} if changed else entry
 
 
 def identity(configuration: Configuration) -> tuple[Any, ...]:

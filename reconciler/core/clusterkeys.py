@@ -103,12 +103,15 @@ ARGOCD_EXEC: Final[Mapping[str, str]] = {
 }
 ACCESS_PROVIDER: Final[Mapping[str, str]] = {"name": USED, "cluster": USED}
 
-AUTH_PROVIDERS: Final = ("gcp", "oidc")
+AUTH_PROVIDERS: Final = ("oidc",)
+"""client-go has no other any more, either."""
 _PAIRS: Final = (
     *(("username", "password"), ("password", "username")),
     *(("client-certificate", "client-key"), ("client-key", "client-certificate")),
 )
 _TOKEN: Final = "use a token, a certificate or exec"
+_PLUGINS: Final = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
+"""Provider of before → the program that came after it, for exec."""
 
 
 _TYPES: Final[Mapping[Any, tuple[str, frozenset[str]]]] = {
@@ -168,7 +171,8 @@ def user_refusal(user: JsonView) -> str:
         return "user.exec.interactiveMode Always: there is no terminal on which the plugin could ask: use another one"
     provider = (user.get("auth-provider") or {}).get("name")
     if provider is not None and provider not in AUTH_PROVIDERS:
-        return f"user.auth-provider {provider!r} is not supported: {_TOKEN}"
+        plugin = f" ({_PLUGINS[provider]})" if isinstance(provider, str) and provider in _PLUGINS else ""
+        return f"user.auth-provider {provider!r} is not supported: {_TOKEN}{plugin}"
     for one, other in _PAIRS:
         has_one, has_other = (bool(user.get(each) or user.get(f"{each}-data")) for each in (one, other))
         if has_one and not has_other:
@@ -182,7 +186,16 @@ def cluster_refusal(cluster: JsonView) -> str:
         key_refusal(CLUSTER, cluster, "cluster.")
         or proxy_refusal(cluster.get("proxy-url") or "", "cluster.proxy-url")
         or _server_refusal(cluster.get("server") or "")
+        or _trust_refusal(cluster)
     )
+
+
+def _trust_refusal(cluster: JsonView) -> str:
+    """Source: client-go transport/transport.go `TLSConfigFor`."""
+    authority = next((key for key in ("certificate-authority", "certificate-authority-data") if cluster.get(key)), "")
+    if not (authority and cluster.get("insecure-skip-tls-verify")):
+        return ""
+    return f"cluster.insecure-skip-tls-verify contradicts cluster.{authority}: remove the first to verify the server"
 
 
 def _server_refusal(server: str) -> str:
@@ -190,11 +203,12 @@ def _server_refusal(server: str) -> str:
         return "cluster.server is missing"
     try:
         parts = urlsplit(server)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_http = server.startswith(("https://", "http://"))  # the client's loader knows them in lower case alone
+        is_address = is_http and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address or "@" in parts.netloc or parts.query or parts.fragment:
-        return "cluster.server must be https://HOST[:PORT][/PATH], without a user and a query"
+        return "cluster.server must be https://HOST[:PORT][/PATH], with https in lower case, without a user and a query"
     return ""
 
 

@@ -1,5 +1,6 @@
 """What a kubeconfig says about who asks: every request is made so, or the file is refused by the field's name."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.credentials import Credentials
 from reconciler.observer.httpconnections import HttpConnection
 from reconciler.prometheus.connections import PromConnection
 from reconciler.prometheus.promclient import PromClient
@@ -106,6 +108,16 @@ async def test_a_token_file_is_read_as_client_go_does(
         pytest.param({}, {"ca": MARKER}, "cluster.ca is not a field", id="an unknown field of the cluster"),
         pytest.param({}, {"proxy-url": "socks5://h:1"}, "cluster.proxy-url: socks5://… is not", id="SOCKS"),
         pytest.param({"auth-provider": {"name": "azure"}}, {}, "user.auth-provider 'azure'", id="a provider of before"),
+        pytest.param(
+            {"auth-provider": {"name": "gcp"}}, {}, r".*exec \(gke-gcloud-auth-plugin\)", id="another of before"
+        ),
+        pytest.param(
+            {},
+            {"insecure-skip-tls-verify": True, "certificate-authority-data": "YQ=="},
+            "cluster.insecure-skip-tls-verify contradicts cluster.certificate-authority-data",
+            id="an authority that would not be asked",
+        ),
+        pytest.param({}, {"server": "HTTPS://h"}, "cluster.server must be https://HOST.*lower case", id="upper case"),
         pytest.param({"username": "a"}, {}, "user.username needs user.password", id="half a name"),
         pytest.param({"tokenFile": "/dev/null"}, {}, "tokenFile /dev/null is empty", id="an empty token"),
         pytest.param({"client-key-data": "YQ=="}, {}, "user.client-key needs user.client-cert", id="a key alone"),
@@ -156,6 +168,43 @@ async def test_a_kubeconfig_of_another_shape_is_refused_without_a_part_of_it(
         await client.get("/api")
     await client.close()
     assert MARKER not in str(refused.value)
+
+
+async def test_relative_paths_are_those_from_the_folder_of_their_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the folder of the process, where another file of the name may be, nor from that of a merged file."""
+    authority = Authority(tmp_path)
+    authority.issue("client")
+    document = yaml.safe_load(_CERTIFIED)
+    (tmp_path / "one").mkdir()
+    one, two = tmp_path / "one" / "kubeconfig", tmp_path / "kubeconfig"
+    one.write_text(yaml.safe_dump({name: document[name] for name in ("contexts", "clusters")}))
+    (tmp_path / "one" / "authority.pem").write_bytes(authority.cafile.read_bytes())
+    two.write_text(yaml.safe_dump({"users": document["users"]}))
+    plugin = tmp_path / "plugin"
+    plugin.write_text('#!/bin/sh\necho \'{"status": {"token": "ours"}}\'\n')
+    plugin.chmod(0o755)
+    (tmp_path / "token").write_text("kept")
+    monkeypatch.chdir("/")
+    for context, token in (("certified", None), ("tokens", "Bearer kept"), ("plugins", "Bearer ours")):
+        found, _ = await Credentials(ClusterConfig(context, f"{one}{os.pathsep}{two}", context)).load()
+        assert found.ssl_ca_cert == str(tmp_path / "one" / "authority.pem")
+        assert found.api_key.get("BearerToken") == token
+        assert found.cert_file == (None if token else str(tmp_path / "client.pem"))
+
+
+_CERTIFIED = """
+clusters: [{name: c, cluster: {server: "https://h", certificate-authority: authority.pem}}]
+contexts:
+- {name: certified, context: {cluster: c, user: certified}}
+- {name: tokens, context: {cluster: c, user: tokens}}
+- {name: plugins, context: {cluster: c, user: plugins}}
+users:
+- {name: certified, user: {client-certificate: client.pem, client-key: ./client.pem}}
+- {name: tokens, user: {tokenFile: ./token}}
+- {name: plugins, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin}}}
+"""
 
 
 async def test_a_user_that_is_not_there_is_not_nobody(tmp_path: Path) -> None:
