@@ -338,6 +338,8 @@ class _Reader:
         if not _is_above_0(value):
             self._lose(f"{path}.metadata.{stated}", f"{value!r} is no number above 0")
             return
+        if stated not in metadata:
+            self.left[f"{path}.metadata.{stated}"] = f"not given: {value}, KEDA's default, is taken"
         name = f"{self.manifest.name}-s{at}-{kind}"
         field = "averageValue" if aim == _AVERAGE else "value"
         target = {"type": aim, field: value}
@@ -367,6 +369,8 @@ class _Reader:
     def _of_the_source(self, kind: str, field: str, name: str) -> str:
         if field.startswith("activation"):
             return "from 0 replicas an HPA begins as soon as its metric is above 0"
+        if field in _BESIDE_METADATA:
+            return "KEDA does not read it in the metadata of a trigger"
         if kind != "prometheus":
             return f"of the source of {name}"
         return _OF_PROMETHEUS.get(field, "not known here")
@@ -437,6 +441,8 @@ _OF_THE_SPEC: Final = {
     "initialCooldownPeriod": "to 0 an HPA goes by its scale-down window",
     "idleReplicaCount": "an HPA has no replicas for when nothing is to be done: minReplicas 0, or a schedule",
 }
+_BESIDE_METADATA: Final = ("minReplicaCount", "maxReplicaCount", "metricType", *_OF_THE_SPEC)
+"""Fields of the spec and of a trigger that are often written one level too deep."""
 _OF_A_TRIGGER: Final = {
     "name": "triggers are named by their number here",
     "authenticationRef": "credentials are of the observer's source, not of an HPA",

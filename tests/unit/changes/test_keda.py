@@ -248,6 +248,23 @@ def test_the_target_is_in_the_field_that_keda_reads(kind: str, stated: dict[str,
     assert [each["external"]["target"] for each in found.hpa["spec"]["metrics"]] == [target]
 
 
+@pytest.mark.parametrize(
+    ("kind", "stated", "path", "why"),
+    [
+        pytest.param("azure-servicebus", {"queueLength": "10"}, "messageCount", "not given: 5", id="a field of KEDA 1"),
+        pytest.param("kafka", {"maxReplicaCount": "6"}, "maxReplicaCount", "does not read it", id="of the spec"),
+        pytest.param("prometheus", {"metricType": "Value"}, "metricType", "does not read it", id="of the trigger"),
+    ],
+)
+def test_a_target_that_is_not_given_and_a_field_in_a_wrong_place_are_named(
+    kind: str, stated: dict[str, str], path: str, why: str
+) -> None:
+    body = copy.deepcopy(OBJECTS["checkout"])
+    trigger = body["spec"]["triggers"][0]
+    trigger |= {"type": kind, "metadata": (trigger["metadata"] if kind == "prometheus" else {}) | stated}
+    assert why in read(body).left[f"spec.triggers[0].metadata.{path}"]
+
+
 def test_further_targets_of_one_trigger_are_lost_by_name() -> None:
     body = copy.deepcopy(OBJECTS["orders"])
     stated = {"messageCountTarget": "50", "messageSpoolUsageTarget": "100"}
