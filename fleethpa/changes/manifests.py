@@ -208,13 +208,18 @@ _TEMPLATE_ACTION: Final = re.compile(
 """An action as Helm's charts have them; `{{ $labels.x }}` of an alert is none."""
 
 
+_UNRENDERED: Final = "a template that is not rendered, no manifest"
+_OTHER_TEMPLATE: Final = re.compile(r"^[^#\n]*(?:\{%|\{\{-?\s*\w)", re.MULTILINE)
+"""An action as templates of Jinja have them."""
+
+
 def _unrendered(place: str, source: str, why: str) -> CommandError:
     """The refusal of a template of a Helm chart, with the command that renders the chart, and how it shows."""
     folders = Path(source).parents
     chart = next((each.parent for each in folders if each.name == "templates"), _chart_of(Path(source)))
     step = f"helm template {shlex.quote(str(chart))} | fleethpa lint -f -"
     cause = f"It has template actions, {{{{ … }}}}, which Helm replaces ({why})."
-    return usage(f"{place}: a template that is not rendered, no manifest", cause=cause, next_step=step)
+    return usage(f"{place}: {_UNRENDERED}", cause=cause, next_step=step)
 
 
 def _action_in(body: Json) -> str:
@@ -268,7 +273,7 @@ _OTHER_KINDS: Final = {
     "ScaledObject": (
         "KEDA's, which makes an HPA named keda-hpa-NAME of it in the cluster. While the ScaledObject is there, "
         "fleethpa decides beside that HPA and writes nothing",
-        "fleethpa get hpa -A, and fleethpa explain on the HPA that KEDA made",
+        "fleethpa import keda -f FILE makes an HPA of it; fleethpa explain shows the one that KEDA made",
     ),
     "ScaledJob": ("KEDA's, and starts Jobs; an HPA changes replicas", "kubectl apply -f FILE"),
     "VerticalPodAutoscaler": (
@@ -474,6 +479,12 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
     except ManifestSyntaxError as error:
         if _TEMPLATE_ACTION.search(text):
             raise _unrendered(source, source, str(error)) from error
+        if _OTHER_TEMPLATE.search(text):
+            cause = f"It has actions of a template, {{{{ … }}}} or {{% … %}} ({error})."
+            step = "let the program that it is written for, such as Ansible, render it, and give what comes out"
+            raise usage(
+                f"{source}: a template that is not rendered, no manifest", cause=cause, next_step=step
+            ) from error
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:

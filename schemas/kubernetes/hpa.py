@@ -17,6 +17,7 @@ from typing import Any, Final
 from schemas.kubernetes import versions
 from schemas.kubernetes.apirules import CURRENT_API, ApiRules
 from schemas.kubernetes.decoding import Decoding, ListOf, Shape, Struct
+from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.versions import (
     HPA_V1,
@@ -206,7 +207,7 @@ class StrictError:
     def string(self) -> str:
         """The error as upstream words it, with the hint behind it."""
         hint = f" ({self.hint})" if self.hint else ""
-        return f'{self.kind} field "{self.path}"{hint}'
+        return f"{self.kind} field {go_quote(self.path)}{hint}"
 
 
 def strict_errors(manifest: Mapping[str, Any], duplicates: Sequence[str] = ()) -> list[StrictError]:

@@ -668,6 +668,24 @@ def test_a_template_that_is_yaml_is_not_taken_for_a_manifest(run: Cli, folder: P
     assert f"helm template {folder} | fleethpa lint -f -" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("metadata: {name: {{ app_name }}-web}", id="a variable"),
+        pytest.param("{% if hpa %}\nmetadata: {name: web}\n{% endif %}", id="a condition"),
+    ],
+)
+def test_a_template_of_another_program_is_named_as_one(run: Cli, folder: Path, text: str) -> None:
+    file = folder / "web.yaml"
+    file.write_text(f"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n{text}\n")
+
+    done = run("lint", "-f", str(file))
+
+    assert done.exit_code == 2
+    assert f"{file}: a template that is not rendered, no manifest" in done.stderr
+    assert "render it" in done.stderr
+
+
 @pytest.mark.parametrize("verb", ["lint", "diff", "apply"])
 def test_manifests_in_a_config_map_are_named_with_what_takes_them_out(run: Cli, folder: Path, verb: str) -> None:
     file = folder / "hpa.yaml"

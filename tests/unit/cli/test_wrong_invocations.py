@@ -198,7 +198,7 @@ WRONG = (
     # Changes.
     ("delete", 2, "delete what?"),
     ("apply -f keda.yaml", 2, "ScaledObject is KEDA's, which makes an HPA named keda-hpa-NAME"),
-    ("apply -f keda.yaml", 2, "explain on the HPA that KEDA made"),
+    ("apply -f keda.yaml", 2, "import keda -f keda.yaml makes an HPA of it"),
     ("diff -f vpa.yaml", 2, "Next: kubectl apply -f vpa.yaml for it, and an HPA on another metric"),
     ("apply -f fleet.yaml", 2, "and spec an object"),
     ("delete -f fleet.yaml", 2, "Next: fleethpa backtest -f fleet.yaml tries it"),

@@ -95,6 +95,12 @@ WRONG = GOOD + "  behaviour: {scaleDown: {stabilizationWindowSeconds: 0}}\n"
         pytest.param(
             "  name: checkout\n", "  name: checkout\n  managedFields: [{anything: 1}]\n", [], id="what is kept as it is"
         ),
+        pytest.param(
+            "  maxReplicas: 8",
+            "  maxReplicas: 8\n  \u00a0minReplicas: 2",
+            ['unknown field "spec.\\u00a0minReplicas" (did you mean "minReplicas"?)'],
+            id="behind a blank that is none",
+        ),
         pytest.param("  metrics:", "  behavior: null\n  metrics:", [], id="null is the absence of a value"),
         pytest.param(
             "kind: Horiz", "status: {currentReplicas: 1}\nkind: Horiz", [], id="kubectl get -o yaml has a status"
