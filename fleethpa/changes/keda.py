@@ -434,6 +434,7 @@ _ANNOTATIONS: Final = {
     "autoscaling.keda.sh/paused": "fleethpa pause CLUSTER/NAMESPACE/NAME",
     "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N",
     "autoscaling.keda.sh/paused-scale-in": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-in",
+    "autoscaling.keda.sh/paused-scale-out": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-out",
 }
 _OF_THE_SPEC: Final = {
     "pollingInterval": "metrics are asked for once per sync period: fleethpa settings CLUSTER sync-period=…",
@@ -453,6 +454,7 @@ _OF_PROMETHEUS: Final = {
     "metricName": "KEDA no longer reads it",
     "namespace": "of the observer: a matcher in the file of --prometheus",
     "customHeaders": "of the observer: `headers` in the file of --prometheus",
+    "cortexOrgID": "of the observer: `headers` (X-Scope-OrgID) in the file of --prometheus",
     "unsafeSsl": "of the observer: `tls.insecureSkipVerify` in the file of --prometheus",
     "authModes": "of the observer: tokens and certificates in the file of --prometheus",
     "timeout": "of the observer: `timeout` in the file of --prometheus",

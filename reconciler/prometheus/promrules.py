@@ -392,6 +392,10 @@ def _rules_alone(document: Any, origin: str) -> Any:
     if document.get("kind") == "ConfigMap":
         what = 'a ConfigMap: give the text below data."config.yaml" as a file of its own'
         raise RulesError(f"{origin}: {what}")
+    if "apiVersion" in document and "kind" in document:
+        raise RulesError(
+            f"{origin}: a {document['kind']}: give the config.yaml of prometheus-adapter, which is in its ConfigMap"
+        )
     charted = document.get("prometheus-adapter", document)  # a chart's own values, or those of one that it is part of
     if isinstance(charted, dict) and isinstance(charted.get("rules"), dict):
         what = (

@@ -345,6 +345,13 @@ def test_an_empty_answer_of_a_prometheus_is_named_where_keda_takes_it_for_0() ->
     assert "no 0" in read(OBJECTS["checkout"]).left["spec.triggers[0].metadata.ignoreNullValues"]
 
 
+@pytest.mark.parametrize(("name", "option"), [("paused-scale-in", "--scale-in"), ("paused-scale-out", "--scale-out")])
+def test_a_pause_of_one_direction_is_named_with_its_option(name: str, option: str) -> None:
+    body = copy.deepcopy(OBJECTS["orders"])
+    body["metadata"]["annotations"] = {f"autoscaling.keda.sh/{name}": "true"}
+    assert read(body).left[f"metadata.annotations[autoscaling.keda.sh/{name}]"].endswith(option)
+
+
 def test_jobs_beside_scaled_objects_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, job = tmp_path / "a.yaml", {"kind": "ScaledJob", "metadata": {"name": "nightly"}}
     file.write_text(yaml.safe_dump_all([OBJECTS["orders"], job]))
