@@ -139,8 +139,8 @@ def cluster_info(cluster: JsonView) -> Json:
     if authority:
         reported["certificate-authority-data"] = authority
     for extension in cluster.get("extensions") or ():
-        if extension["name"] == _CONFIG_EXTENSION:
-            reported["config"] = extension["extension"]
+        if isinstance(extension, Mapping) and extension.get("name") == _CONFIG_EXTENSION:
+            reported["config"] = extension.get("extension")
     return reported
 
 

@@ -109,6 +109,10 @@ _PAIRS: Final = (
     *(("username", "password"), ("password", "username")),
     *(("client-certificate", "client-key"), ("client-key", "client-certificate")),
 )
+_IDENTITIES: Final = ("token", "username", "exec", "auth-provider")
+"""Ways to be somebody, of which a user has one, as client-go clientcmd/validation.go has it for most; a certificate may
+be beside it.
+"""
 _TOKEN: Final = "use a token, a certificate or exec"
 _PLUGINS: Final = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 """Provider of before → the program that came after it, for exec."""
@@ -177,6 +181,9 @@ def user_refusal(user: JsonView) -> str:
         has_one, has_other = (bool(user.get(each) or user.get(f"{each}-data")) for each in (one, other))
         if has_one and not has_other:
             return f"user.{one} needs user.{other}: add it, or leave both out"
+    ways = [way for way in _IDENTITIES if user.get(way) or (way == "token" and user.get("tokenFile"))]
+    if len(ways) > 1:
+        return f"user.{ways[0]} and user.{ways[1]} are two identities: leave one out"
     return _impersonation_refusal(user)
 
 

@@ -118,6 +118,15 @@ async def test_a_token_file_is_read_as_client_go_does(
             id="an authority that would not be asked",
         ),
         pytest.param({}, {"server": "HTTPS://h"}, "cluster.server must be https://HOST.*lower case", id="upper case"),
+        pytest.param(
+            {"token": MARKER, "username": "a", "password": MARKER},
+            {},
+            "user.token and user.username are two identities",
+            id="two identities",
+        ),
+        pytest.param(
+            {"tokenFile": "t", "exec": {"command": "a"}}, {}, "user.token and user.exec are two", id="a plugin beside"
+        ),
         pytest.param({"username": "a"}, {}, "user.username needs user.password", id="half a name"),
         pytest.param({"tokenFile": "/dev/null"}, {}, "tokenFile /dev/null is empty", id="an empty token"),
         pytest.param({"client-key-data": "YQ=="}, {}, "user.client-key needs user.client-cert", id="a key alone"),
