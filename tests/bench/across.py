@@ -35,8 +35,7 @@ from streams.state.ledger import DecisionRecord
 from streams.state.message import Message
 from tests.kit.closedloop import ENFORCED, ClosedLoop, Record
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
-from tests.slow.test_region_lost import SETTINGS, Region, ask
-from tests.slow.test_region_lost import WHOLE as FLEET_MANIFEST
+from tests.kit.region import FLEET_MANIFEST, SETTINGS, Region, ask
 
 HPAS: Final = 5_000
 MEMBERS: Final = 10

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from fleethpa.lab.demo.stack import Stack, StackPlan
+from tests.kit.region import FLEET_MANIFEST, SETTINGS, Region, ask, until_clusters_are_known, until_shown
 from tests.patience import PATIENCE_S
-from tests.slow.test_region_lost import SETTINGS, WHOLE, Region, ask, until_clusters_are_known, until_shown
 
 pytestmark = pytest.mark.slow
 
@@ -78,10 +78,10 @@ async def test_what_two_hpas_add_stays_within_the_limit_until_the_group_is_delet
 
 async def test_the_clusters_of_a_fleet_hpa_share_what_the_limit_leaves(tmp_path: Path) -> None:
     region = Region()
-    whole = WHOLE.replace("namespace: shop}", "namespace: shop, labels: {team: search}}")
+    manifest = FLEET_MANIFEST.replace("namespace: shop}", "namespace: shop, labels: {team: search}}")
     async with Stack(StackPlan(tmp_path, fleet=region.fleet, settings=SETTINGS)) as stack:
         await until_clusters_are_known(stack)
-        await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=f"{whole}---{GROUP}")
+        await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=f"{manifest}---{GROUP}")
 
         region.load(600, 150)  # 750 units need 10 replicas, 5 in each cluster
         await region.until(lambda found: sum(found) == LIMIT, "the limit is used")

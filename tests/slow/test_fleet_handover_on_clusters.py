@@ -14,8 +14,8 @@ from msgspec import structs
 from fleethpa.lab.demo.stack import Stack, StackPlan
 from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
 from streams.hpa.autoscaler import ControllerSettings
+from tests.kit.region import CART, SETTINGS, WORKLOAD
 from tests.patience import PATIENCE_S
-from tests.slow.test_region_lost import CART, SETTINGS, WORKLOAD
 
 pytestmark = pytest.mark.slow
 
