@@ -157,9 +157,9 @@ class _NativeMemory:
         if identity != self.of:
             self.of, self.history, self.newest = identity, inputs.history, None
         self.elsewhen = self.history
-        if self.newest is None:
+        passed_ms = 0 if self.newest is None else inputs.now_ms - self.newest.now_ms
+        if self.newest is None or passed_ms <= 0:  # the log has one time for both: no sync was between them
             return
-        passed_ms = inputs.now_ms - self.newest.now_ms
         evenly_ms = passed_ms / max(1, round(passed_ms / inputs.period_ms))
         until_ms = inputs.now_ms - inputs.period_ms // 2
         self.elsewhen = after_unseen(self.newest, self.history, evenly_ms, until_ms)

@@ -14,7 +14,7 @@ from schemas.keys import HpaId
 from streams.analysis.answer import answer
 from streams.analysis.retracing import by_moved_windows
 from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
-from streams.history.evaluations import Evaluated, NativeTraces, events
+from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, events
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.partition import Partition
 from streams.state.inputs import EvaluationInputs
@@ -132,6 +132,19 @@ def test_the_percentage_of_the_verdict_follows_from_numbers_beside_it() -> None:
     others, of = (int(each.replace(",", "")) for each in found.groups()[1:])
     assert of == made.decisions
     assert float(found[1]) == (of - others) * 1_000 // of / 10
+
+
+def test_two_native_statuses_of_one_moment_are_both_read() -> None:
+    """A reflector that lists anew, or an API server that was away, may bring two in one record of the log."""
+    log = ShadowWorld().run(12)
+    traces = NativeTraces(lambda _: True)
+    seen = list(events(Partition.empty(0), list(log.records), lambda _: True, traces))
+    twice = [again for each in seen for again in ([each, each] if isinstance(each, NativeSync) else [each])]
+    once, made = shadow_report(WEB, seen), shadow_report(WEB, twice)
+    assert once is not None
+    assert made is not None
+    assert made.differences == once.differences
+    assert made.decisions > once.decisions > 0
 
 
 def test_a_native_controller_that_was_late_is_a_matter_of_timing() -> None:
