@@ -96,7 +96,7 @@ _FURTHER_TARGETS: Final[Mapping[str, Sequence[str]]] = {
 
 
 def _target_field(kind: str, metadata: Json) -> str:
-    """The field that has the target of a trigger."""
+    """Return the field that has the target of a trigger."""
     if kind == "redis-streams" and not any(str(name).startswith("consumerGroup") for name in metadata):
         return "streamLength"
     other = _OTHER_TARGETS.get(kind)
@@ -159,7 +159,7 @@ class _Reader:
         return KedaImport(self.manifest.source, name, hpa, self.rules, self.left, hpa is not None and not self.lost)
 
     def _hpa(self, target: Json, metadata: Json, config: Json) -> Json | None:
-        """The manifest; None: there is none, for the reason that is named."""
+        """Return the manifest, or None where no HPA can be made of the object; the reason is then in what is left."""
         version = str(self.body.get("apiVersion") or _GROUP)
         if version.partition("/")[0] != _GROUP:
             self.left["apiVersion"] = f"{version} has other fields: write the object as {_GROUP}/v1alpha1 (KEDA 2)"
@@ -212,7 +212,7 @@ class _Reader:
             ref, "spec.scaleTargetRef.", ("apiVersion", "kind", "name"), "where KEDA finds variables of triggers"
         )
         if not isinstance(ref.get("name"), str) or not ref["name"]:
-            why = "it names nothing" if ref.get("name") in (None, "") else "its name is no text: put it into quotes"
+            why = "it names nothing" if ref.get("name") in (None, "") else "its name is not a text: put it into quotes"
             self.left["spec.scaleTargetRef"] = why
             return {}
         return {
@@ -225,7 +225,7 @@ class _Reader:
         value = default if spec.get(name) is None else spec[name]
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        self.left[f"spec.{name}"], self.unreadable = f"{value!r} is no number: write one", True
+        self.left[f"spec.{name}"], self.unreadable = f"{value!r} is not a number: write one", True
         return default
 
     def _advanced(self, spec: Json) -> Json:
@@ -336,7 +336,7 @@ class _Reader:
             self._lose(path, f"its {stated} is missing" if not value else f"a metric has no target {aim}")
             return
         if not _is_above_0(value):
-            self._lose(f"{path}.metadata.{stated}", f"{value!r} is no number above 0")
+            self._lose(f"{path}.metadata.{stated}", f"{value!r} is not a number above 0")
             return
         if stated not in metadata:
             self.left[f"{path}.metadata.{stated}"] = f"not given: {value}, KEDA's default, is taken"
@@ -387,12 +387,12 @@ class _Reader:
             )
             return
         if wanted is None:
-            self._lose(f"{path}.metadata.desiredReplicas", "it is no number")
+            self._lose(f"{path}.metadata.desiredReplicas", "it is not a number")
             return
         try:
             parse_zone(zone)
         except CommandError as error:
-            self._lose(f"{path}.metadata.timezone", f"{zone!r} is no time zone that is known here. {error.cause}")
+            self._lose(f"{path}.metadata.timezone", f"{zone!r} is not a time zone that is known here. {error.cause}")
             return
         if wanted > self.most:
             why = f"KEDA's HPA does not go above maxReplicaCount, either: minReplicas is {self.most}"

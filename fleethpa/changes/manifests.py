@@ -224,7 +224,7 @@ def _unrendered(place: str, source: str, why: str) -> CommandError:
 
 def _action_in(body: Json) -> str:
     """The first text with a template action in what names an object or its target, or in an HPA's spec; empty: there
-    is none. What a trigger of KEDA asks may have such actions: Loki's queries have.
+    is none. The queries of KEDA's triggers are left out, since those of Loki have actions of their own.
     """
     metadata, spec = _metadata(body), body.get("spec")
     names = [body.get("apiVersion"), body.get("kind"), metadata.get("name"), metadata.get("namespace")]
@@ -482,9 +482,7 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
         if _OTHER_TEMPLATE.search(text):
             cause = f"It has actions of a template, {{{{ … }}}} or {{% … %}} ({error})."
             step = "let the program that it is written for, such as Ansible, render it, and give what comes out"
-            raise usage(
-                f"{source}: a template that is not rendered, no manifest", cause=cause, next_step=step
-            ) from error
+            raise usage(f"{source}: {_UNRENDERED}", cause=cause, next_step=step) from error
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:

@@ -368,9 +368,9 @@ class SeenRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ViewRow(Struct, array_like=True, frozen=True):
-    """What was seen of a namespace in the last periods, and why scale-downs are held, as `limits.partialview` says.
+    """What was observed of a namespace in the last periods, and why scale-downs are blocked (`limits/partialview.py`).
 
-    `since_ms`: since when they are held; 0: they are not. `reference`: what should be there. `fallen`: metrics that
+    `since_ms`: since when they are blocked; 0: they are not. `reference`: what should be there. `fallen`: metrics that
     fell, with their totals before and when.
     """
 

@@ -20,11 +20,12 @@ from msgspec import structs
 
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
 from fleethpa.lab.simulator.model import ConstantLoad
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
+from tests.kit.region import SETTINGS as FAST
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -32,15 +33,7 @@ pytestmark = pytest.mark.slow
 CLUSTER: Final = "south"
 NAMES: Final = tuple(f"app{number}" for number in range(4))
 HPAS: Final = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
-SETTINGS: Final = structs.replace(
-    DEV_SETTINGS,
-    sync_period_ms=2_000,
-    downscale_stabilization_ms=4_000,
-    cpu_initialization_period_ms=2_000,
-    initial_readiness_delay_ms=1_000,
-    default_mode="shadow",
-    native_controller="present",
-)
+SETTINGS: Final = structs.replace(FAST, default_mode="shadow", native_controller="present")
 KEPT_S: Final = 8.0
 MANIFESTS: Final = """
 apiVersion: apps/v1

@@ -13,12 +13,12 @@ from typing import Final
 
 import orjson
 import pytest
-from msgspec import structs
 
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
-from fleethpa.lab.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.lab.demo.stack import Stack, StackPlan
 from fleethpa.lab.simulator.cluster import Fleet, SimulatedCluster
+from tests.kit.region import SETTINGS
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -28,13 +28,6 @@ REST: Final = 8
 """Replicas that the load asks for at a target of 60 %: 2,400m of 300m each."""
 TARGET: Final = 60
 GOOD, BAD = 50, 600
-SETTINGS: Final = structs.replace(
-    DEV_SETTINGS,
-    sync_period_ms=2_000,
-    downscale_stabilization_ms=4_000,
-    cpu_initialization_period_ms=2_000,
-    initial_readiness_delay_ms=1_000,
-)
 WORKLOAD: Final = """
 apiVersion: apps/v1
 kind: Deployment

@@ -70,7 +70,7 @@ def _step(pending: Pending, view: ViewNow) -> Step:
 
 
 class ViewAccount(HpaAccount):
-    """What was seen of each namespace whose cluster looks for a partial view."""
+    """What was observed of each namespace in the last periods, in clusters with the setting `partial-view`."""
 
     def folded(self, state: State) -> None:
         """Compare what is seen of the namespaces that the record is about with what was seen before."""

@@ -284,8 +284,10 @@ def test_the_empty_formula_that_keda_writes_loses_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "path", "why"),
     [
-        pytest.param({"maxReplicaCount": "${MAX}"}, "spec.maxReplicaCount", "'${MAX}' is no number", id="a variable"),
-        pytest.param({"minReplicaCount": "2"}, "spec.minReplicaCount", "'2' is no number", id="a text"),
+        pytest.param(
+            {"maxReplicaCount": "${MAX}"}, "spec.maxReplicaCount", "'${MAX}' is not a number", id="a variable"
+        ),
+        pytest.param({"minReplicaCount": "2"}, "spec.minReplicaCount", "'2' is not a number", id="a text"),
         pytest.param({"minReplicaCount": 13}, "spec", "maxReplicas: Invalid value: 12", id="more than the most"),
         pytest.param({"scaleTargetRef": {"name": False}}, "spec.scaleTargetRef", "quotes", id="a name like a truth"),
         pytest.param({"scaleTargetRef": {"deploymentName": "a"}}, "spec.scaleTargetRef", "names nothing", id="KEDA 1"),
@@ -305,7 +307,7 @@ def test_a_target_that_is_no_number_above_0_is_lost_by_name(value: str) -> None:
     body["spec"]["triggers"][0]["metadata"]["lagThreshold"] = value
     found = read(body)
     assert not found.is_whole
-    assert found.left["spec.triggers[0].metadata.lagThreshold"] == f"{value!r} is no number above 0"
+    assert found.left["spec.triggers[0].metadata.lagThreshold"] == f"{value!r} is not a number above 0"
 
 
 def test_an_object_of_keda_1_is_refused_by_its_version() -> None:
@@ -338,7 +340,7 @@ def test_a_time_zone_that_is_not_known_is_lost_by_name(zone: str) -> None:
     found = read(body)
     assert not found.is_whole
     assert schedule_of(found.hpa) is None
-    assert f"{zone!r} is no time zone" in found.left["spec.triggers[0].metadata.timezone"]
+    assert f"{zone!r} is not a time zone" in found.left["spec.triggers[0].metadata.timezone"]
 
 
 def test_an_empty_answer_of_a_prometheus_is_named_where_keda_takes_it_for_0() -> None:
