@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, uid_of
@@ -14,8 +15,7 @@ from streams.archive.layout import ArchivedRecord
 from streams.archive.segmentreader import names_of
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True, gc=False):
     """A decision and the place of its record."""
 
     decision: Decision
@@ -31,10 +31,20 @@ class Recorded:
         return HpaId(self.decision.cluster, self.decision.namespace, self.decision.name)
 
 
-def recorded_at(partition: int, offset: int, value: bytes) -> Recorded:
-    """Decode a record. Raises WireError: it is no decision; the text names partition and offset."""
+def read_decision(value: bytes) -> Decision:
+    """Decode all of a record. Raises WireError: it is no decision."""
+    return decode(value, Decision)
+
+
+def recorded_at(
+    partition: int, offset: int, value: bytes, read: Callable[[bytes], Decision] = read_decision
+) -> Recorded:
+    """Decode a record; `read` may leave out fields that nobody asks for (`schemas.decisionfields.reader_of`).
+
+    Raises WireError: it is no decision; the text names partition and offset.
+    """
     try:
-        decision = decode(value, Decision)
+        decision = read(value)
         uid_of(decision.id)
         return Recorded(decision, partition, offset, value, parse_time_ms(decision.time))
     except IndexError as error:
@@ -112,6 +122,8 @@ class DecisionWindow:
         self._sequence = DecisionSequence(wanted)
         self.hpa: HpaId | None = None
         """Of which HPA all decisions are that are asked for: few others are decoded. None: of more than one."""
+        self.read: Callable[[bytes], Decision] = read_decision
+        """As of `recorded_at`."""
         self.is_over = False
         """Whether the rest is too late to be asked for."""
         self.begins_late = False
@@ -134,7 +146,7 @@ class DecisionWindow:
             if names not in record.value and self._sequence.position and record is not stretch[-1]:
                 self.position = record.offset + 1
                 continue
-            recorded = recorded_at(self.number, record.offset, record.value)
+            recorded = recorded_at(self.number, record.offset, record.value, self.read)
             if self._until_ms is not None and recorded.time_ms >= self._until_ms:
                 self.is_over = True
                 break

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from schemas.codec import WireError
 from schemas.decisionfields import reader_of
 from schemas.decisions import Decision
 from schemas.keys import HpaId
@@ -123,6 +124,9 @@ def test_a_reader_of_some_fields_gives_what_the_whole_record_says(archive: Path)
         _ = read(values[0]).reason
     with pytest.raises(KeyError):
         reader_of("replicas")
+    for damaged in (values[0][:-1], b"\xff", b'{"seq":"1"}', b"[" * 100_000):
+        with pytest.raises(WireError):
+            read(damaged)
 
 
 def test_a_request_is_known_more_exactly_by_many_percentages_than_by_one() -> None:

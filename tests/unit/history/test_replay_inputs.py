@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -83,12 +82,12 @@ async def test_an_evaluation_is_found_by_its_decision() -> None:
     found = await evaluation_of(past, recorded)
     assert (found.inputs.decision, found.value) == (recorded.decision.id, recorded.value)
     value = recorded.value.replace(b'"currentReplicas":', b'"current":')
-    altered = replace(recorded, value=value)
+    altered = structs.replace(recorded, value=value)
     with pytest.raises(LogGoneError, match="another decision"):
         await evaluation_of(past, altered)
     unknown = structs.replace(recorded.decision, id="0-999999-x")
     with pytest.raises(LogGoneError, match="no evaluation"):
-        await evaluation_of(past, replace(recorded, decision=unknown))
+        await evaluation_of(past, structs.replace(recorded, decision=unknown))
 
 
 def _evaluated(records: Sequence[PlainRecord]) -> tuple[MemoryPast, list[Recorded]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -67,6 +67,11 @@ class Growing(MemoryPast):
             yield stretch
 
 
+def records(decisions: Sequence[Recorded]) -> list[tuple[int, bytes]]:
+    """Offsets and bytes of decisions: what was read of them."""
+    return [(each.offset, each.value) for each in decisions]
+
+
 async def test_what_is_read_again_reads_only_what_came_since_and_is_the_same(topics: Topics) -> None:
     kept, past = KeptPasts(), Growing(topics, START_MS + 10 * 60_000)
     for now_ms in range(START_MS + 10 * 60_000, END_MS, 197_000):
@@ -77,7 +82,7 @@ async def test_what_is_read_again_reads_only_what_came_since_and_is_the_same(top
         since_ms = now_ms - 9 * 60_000
         found = await kept.decisions(past, HPA, since_ms)
         assert past.given <= came or now_ms == START_MS + 10 * 60_000
-        assert found == [each async for each in past.decisions(0, since_ms, None, HPA.__eq__)]
+        assert records(found) == records([each async for each in past.decisions(0, since_ms, None, HPA.__eq__)])
         changes, read_ms = await kept.changes(past, HPA, now_ms, 9 * 60_000)
         assert read_ms == since_ms
         assert changes == await (await follow_changes(past, HPA, now_ms, 9 * 60_000)).read_on(past)
@@ -88,7 +93,7 @@ async def test_a_longer_span_is_read_anew(topics: Topics) -> None:
     short = await kept.decisions(past, HPA, END_MS - 120_000)
     long = await kept.decisions(past, HPA, END_MS - 600_000)
     assert long[-len(short) :] == short
-    assert long == [each async for each in past.decisions(0, END_MS - 600_000, None, HPA.__eq__)]
+    assert records(long) == records([each async for each in past.decisions(0, END_MS - 600_000, None, HPA.__eq__)])
     assert await kept.decisions(past, HPA, END_MS - 120_000) == short
 
 
@@ -107,8 +112,8 @@ async def test_many_decisions_of_one_hpa_are_not_all_kept(topics: Topics, monkey
     monkeypatch.setattr(hpapast, "DECISIONS_KEPT", 20)
     kept, past = KeptPasts(), Growing(topics, END_MS)
     everything = [each async for each in past.decisions(0, START_MS, None, HPA.__eq__)]
-    assert await kept.decisions(past, HPA, START_MS) == everything[-20:]
-    assert await kept.decisions(past, HPA, everything[0].time_ms) == everything[-20:]
+    assert records(await kept.decisions(past, HPA, START_MS)) == records(everything[-20:])
+    assert records(await kept.decisions(past, HPA, everything[0].time_ms)) == records(everything[-20:])
 
 
 class Timed(Growing):
@@ -135,9 +140,11 @@ async def test_a_span_with_too_many_decisions_is_read_in_whole_hours_before_its_
     past, span_ms, begin_ms = Timed(topics, END_MS), MINUTES * 60_000, END_MS - int(hours * 3_600_000)
     wanted = [each async for each in past.decisions(0, begin_ms, None, HPA.__eq__)]
     shown_ms = begin_ms if begin_ms > START_MS else 0
-    assert await read_decisions(past, HPA, END_MS, span_ms) == (wanted, shown_ms)
-    assert charts(wanted, shown_ms).since == shown_ms / 1000
-    assert await read_timeline(past, HPA, END_MS, span_ms) == (wanted, shown_ms)
+    for read in (read_decisions, read_timeline):
+        found, read_since_ms = await read(past, HPA, END_MS, span_ms)
+        assert (records(found), read_since_ms) == (records(wanted), shown_ms)
+    assert charts(wanted, shown_ms) == charts(found, shown_ms)
+    assert charts(found, shown_ms).since == shown_ms / 1000
 
 
 async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_since_an_older_one_is_too_long(
@@ -194,7 +201,7 @@ async def test_a_window_takes_all_decisions_of_its_hpa_and_decodes_few_others(to
     names = [HpaId("c0", f"ns{number % 4}", f"app{number}") for number in range(3)]
     for name, since_ms in product([*names, HpaId("c0", "ns0", "none")], range(START_MS, END_MS, 830_000)):
         found = await KeptPasts().decisions(past, name, since_ms)
-        assert found == [each async for each in past.decisions(0, since_ms, None, name.__eq__)]
+        assert records(found) == records([each async for each in past.decisions(0, since_ms, None, name.__eq__)])
         assert bool(found) == (name in names)
 
 
@@ -203,9 +210,9 @@ def test_of_others_only_the_first_and_the_last_of_a_stretch_are_decoded(monkeypa
     made = [archived_record(at, 0, b"", (), record_of(at, names[at % 4])) for at in range(1, 12)]
     decoded: list[int] = []
 
-    def counted(partition: int, offset: int, value: bytes) -> Recorded:
+    def counted(partition: int, offset: int, value: bytes, read: Callable[[bytes], Decision]) -> Recorded:
         decoded.append(offset)
-        return recorded_at(partition, offset, value)
+        return recorded_at(partition, offset, value, read)
 
     monkeypatch.setattr(recorded, "recorded_at", counted)
     window = DecisionWindow(0, 0, 0, None, HPA.__eq__)

@@ -126,10 +126,10 @@ async def test_the_timeline_has_changes_and_on_demand_every_evaluation(fleet: Fl
 def test_that_a_change_was_applied_is_said_on_its_line_and_that_it_was_not_on_one_of_its_own(
     fleet: Fleet, result: str, shown: list[str]
 ) -> None:
-    scaled = replace(fleet.decisions()[-1], decision=decided(fleet, id="d-1", direction="ScaleUp", error=""))
+    scaled = structs.replace(fleet.decisions()[-1], decision=decided(fleet, id="d-1", direction="ScaleUp", error=""))
     outcome = {"result": result, "message": "no"}
     written = decided(fleet, id="d-2", kind="completion", completes="d-1", outcome=outcome, error="")
-    read = HpaPast([scaled, replace(scaled, time_ms=scaled.time_ms + 1, decision=written)], (), is_whole=True)
+    read = HpaPast([scaled, structs.replace(scaled, time_ms=scaled.time_ms + 1, decision=written)], (), is_whole=True)
     assert [line["kind"] for line in timeline(read, every=False)] == shown
     assert timeline(read, every=False)[-1]["is_applied"] == (result == "applied")
     assert [line["kind"] for line in timeline(read)] == ["write", "scale"]
