@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -516,7 +515,7 @@ def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -
 
 def test_decisions_are_selected_by_the_state_that_they_found(fleet: Fleet, run: Cli) -> None:
     evaluated = next(each for each in fleet.decisions() if each.decision.kind == "evaluation")
-    recorded = replace(evaluated, decision=structs.replace(evaluated.decision, states=["blocked", "flapping"]))
+    recorded = structs.replace(evaluated, decision=structs.replace(evaluated.decision, states=["blocked", "flapping"]))
     found = {state for state in STATES if Filter(Selection(), state=state).matches(recorded)}
     assert found == {"blocked", "flapping"}
     refused = run("decisions", "-A", "--state", "hungry")

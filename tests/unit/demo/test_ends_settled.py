@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +31,6 @@ def test_an_hpa_is_settled_once_an_evaluation_found_what_its_metrics_ask_for(
     found = next(each for each in fleet.decisions() if each.decision.kind == "evaluation")
     decision = structs.replace(found.decision, **({"raw_desired_replicas": 2} | change))
     report = DemoReport(screen=None, clients={}, hpas=(HPA,))  # type: ignore[arg-type]  # nothing is shown
-    report.decisions.append(replace(found, decision=decision))
+    report.decisions.append(structs.replace(found, decision=decision))
     report.replicas[HPA] = 2
     assert _settled(report, HPA, 0) == is_settled
