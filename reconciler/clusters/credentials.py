@@ -27,7 +27,15 @@ from multidict import CIMultiDict
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.transfers import Transfers, transfers_of
-from reconciler.core.clusterkeys import CONTEXT, KUBECONFIG, cluster_refusal, impersonation, key_refusal, user_refusal
+from reconciler.core.clusterkeys import (
+    CONTEXT,
+    KUBECONFIG,
+    cluster_refusal,
+    impersonation,
+    key_refusal,
+    plaintext_refusal,
+    user_refusal,
+)
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
@@ -57,8 +65,12 @@ _PASSED_ON: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "p
 class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
     """The client's loader, with plugins that are run here."""
 
-    def check(self) -> None:
-        """Refuse a kubeconfig that says what is not supported. Raises ConfigException: names the field."""
+    def check(self, *, is_found: bool) -> None:
+        """Refuse a kubeconfig that says what is not supported. Raises ConfigException: names the field.
+
+        `is_found`: it is made of a found cluster, which Argo CD sends its token to without TLS, too, and which is
+        refused earlier unless `--found-insecure-tls` allows that.
+        """
         context = self._current_context["context"].value
         if not context.get("user"):
             raise ConfigException("context.user is missing")
@@ -66,7 +78,9 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
             raise ConfigException(f"users: {context['user']!r}, which the context names, is not there")
         top = self._config.value
         reason = key_refusal(KUBECONFIG, top) or key_refusal(CONTEXT, context, "context.")
-        if reason := reason or cluster_refusal(self._cluster.value) or user_refusal(self._user.value):
+        cluster, user = self._cluster.value, self._user.value
+        reason = reason or cluster_refusal(cluster) or user_refusal(user)
+        if reason := reason or ("" if is_found else plaintext_refusal(cluster, user)):
             raise ConfigException(reason)
 
     def _load_user_token(self) -> bool:
@@ -315,7 +329,7 @@ class Credentials:
             document = self._config.document
             known = _merged(self._config.kubeconfig) if document is None else document
             loader = PluginLoader(known, active_context=self._config.context)
-            loader.check()
+            loader.check(is_found=document is not None)
             await loader.load_and_set(configuration)
             configuration.impersonation = loader.impersonation
             lasts_s = _lifetime_s(loader)

@@ -197,6 +197,18 @@ def cluster_refusal(cluster: JsonView) -> str:
     )
 
 
+def plaintext_refusal(cluster: JsonView, user: JsonView) -> str:
+    """Return why a user of a kubeconfig is not used with a server that is reached without TLS, where everybody on the
+    way could read who it is; empty: it may be used. kubectl sends nothing of the user there, without a word.
+
+    Source: client-go tools/clientcmd/client_config.go `ClientConfig`.
+    """
+    stated = next((key for key in USER if USER[key] == USED and user.get(key)), "")
+    if not stated or not (cluster.get("server") or "").startswith("http://"):
+        return ""
+    return f"user.{stated} is not sent without TLS: write https:// in cluster.server, or leave user.{stated} out"
+
+
 def _trust_refusal(cluster: JsonView) -> str:
     """Source: client-go transport/transport.go `TLSConfigFor`."""
     authority = next((key for key in ("certificate-authority", "certificate-authority-data") if cluster.get(key)), "")

@@ -562,7 +562,7 @@ def kubeconfig(port: int, clusters: int) -> Iterator[str]:
     yield "apiVersion: v1\nkind: Config\ncurrent-context: c0\nclusters:"
     for number in range(clusters):
         yield f"- name: c{number}\n  cluster:\n    server: http://127.0.0.1:{port}/c{number}"
-    yield "users:\n- name: bench\n  user:\n    token: bench\ncontexts:"
+    yield "users:\n- name: bench\n  user: {}\ncontexts:"
     for number in range(clusters):
         yield f"- name: c{number}\n  context:\n    cluster: c{number}\n    user: bench"
 

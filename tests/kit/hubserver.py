@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from fleethpa.hub.kinds import API_VERSION, KINDS
+from fleethpa.lab.simulator.cluster import local_identity
 from schemas.kubernetes.shape import Json
 from tests.kubernetes.controlplane import kubeconfig
 
@@ -176,8 +178,11 @@ class HubServer:
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
             http.daemon_threads = True
-            url = f"http://127.0.0.1:{http.server_address[1]}"
-            path.write_text(json.dumps(kubeconfig({context: ({"server": url}, {"token": "anna"})})))
+            http.socket = local_identity().context.wrap_socket(http.socket, server_side=True)
+            url = f"https://127.0.0.1:{http.server_address[1]}"
+            authority = base64.b64encode(local_identity().certificate_pem).decode()
+            cluster = {"server": url, "certificate-authority-data": authority}
+            path.write_text(json.dumps(kubeconfig({context: (cluster, {"token": "anna"})})))
             thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             try:

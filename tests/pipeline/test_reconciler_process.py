@@ -10,7 +10,7 @@ import yaml
 from tests.patience import PATIENCE_S
 
 KUBECONFIG = {
-    "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
     "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
     "users": [{"name": "a", "user": {"token": "t"}}],
 }

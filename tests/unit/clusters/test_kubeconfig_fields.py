@@ -1,5 +1,6 @@
 """What a kubeconfig says about who asks: every request is made so, or the file is refused by the field's name."""
 
+import base64
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from cryptography.hazmat.primitives import serialization
 
+from fleethpa.lab.simulator.cluster import local_identity
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.credentials import Credentials
@@ -21,6 +23,8 @@ from reconciler.prometheus.promrules import PromRules
 from tests.kafka.certificates import Authority
 
 MARKER = "Zq7marker"
+AUTHORITY = {"certificate-authority-data": base64.b64encode(local_identity().certificate_pem).decode()}
+"""That of `Asked`."""
 
 
 class Asked:
@@ -39,9 +43,11 @@ class Asked:
 async def asked() -> AsyncIterator[Asked]:
     found, app = Asked(), web.Application()
     app.router.add_route("*", "/{path:.*}", found.answer)
-    async with TestServer(app) as server:
-        found.url = str(server.make_url("/"))
-        yield found
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=local_identity().context)
+    found.url = str(server.make_url("/"))
+    yield found
+    await server.close()
 
 
 def _client(folder: Path, user: dict[str, Any], server: str, **changes: Any) -> ClusterClient:
@@ -58,7 +64,7 @@ def _client(folder: Path, user: dict[str, Any], server: str, **changes: Any) -> 
 
 async def test_every_request_is_made_as_the_one_who_is_impersonated(tmp_path: Path, asked: Asked) -> None:
     user = {"token": "t", "as": "bot", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": {"x/y": ["1", "2"]}}
-    client = _client(tmp_path, user, asked.url)
+    client = _client(tmp_path, user, asked.url, **AUTHORITY)
     try:
         await client.get("/api/v1/pods")  # by libcurl
         await client.put("/api/v1/pods/a", {})
@@ -92,7 +98,7 @@ async def test_a_token_file_is_read_as_client_go_does(
     file = tmp_path / "token"
     if text is not None:
         file.write_text(text)
-    client = _client(tmp_path, {"tokenFile": str(file), "token": inline}, asked.url)
+    client = _client(tmp_path, {"tokenFile": str(file), "token": inline}, asked.url, **AUTHORITY)
     try:
         await client.get("/api")
     finally:
@@ -142,13 +148,26 @@ async def test_a_token_file_is_read_as_client_go_does(
         pytest.param({}, {"server": "h:1"}, "cluster.server must be https://HOST", id="no scheme"),
         pytest.param({}, {"server": f"https://u:{MARKER}@h"}, "cluster.server must be https://HOST", id="a password"),
         pytest.param({}, {"server": "https://h:99999"}, "cluster.server must be https://HOST", id="a port"),
+        *(
+            pytest.param(
+                user, {"server": "http://h"}, f"user.{field} is not sent without TLS", id=f"{field} without TLS"
+            )
+            for field, user in {
+                "token": {"token": MARKER},
+                "tokenFile": {"tokenFile": "t"},
+                "username": {"username": "a", "password": MARKER},
+                "client-certificate-data": {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
+                "exec": {"exec": {"command": "a"}},
+                "as": {"as": "bot"},
+            }.items()
+        ),
         pytest.param({}, {"proxy-url": f"http://{MARKER}:x"}, "cluster.proxy-url must be http://HOST", id="a proxy"),
     ],
 )
 async def test_a_kubeconfig_that_cannot_be_honoured_is_refused(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], reason: str
 ) -> None:
-    client = _client(tmp_path, user, **{"server": "http://127.0.0.1:9"} | cluster)
+    client = _client(tmp_path, user, **{"server": "https://127.0.0.1:9"} | cluster)
     with pytest.raises(ConfigError, match=f"cluster prod: its credentials cannot be loaded: {reason}") as refused:
         await client.get("/api")
     await client.close()
@@ -247,7 +266,7 @@ async def test_a_socks_proxy_of_the_environment_is_refused_by_name(
     monkeypatch.setenv("http_proxy", f"{scheme}://u:{MARKER}@10.0.0.1:1080")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    client = _client(tmp_path, {"token": "t"}, "http://api.example")
+    client = _client(tmp_path, {}, "http://api.example")
     prometheus = PromClient(PromConnection(HttpConnection("http://prometheus.example"), PromRules(), frozenset()))
     for work in (client.get("/api"), prometheus.query("up")):
         with pytest.raises(

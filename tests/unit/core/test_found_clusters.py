@@ -38,7 +38,7 @@ def kubeconfig(*contexts: str, user: Json | None = None) -> str:
         {
             "contexts": [{"name": each, "context": {"cluster": f"c-{each}", "user": "admin"}} for each in contexts],
             "clusters": [{"name": f"c-{each}", "cluster": {"server": f"https://{each}"}} for each in contexts],
-            "users": [{"name": "admin", "user": user or {"token": "t"}}],
+            "users": [{"name": "admin", "user": {"token": "t"} if user is None else user}],
         }
     )
 
@@ -492,7 +492,7 @@ async def test_a_list_of_an_odd_shape_is_a_trouble_of_its_source(tmp_path: Path)
     app.router.add_get("/{path:.*}", answer)
     async with TestServer(app) as server:
         path = tmp_path / "inventory"
-        path.write_text(kubeconfig("x").replace("https://x", str(server.make_url("/"))))
+        path.write_text(kubeconfig("x", user={}).replace("https://x", str(server.make_url("/"))))
         inventory = ClusterConfig("inventory", str(path), "x")
         members, unreadable = await find_once(ClusterSources(argocd="argocd", inventory=inventory))
     assert not members

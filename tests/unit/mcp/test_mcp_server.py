@@ -145,7 +145,7 @@ async def test_of_a_hub_the_tools_show_what_the_own_token_may_see(archive: Path,
     reviews = Reviews(ReviewingCluster(GRANTS))  # type: ignore[arg-type]  # stands for a client
     app.add_routes(ReadingApi(cli, reviews, runner({}, str(archive), for_others=True)).routes())
     user = {"name": "anna", "user": {"token": "anna"}}
-    known = {"name": "hub", "cluster": {"server": "http://127.0.0.1:1"}}
+    known = {"name": "hub", "cluster": {"server": "https://127.0.0.1:1"}}
     context = {"name": "hub", "context": {"cluster": "hub", "user": "anna"}}
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
