@@ -300,7 +300,10 @@ def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
     if not kinds:
         return usage(what, cause="The input is empty.", next_step="give a manifest of kind HorizontalPodAutoscaler")
     known = {kind: _OTHER_KINDS[kind] for kind in kinds if kind in _OTHER_KINDS}
-    lines = [f"There are only {listed(kinds)}.", *(f"{kind} is {text}." for kind, (text, _) in known.items())]
+    lines = [
+        f"It has objects of other kinds: {listed(kinds)}.",
+        *(f"{kind} is {text}." for kind, (text, _) in known.items()),
+    ]
     other = "kubectl apply -f FILE for these, and a manifest of kind HorizontalPodAutoscaler for fleethpa"
     step = next((step for _, step in known.values()), other)
     files = " ".join(f"-f {shlex.quote(name)}" for name in filenames)

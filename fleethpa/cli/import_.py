@@ -43,7 +43,7 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     manifests = list(scaled_objects_in(read.others))
     if not manifests:
         kinds = dict.fromkeys(str(each.body["kind"]) for each in (*read.hpas, *read.others))
-        cause = f"There are only {listed(kinds)}." if kinds else "The input is empty."
+        cause = f"It has objects of other kinds: {listed(kinds)}." if kinds else "The input is empty."
         what = f"-f {' '.join(filenames)}: no {KIND} found"
         raise usage(what, cause=cause, next_step="kubectl get scaledobjects -A -o yaml")
     for each in read.of_kind(JOB_KIND):

@@ -363,7 +363,7 @@ def test_jobs_beside_scaled_objects_are_named(tmp_path: Path, monkeypatch: pytes
     file.write_text(yaml.safe_dump(job))
     done = Cli(monkeypatch)("import", "keda", "-f", str(file))
     assert done.exit_code == 2
-    assert "There are only ScaledJob." in done.stderr
+    assert "It has objects of other kinds: ScaledJob." in done.stderr
 
 
 def test_a_template_as_the_target_is_refused_and_one_in_a_query_is_not(

@@ -275,7 +275,7 @@ def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
     [
         pytest.param(["-C", "mars"], GOOD, 4, "no cluster matches 'mars'", id="a wrong cluster name"),
         pytest.param(["-n", "other"], GOOD, 2, "namespaces do not match", id="another namespace than the manifest's"),
-        pytest.param([], DEPLOYMENT, 2, "There are only Deployment", id="no HPA in the input"),
+        pytest.param([], DEPLOYMENT, 2, "It has objects of other kinds: Deployment", id="no HPA in the input"),
         pytest.param([], "", 2, "The input is empty", id="nothing in the input"),
         pytest.param([], "a: [", 2, "line 1, column 5", id="no YAML"),
         pytest.param([], "- a", 2, "expected an object with apiVersion and kind, got a list", id="a list"),

@@ -202,7 +202,7 @@ WRONG = (
     ("diff -f vpa.yaml", 2, "Next: kubectl apply -f vpa.yaml for it, and an HPA on another metric"),
     ("apply -f fleet.yaml", 2, "and spec an object"),
     ("delete -f fleet.yaml", 2, "Next: fleethpa backtest -f fleet.yaml tries it"),
-    ("lint -f other.yaml", 2, "There are only Deployment, Widget."),
+    ("lint -f other.yaml", 2, "It has objects of other kinds: Deployment, Widget."),
     ("delete -f other.yaml", 2, "kubectl apply -f other.yaml for these"),
     ("delete -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
     ("delete -l app=nope -n shop", 0, "with -l app=nope"),
