@@ -12,6 +12,7 @@ import orjson
 import pytest
 import yaml
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.frame.options import parse_fail_if
 from fleethpa.show.report import Curve, step_plot
 from fleethpa.show.text import axis_labels
@@ -21,7 +22,7 @@ from streams.analysis.measures import Measures
 from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.evaluations import events_between
 from tests.kit.archive import SMALL, decided, write_archive
-from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa, table_rows
 from tests.kit.published import fits
 from tests.kit.shadow import ShadowWorld
 
@@ -399,6 +400,64 @@ def test_history_says_who_why_and_what(monkeypatch: pytest.MonkeyPatch, fleet: F
     text = run("history", "hpa", "east/shop/checkout").stdout
     assert "REVISION  DATE" in text
     assert "maxReplicas 20→30" in text
+
+
+def _changed(generation: int, **spec: Any) -> AutoscalerSet:
+    changed = hpa(**spec)
+    changed["metadata"]["generation"] = generation
+    return AutoscalerSet(hpa=changed, session="s")
+
+
+def _evaluated(fleet: Fleet) -> str:
+    """Let the HPA be evaluated once more; the ID of that decision."""
+    fleet.append(after_ms=16_000)
+    fleet.observe(3, 300)
+    return [each.decision.id for each in fleet.decisions() if each.decision.kind == "evaluation"][-1]
+
+
+def test_history_names_the_first_recorded_decision_under_each_change(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    first = fleet.decisions()[0].decision.id
+    fleet.append(_changed(2, maxReplicas=30))
+    fleet.append(Command(command="pause", name="checkout", author="ben", reason="INC-1"))
+    fleet.append(Command(command="pause", name="checkout", author="eva", reason="INC-2"))
+    at_once, later = fleet.decisions()[-1].decision.id, _evaluated(fleet)
+    fleet.append(Command(command="resume", name="checkout", author="ben"))
+    recorded, last = fleet.values[:], _evaluated(fleet)
+    run = Cli(monkeypatch, fleet)
+
+    def named() -> list[tuple[str, str]]:
+        items = fits("RevisionList", run("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+        return [(each["what"], each.get("firstDecision", "")) for each in items]
+
+    known = [("created", first), ("spec", at_once), ("pause", later), ("pause", later)]
+    assert named() == [*known, ("resume", last)]
+    assert run("explain", last).exit_code == 0
+    fleet.values = recorded  # the log holds what the last one follows from, and no decider has recorded it
+    assert named() == [*known, ("resume", "")]
+    rows = table_rows(run("history", "east/shop/checkout", "-o", "wide").stdout)
+    assert [row["FIRST DECISION"] for row in rows] == [*(short_id(each) for _, each in known), "-"]
+    assert "FIRST DECISION" not in run("history", "east/shop/checkout").stdout
+
+
+def test_history_names_no_decision_of_the_hpa_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    fleet.append(Command(command="pause", name="checkout", author="ben", reason="INC-1"))
+    fleet.append(AutoscalerDeleted(name="checkout", session="s"))
+    again = hpa()
+    again["metadata"]["uid"] = "uid-another"
+    fleet.append(AutoscalerSet(hpa=again, session="s"))
+    anew = fleet.decisions()[-1].decision.id
+    assert anew.endswith("uid-another")
+    items = fits("RevisionList", Cli(monkeypatch, fleet)("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+    assert [(each["what"], each.get("firstDecision", "")) for each in items] == [
+        ("created", "0-2-uid-checkout"),
+        ("pause", ""),
+        ("deleted", ""),
+        ("created", anew),
+    ]
 
 
 def test_history_names_the_field_manager_of_a_clusters_hpa_and_who_deleted_a_central_one(
