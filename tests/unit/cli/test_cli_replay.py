@@ -135,6 +135,54 @@ def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     assert all(row in text for row in ("replica-hours", "time above target", "worst overload", "scale events"))
 
 
+@pytest.mark.parametrize("model", ["closed", "open"])
+def test_a_backtest_names_the_decisions_that_bound_it_and_the_first_that_differs(ask: Any, model: str) -> None:
+    arguments = ("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--model", model)
+    [item] = fits("BacktestList", ask(*arguments, "-o", "json").stdout)["items"]
+    made = fits("DecisionList", ask("decisions", APP, *SINCE, "-o", "json").stdout)["items"]
+    ids = [each["id"] for each in made if each.get("kind", "evaluation") == "evaluation"]
+    first, last, other = (item["decisions"][name] for name in ("first", "last", "firstDifferent"))
+    assert (first, last) == (ids[0], ids[-1])
+    assert other in ids
+    text = ask(*arguments).stdout
+    assert f"recorded decisions: {short_id(first)} … {short_id(last)}" in text
+    [named] = [line for line in text.splitlines() if "first difference" in line]
+    assert f"(decision {short_id(other)})" in named
+    assert "the deployed spec wants" in named
+    assert named.strip() == item["firstDifference"]
+    assert ask("explain", other, "--no-counterfactuals").exit_code == 0
+    if model == "open":
+        # Before it the candidate answers as recorded: the count is at most what it allows.
+        finals = {each["id"]: each["finalDesiredReplicas"] for each in made}
+        assert [finals[each] <= 3 for each in ids[: ids.index(other) + 1]] == [True] * ids.index(other) + [False]
+
+
+def test_a_backtest_of_the_deployed_spec_differs_at_no_decision(ask: Any) -> None:
+    most = orjson.loads(ask("get", "hpa", APP, "-o", "json").stdout)["items"][0]["spec"]["maxReplicas"]
+    arguments = ("backtest", APP, "--set", f"maxReplicas={most}", *SINCE)
+    [item] = fits("BacktestList", ask(*arguments, "-o", "json").stdout)["items"]
+    assert sorted(item["decisions"]) == ["first", "last"]
+    assert item["firstDifference"] == "at no evaluation do the two want other replicas"
+
+
+def test_a_backtest_names_no_decision_that_is_not_recorded_yet(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    recorded = fleet.values[:]
+    last = _evaluated(fleet)
+    arguments = ("backtest", "east/shop/checkout", "--set", "minReplicas=4", "--since", "2026-01-01T00:00:00Z")
+    run = Cli(monkeypatch, fleet)
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    assert item["decisions"]["last"] == last
+    fleet.values = recorded  # the log holds what it follows from
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    first = fleet.decisions()[0].decision.id
+    assert item["decisions"] == {"first": first, "firstDifferent": first}
+    assert f"recorded decisions: {short_id(first)} …" in run(*arguments).stdout
+    fleet.values = []
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    assert (item["decisions"], item["firstDifference"].count("decision")) == ({}, 0)
+    assert "recorded decisions" not in run(*arguments).stdout
+
+
 def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "-o", "json")
     at_once = ask(*arguments).stdout
