@@ -160,6 +160,7 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
     """Return what is reported of one HPA; `wide`: with all measures and scores."""
     result = reported.result
     measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
+    bounds = decisions_between(result.first_decision, result.last_decision)
     return Section(
         str(result.hpa),
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
@@ -169,7 +170,7 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
                     f"candidate: {', '.join(reported.changes) or 'nothing: it is the deployed spec'}",
                     f"model: {MODELS[result.model]}",
                     *_model_facts(result),
-                    *_recorded_decisions(result),
+                    *([f"recorded decisions: {bounds}"] if bounds else []),
                     _first_difference(result),
                 ]
             ),
@@ -201,11 +202,14 @@ def _model_facts(result: Backtest) -> list[str]:
     return facts
 
 
-def _recorded_decisions(result: Backtest) -> list[str]:
-    """The decisions that bound what was tried, as far as they are recorded."""
-    first, last = (short_id(each) if each else "" for each in (result.first_decision, result.last_decision))
-    until = f" … {last or '(the last is not recorded yet)'}" if last != first else ""
-    return [f"recorded decisions: {first}{until}"] if first else []
+def decisions_between(first: str, last: str) -> str:
+    """The decisions that bound what was tried, by the short form of their IDs; empty: the first is not recorded.
+
+    `last`: empty: it is not recorded yet.
+    """
+    if not first or first == last:
+        return short_id(first) if first else ""
+    return f"{short_id(first)} … {short_id(last) if last else '(the last is not recorded yet)'}"
 
 
 def _first_difference(result: Backtest) -> str:
