@@ -28,7 +28,9 @@ from streams.state.inputs import EvaluationInputs, WriteEnded
 
 
 class Condensed:
-    """The evaluations of one HPA, oldest first, those with an unknown scale left out."""
+    """The evaluations of one HPA, oldest first, those with an unknown scale left out; only the first keeps the ID of
+    its decision.
+    """
 
     def __init__(self, hpa: HpaId) -> None:
         self.hpa = hpa
