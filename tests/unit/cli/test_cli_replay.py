@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
@@ -19,11 +19,12 @@ from fleethpa.show.text import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.analysis.measures import Measures
+from streams.analysis.revisions import Revision, What
 from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.evaluations import events_between
 from tests.kit.archive import SMALL, decided, write_archive
 from tests.kit.cli import Cli, Fleet, hpa, table_rows
-from tests.kit.published import fits
+from tests.kit.published import SCHEMAS, fits
 from tests.kit.shadow import ShadowWorld
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
@@ -506,6 +507,12 @@ def test_history_names_no_decision_of_the_hpa_that_was_made_again(
         ("deleted", ""),
         ("created", anew),
     ]
+
+
+def test_the_published_schema_of_history_knows_every_change() -> None:
+    items = orjson.loads((SCHEMAS / "RevisionList.json").read_bytes())["properties"]["items"]["items"]["properties"]
+    assert items["what"]["enum"] == list(get_args(What))
+    assert items.keys() - {"cluster", "namespace", "name"} == set(Revision.__struct_encode_fields__)
 
 
 def test_history_names_the_field_manager_of_a_clusters_hpa_and_who_deleted_a_central_one(
