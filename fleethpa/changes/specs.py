@@ -20,6 +20,7 @@ from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import alike
+from schemas.decisions import Decision, log_offset_of
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.metricspecs import metric_name, metric_source
@@ -27,8 +28,9 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.partitioning import partition_for
 from streams.analysis.counterfactual import Varied, total_of, varied
-from streams.analysis.revisions import Revision, RevisionReader
+from streams.analysis.revisions import Revision, RevisionReader, may_be_decided, under
 from streams.hpa.observation import PodSamples
+from streams.state.clustersettings import MOST_PERIOD_MS
 from streams.state.inputs import EvaluationInputs
 
 if TYPE_CHECKING:
@@ -37,19 +39,43 @@ if TYPE_CHECKING:
 
 
 async def read_revisions(
-    session: Session, selection: Selection, since_ms: int | None = None
+    session: Session, past: Past, selection: Selection, since_ms: int | None = None
 ) -> tuple[FleetState, HpaId, list[Revision]]:
     """Read the state of the HPA's partition (of the fleet, if its name leaves that open), which HPA is meant, and its
     changes, oldest first.
 
     Raises CommandError: no such HPA (exit 4), several, or a source that cannot be read.
     """
-    async with session.past() as past:
-        state, hpa = await read_one(past, selection)
-        revisions, begins_ms = await revisions_in(past, hpa, since_ms)
-        if begins_ms is not None:
-            session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
+    state, hpa = await read_one(past, selection)
+    revisions, begins_ms = await revisions_in(past, hpa, since_ms)
+    if begins_ms is not None:
+        session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
     return state, hpa, revisions
+
+
+async def with_decisions(past: Past, hpa: HpaId, revisions: Sequence[Revision]) -> list[Revision]:
+    """The changes of one HPA, oldest first, each with the first decision that was recorded under it.
+
+    For each change an hour of decisions is read at most: no sync period is longer.
+    """
+    number = partition_for(hpa.namespace_key, await past.partitions())
+    known, decision = list[Revision](), None
+    for index, each in enumerate(revisions):
+        is_later = decision is None or log_offset_of(decision.id) < each.offset
+        if is_later and may_be_decided(each):
+            decision = await _first_evaluation(past, number, hpa, each)
+        known.append(under(revisions, index, decision))
+    return known
+
+
+async def _first_evaluation(past: Past, number: int, hpa: HpaId, change: Revision) -> Decision | None:
+    until_ms = change.time + MOST_PERIOD_MS + 1
+    async with aclosing(past.decisions(number, change.time, until_ms, hpa.__eq__)) as decisions:
+        async for recorded in decisions:
+            decision = recorded.decision
+            if decision.kind == "evaluation" and log_offset_of(decision.id) >= change.offset:
+                return decision
+    return None
 
 
 async def read_one(past: Past, selection: Selection) -> tuple[FleetState, HpaId]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.changes.specs import change_text, read_revisions, revision_document, revision_of
+from fleethpa.changes.specs import change_text, read_revisions, revision_document, revision_of, with_decisions
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.finding import Selection, selection_options
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.options import moment, output_option
@@ -30,12 +31,20 @@ def history(
     """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed.
 
     An HPA that was deleted is found by its full name, or by a part that names no other HPA. With --revision it
-    prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollout undo` goes back to it.
+    prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollout undo` goes back to it. -o wide, json,
+    jsonl and yaml have the ID of the first recorded decision under each change, which `fleethpa explain` takes.
     """
     since_ms = moment(since, session.now_ms(), "--since")
     if revision is not None and output in ("name", "jsonl"):
         raise usage(f"--revision prints a manifest, not {output}", cause="Use -o yaml or -o json.")
-    _, hpa, revisions = session.run(read_revisions(session, selection, since_ms))
+
+    async def read() -> tuple[HpaId, list[Revision]]:
+        async with session.past() as past:
+            _, hpa, revisions = await read_revisions(session, past, selection, since_ms)
+            names_decisions = revision is None and output not in ("table", "name")
+            return hpa, await with_decisions(past, hpa, revisions) if names_decisions else revisions
+
+    hpa, revisions = session.run(read())
     if revision is not None:
         session.out(_manifest(session, hpa, revisions, revision, output))
         return
@@ -75,5 +84,6 @@ def _columns(session: Session) -> tuple[Column[Revision], ...]:
         Column("REASON", lambda r: r.reason or "-"),
         Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
         Column("ORIGIN", lambda r: r.origin or "-", wide=True),
+        Column("FIRST DECISION", lambda r: short_id(r.first_decision) if r.first_decision else "-", wide=True),
         Column("CHANGE", change_text),
     )

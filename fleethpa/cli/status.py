@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
 
+from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import Selection, chosen, nothing_found, selection_options
+from fleethpa.fleet.lists import newest_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
+from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.text import layout
 
 EVERY_S: Final = 1.0
+StatusRow = tuple[str, ...]
+"""Name, with `-o wide` the newest decision, and state."""
 
 
 @click.command()
 @selection_options()
 @click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
+@output_option(formats=("table", "wide"))
 @command_options(reads=True)
-def status(session: Session, selection: Selection, watch: bool) -> int:
+def status(session: Session, selection: Selection, watch: bool, output: str) -> int:
     """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
 
     Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
-    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
+    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line;
+    with -o wide each has its own, with the ID of its newest decision, which `fleethpa explain` takes.
     """
 
     async def work() -> int:
-        shown: list[str] = []
+        shown: list[StatusRow] = []
         async with session.past(watching=watch) as past:
             while True:
                 state = await read_state(past)
@@ -38,10 +45,9 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
                 if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))
                     return OK
-                lines = layout(rows(views))
-                if lines != shown:
-                    session.lines(line for line in lines if line not in shown)
-                    shown = lines
+                listed = wide_rows(await decided(past, views)) if output == "wide" else rows(views)
+                session.lines(news(listed, shown))
+                shown = listed
                 waiting = any(_waits(view, view.problems) for view in views)
                 if not (watch and waiting):
                     return ANSWER_IS_NO if waiting else OK
@@ -50,11 +56,22 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
     return session.run(work(), brief=not watch)
 
 
-def rows(views: list[HpaView]) -> list[tuple[str, str]]:
+def news(listed: Sequence[StatusRow], shown: Sequence[StatusRow]) -> list[str]:
+    """The lines of the rows whose state was not shown yet; another decision alone is no news."""
+    known = {(row[0], row[-1]) for row in shown}
+    return [line for row, line in zip(listed, layout(listed), strict=True) if (row[0], row[-1]) not in known]
+
+
+def rows(views: Sequence[HpaView]) -> list[StatusRow]:
     """Name and state of each HPA, and of all HPAs of a cluster that share the cause of a problem."""
     own, shared = by_cause(views)
-    listed = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
+    listed: list[StatusRow] = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
     return listed + [(group.name, group.text) for group in shared]
+
+
+def wide_rows(views: Iterable[HpaView]) -> list[StatusRow]:
+    """Name, newest decision and state of each HPA, as its view has them (`decided`)."""
+    return [(str(view.id), newest_decision(view), _row(view, list(view.problems))) for view in views]
 
 
 def _row(view: HpaView, own: list[Problem]) -> str:

@@ -99,6 +99,22 @@ def short_id(id_: str) -> str:
     return short_ids([id_])[id_]
 
 
+async def recorded_among(past: Past, ids: Iterable[str]) -> frozenset[str]:
+    """Those of some whole IDs, as a fold of the log gives them, whose decisions a decider has recorded.
+
+    It decides in the order of the log, so that it has made what comes before its newest decision, kept or not. Texts
+    that are no ID are left out.
+    """
+    known = [asked for id_ in set(ids) if (asked := asked_id(id_)) is not None]
+    numbers = sorted({asked.partition for asked in known})
+    tails = await past.tail(lambda _, decisions: bool(decisions), numbers) if numbers else {}
+    newest = {number: tail[-1].decision.input.offset for number, tail in tails.items() if tail}
+    last = {each.decision.id for tail in tails.values() for each in tail}
+    return frozenset(
+        asked.text for asked in known if asked.offset < newest.get(asked.partition, 0) or asked.text in last
+    )
+
+
 def _place(id_: str) -> str:
     return "-".join(id_.split("-", 2)[:2])
 

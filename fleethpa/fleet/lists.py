@@ -242,10 +242,15 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         ),
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
-        Column("DECISION", lambda v: short_id(v.decision.decision.id) if v.decision else "-", wide=True),
+        Column("DECISION", newest_decision, wide=True),
         Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms), dispensable=3),
         Column("PROBLEM", lambda v: "; ".join(problems(v)) or "-"),
     ]
+
+
+def newest_decision(view: HpaView) -> str:
+    """The short ID of its newest recorded evaluation, in a table; `-`: none was read (`decided`)."""
+    return short_id(view.decision.decision.id) if view.decision else "-"
 
 
 def _since(text: str | None, now_ms: int) -> str:

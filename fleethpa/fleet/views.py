@@ -82,8 +82,9 @@ class MemberView(NamedTuple):
 class HpaView:
     """The present state of one HPA.
 
-    `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision, empty before the
-    first. `decision`: its newest evaluation, where a verb has read it. `paused`: the pauses in force now, in words
+    `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision as the fold gives it,
+    which a decider may not have recorded yet, with `-c` if it ended a write; empty before the first. `decision`: its
+    newest recorded evaluation, where a verb has read it (`decided`). `paused`: the pauses in force now, in words
     (that of a decision and of a row has any limit that held it, which is `held` here); `refused`: why it may not
     enforce. Both are empty where there is nothing of that.
     """

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.views import priced
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
 from fleethpa.show.words import counted
+from schemas.constraints import words_of
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
 
 if TYPE_CHECKING:
+    from streams.analysis.answer import SpecDifference
     from streams.analysis.backtest import Backtest
 
 
@@ -157,6 +160,7 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
     """Return what is reported of one HPA; `wide`: with all measures and scores."""
     result = reported.result
     measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
+    bounds = decisions_between(result.first_decision, result.last_decision)
     return Section(
         str(result.hpa),
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
@@ -166,6 +170,8 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
                     f"candidate: {', '.join(reported.changes) or 'nothing: it is the deployed spec'}",
                     f"model: {MODELS[result.model]}",
                     *_model_facts(result),
+                    *([f"recorded decisions: {bounds}"] if bounds else []),
+                    _first_difference(result),
                 ]
             ),
             _compared(measures, scores, result.candidate_at_recorded_target, wide=wide),
@@ -194,6 +200,37 @@ def _model_facts(result: Backtest) -> list[str]:
             f"{above:+.1f} min above target"
         )
     return facts
+
+
+def decisions_between(first: str, last: str) -> str:
+    """The decisions that bound what was tried, by the short form of their IDs; empty: the first is not recorded.
+
+    `last`: empty: it is not recorded yet.
+    """
+    if not first or first == last:
+        return short_id(first) if first else ""
+    return f"{short_id(first)} … {short_id(last) if last else '(the last is not recorded yet)'}"
+
+
+def _first_difference(result: Backtest) -> str:
+    return first_difference(result.first, "the deployed spec", "the candidate")
+
+
+def first_difference(first: SpecDifference | None, base: str, changed: str) -> str:
+    """The first evaluation at which two specs differ, in a sentence that calls them `base` and `changed`."""
+    if first is None:
+        return "at no evaluation do the two want other replicas"
+    named = f" (decision {short_id(first.decision)})" if first.decision else ""
+    return (
+        f"first difference at {rfc3339(first.time)}{named}, with {counted(first.current, 'replica')}: "
+        f"{base} wants {first.base} ({_because(first.base_asked, first.base_held)}), "
+        f"{changed} {first.changed} ({_because(first.changed_asked, first.changed_held)})"
+    )
+
+
+def _because(asked: int | None, held: Sequence[str]) -> str:
+    metrics = "its metrics gave nothing" if asked is None else f"its metrics ask for {asked}"
+    return f"{metrics}; {', '.join(map(words_of, held))}" if held else metrics
 
 
 def notes(result: Backtest) -> list[str]:
@@ -237,6 +274,11 @@ def _chart(result: Backtest) -> Chart:
     )
 
 
+def _decisions(result: Backtest) -> dict[str, str]:
+    other = "" if result.first is None else result.first.decision
+    return {"first": result.first_decision, "last": result.last_decision, "firstDifferent": other}
+
+
 def _document(reported: Reported) -> dict[str, Any]:
     result = reported.result
     fields: dict[str, Any] = result.hpa._asdict() | {
@@ -244,6 +286,8 @@ def _document(reported: Reported) -> dict[str, Any]:
         "since": rfc3339(result.since_ms),
         "until": rfc3339(result.until_ms),
         "evaluations": result.evaluations,
+        "decisions": {name: id_ for name, id_ in _decisions(result).items() if id_},
+        "firstDifference": _first_difference(result),
         "recorded": result.recorded,
         "candidate": result.candidate,
         "recordedScores": result.recorded_scores,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import structs
+
 from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, spec_under
 from fleethpa.changes.specs import changed_spec, checked
+from fleethpa.fleet.decisionfinding import recorded_among
 from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
@@ -18,6 +21,7 @@ from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.partitioning import partition_for
+from streams.analysis.answer import SpecDifference
 from streams.analysis.backtest import Backtest, Model, backtest
 from streams.analysis.candidate import CandidateError, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.revisions import differences
@@ -159,6 +163,7 @@ async def run_all(
     """Try every candidate, some HPAs at a time.
 
     With `note` those that cannot be tried are left out, which it is called with. `faults`: takes those of fleethpa.
+    Decisions that are not recorded yet are not named.
 
     Raises CommandError: as `events_by_hpa` and `run`.
     """
@@ -173,7 +178,19 @@ async def run_all(
                     [result] = run([by_hpa[hpa]], events, model)
                     backtests[hpa] = result
     left_out.end(note, is_any_left=bool(backtests or faults))
-    return [(request, backtests[request.hpa]) for request in wanted if request.hpa in backtests]
+    recorded = await recorded_among(past, (id_ for each in backtests.values() for id_ in each.decisions))
+    return [(request, _of_recorded(backtests[request.hpa], recorded)) for request in wanted if request.hpa in backtests]
+
+
+def _of_recorded(result: Backtest, recorded: Container[str]) -> Backtest:
+    first, last = (id_ if id_ in recorded else "" for id_ in (result.first_decision, result.last_decision))
+    difference = of_recorded(result.first, recorded)
+    return structs.replace(result, first_decision=first, last_decision=last, first=difference)
+
+
+def of_recorded(first: SpecDifference | None, recorded: Container[str]) -> SpecDifference | None:
+    """A difference without the ID of its decision where that is not among the recorded ones (`recorded_among`)."""
+    return first if first is None or first.decision in recorded else structs.replace(first, decision="")
 
 
 def run(wanted: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from fleethpa.changes.fleetmanifests import FleetManifest
+from fleethpa.fleet.decisionfinding import recorded_among
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.questions.backtestreport import failures, measured, minutes, moments
+from fleethpa.questions.backtestreport import decisions_between, failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
-from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
+from streams.analysis.acrossclusters import (
+    DecisionBounds,
+    FleetBacktest,
+    FleetTried,
+    MemberRecording,
+    MemberResult,
+    fleet_backtest,
+)
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import readers_by_hpa
 from streams.history.parallel import Faults
@@ -82,7 +91,8 @@ def _is_target(given: dict[str, Any], target: dict[str, Any]) -> bool:
 async def run_fleets(
     past: Past, fleets: Sequence[FleetTried], window: tuple[int, int], faults: Faults
 ) -> list[FleetBacktest]:
-    """Try each FleetHPA on the recordings of its members. `faults`: takes those of fleethpa.
+    """Try each FleetHPA on the recordings of its members. `faults`: takes those of fleethpa. Decisions that are not
+    recorded yet are not named.
 
     Raises CommandError: it cannot be tried on them (exit 2), or nothing was recorded (exit 4).
     """
@@ -95,7 +105,14 @@ async def run_fleets(
         else:
             with faults.of(each.hpa, CommandError):
                 backtests.append(_run(each, recordings))
-    return backtests
+    ids = [id_ for each in backtests for member in each.members for id_ in structs.astuple(member.decisions)]
+    recorded = await recorded_among(past, ids)
+    return [structs.replace(each, members=[_of_recorded(of, recorded) for of in each.members]) for each in backtests]
+
+
+def _of_recorded(member: MemberResult, recorded: Container[str]) -> MemberResult:
+    first, last = (id_ if id_ in recorded else "" for id_ in structs.astuple(member.decisions))
+    return structs.replace(member, decisions=DecisionBounds(first, last))
 
 
 async def _recordings(
@@ -183,7 +200,9 @@ def _verdict(
 
 
 def _details(result: FleetBacktest, was: _Was) -> list[str]:
-    texts = []
+    bounds = {each.hpa.cluster: decisions_between(each.decisions.first, each.decisions.last) for each in result.members}
+    named = "; ".join(f"{cluster} {text}" for cluster, text in bounds.items() if text)
+    texts = [f"recorded decisions: {named}"] if named else []
     if blocked := [each for each in result.members if each.recorded_at_max_minutes]:
         named = ", ".join(f"{each.hpa.cluster} for {minutes(each.recorded_at_max_minutes)}" for each in blocked)
         texts.append(f"{was.who} were at their own maxReplicas: {named}.")

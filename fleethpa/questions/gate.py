@@ -16,13 +16,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from fleethpa.changes.manifests import SUFFIXES, FieldValidation, Input, read_input, valid_hpa
+from fleethpa.fleet.decisionfinding import recorded_among
 from fleethpa.fleet.finding import Selection
 from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.options import FailIf
-from fleethpa.questions.backtestreport import measured, minutes
+from fleethpa.questions.backtestreport import first_difference, measured, minutes
+from fleethpa.questions.backtests import of_recorded
 from fleethpa.show.report import Notes, QuestionReport, ReportPart, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted, listed
@@ -34,7 +37,7 @@ from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import total
 from streams.analysis.revisions import differences
-from streams.analysis.specpairs import SpecDifference, SpecPair, spec_pair
+from streams.analysis.specpairs import SpecPair, spec_pair
 from streams.history.evaluations import Evaluated, events_by_hpa
 from streams.history.parallel import Faults
 from streams.history.past import Past
@@ -184,7 +187,11 @@ async def gate(
                         tried.append(_pair(hpa, by_hpa[hpa], inputs, gates))
                     except CandidateError as error:
                         untried[str(hpa)] = str(error).removeprefix(f"{hpa}: ")
-    return sorted(tried, key=lambda each: each.pair.hpa), dict(sorted(untried.items()))
+    recorded = await recorded_among(past, (each.pair.first.decision for each in tried if each.pair.first is not None))
+    named = [
+        each._replace(pair=structs.replace(each.pair, first=of_recorded(each.pair.first, recorded))) for each in tried
+    ]
+    return sorted(named, key=lambda each: each.pair.hpa), dict(sorted(untried.items()))
 
 
 def _pair(hpa: HpaId, change: ManifestChange, inputs: Sequence[Any], gates: Sequence[FailIf]) -> GatedPair:
@@ -198,20 +205,8 @@ def _pair(hpa: HpaId, change: ManifestChange, inputs: Sequence[Any], gates: Sequ
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def first_difference(first: SpecDifference | None) -> str:
-    """The first evaluation at which the two differ, in a sentence."""
-    if first is None:
-        return "at no evaluation do the two want other replicas"
-    return (
-        f"first difference at {rfc3339(first.time)}, with {counted(first.current, 'replica')}: "
-        f"the base wants {first.base} ({_because(first.base_asked, first.base_held)}), "
-        f"the change {first.changed} ({_because(first.changed_asked, first.changed_held)})"
-    )
-
-
-def _because(asked: int | None, held: Sequence[str]) -> str:
-    metrics = "its metrics gave nothing" if asked is None else f"its metrics ask for {asked}"
-    return f"{metrics}; {', '.join(map(words_of, held))}" if held else metrics
+def _first_difference(pair: SpecPair) -> str:
+    return first_difference(pair.first, "the base", "the change")
 
 
 def limits_met(pair: SpecPair) -> list[str]:
@@ -269,7 +264,7 @@ def _facts(pair: SpecPair) -> list[str]:
     met = limits_met(pair)
     return [
         f"limits met: {'; '.join(met)}" if met else "limits met: the same",
-        first_difference(pair.first),
+        _first_difference(pair),
         f"the specs that ran, in this model: {_model(pair)} replica-hours against what ran",
     ]
 
@@ -297,7 +292,7 @@ def _document(findings: GateFindings) -> dict[str, Any]:
             "modelError": pair.model_error,
             "baseLimits": pair.base_limits,
             "changedLimits": pair.changed_limits,
-            "firstDifference": first_difference(pair.first),
+            "firstDifference": _first_difference(pair),
             "failed": each.failed,
         }
 

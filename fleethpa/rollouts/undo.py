@@ -31,7 +31,8 @@ async def undo(session: Session, /, selection: Selection, number: int | None, op
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
     """
-    state, hpa, revisions = await read_revisions(session, selection)
+    async with session.past() as past:
+        state, hpa, revisions = await read_revisions(session, past, selection)
     view = _central(state, hpa)
     chosen = revision_of(revisions, number, hpa) if number else revision_before(revisions, view.spec, hpa)
     write = _write(session, view, chosen[0].generation, chosen[1], options.reason)

@@ -60,6 +60,13 @@ class _Seen(Struct, frozen=True, gc=False):
     at_max: bool
 
 
+class DecisionBounds(Struct, frozen=True, omit_defaults=True):
+    """The IDs of the first and the last of some evaluations; empty: not known."""
+
+    first: str = ""
+    last: str = ""
+
+
 class MemberRecording:
     """The evaluations of one member's HPA, oldest first, reduced to what it would report."""
 
@@ -67,6 +74,7 @@ class MemberRecording:
         self.seen: list[_Seen] = []
         self.settings: ControllerSettings | None = None
         self.period_ms = 0
+        self.decisions = DecisionBounds()
         self._candidate = candidate
         self._generations: dict[int, EvaluationInputs] = {}
 
@@ -77,6 +85,7 @@ class MemberRecording:
             return
         self.settings, self.period_ms = inputs.settings, inputs.period_ms
         self._generations.setdefault(inputs.generation, inputs)
+        self.decisions = DecisionBounds(self.decisions.first or inputs.decision, inputs.decision)
         tried = self._candidate.on(inputs)
         part = summed(tried.autoscaler, tried.observation, inputs.settings, inputs.now_ms)
         at_max = scale.spec_replicas >= inputs.autoscaler.max_replicas
@@ -93,7 +102,9 @@ class MemberRecording:
 
 
 class MemberResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cluster. `recorded…`: its own HPA; `share…`: as a member; means over time. `moves`: changes of the share."""
+    """One cluster. `recorded…`: its own HPA; `share…`: as a member; means over time. `moves`: changes of the share.
+    `decisions`: of its own HPA, as the log gives them.
+    """
 
     hpa: HpaId
     recorded_mean: float
@@ -103,6 +114,7 @@ class MemberResult(Struct, frozen=True, kw_only=True, rename="camel"):
     share_max: int
     moves: int
     away_minutes: float
+    decisions: DecisionBounds
 
 
 class FleetBacktest(Struct, frozen=True, kw_only=True):
@@ -150,12 +162,15 @@ def fleet_backtest(tried: FleetTried, recordings: Mapping[str, MemberRecording])
         candidate=measure(run.moments, tolerance, period_ms),
         recorded_moments=run.recorded,
         candidate_moments=run.moments,
-        members=[_result(tried.candidates[name].hpa, series, minutes) for name, series in run.series.items()],
+        members=[
+            _result(tried.candidates[name].hpa, series, recordings[name].decisions, minutes)
+            for name, series in run.series.items()
+        ],
         undecided=run.undecided,
     )
 
 
-def _result(hpa: HpaId, series: _Series, minutes: float) -> MemberResult:
+def _result(hpa: HpaId, series: _Series, decisions: DecisionBounds, minutes: float) -> MemberResult:
     return MemberResult(
         hpa=hpa,
         recorded_mean=sum(series.recorded) / len(series.recorded),
@@ -165,6 +180,7 @@ def _result(hpa: HpaId, series: _Series, minutes: float) -> MemberResult:
         share_max=max(series.shares),
         moves=sum(one != other for one, other in zip(series.shares, series.shares[1:], strict=False)),
         away_minutes=series.away * minutes,
+        decisions=decisions,
     )
 
 

@@ -17,6 +17,8 @@ from streams.state.limits.limit import limited
 from streams.state.records import constraints
 from streams.state.replacements.replacement import replaced
 
+_NO_LIMIT = "Tolerance"
+
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What an evaluation gives.
@@ -33,6 +35,46 @@ class Answer(Struct, frozen=True, kw_only=True):
     def current(self) -> int:
         """Replicas before it."""
         return self.evaluation.current_replicas or 0
+
+    @property
+    def acting(self) -> list[str]:
+        """The constraints that changed or held the count; a tolerance changes nothing."""
+        return [name for name in self.constraints if name != _NO_LIMIT]
+
+
+class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A recorded evaluation at which two specs want other replicas.
+
+    `decision`: ID of what was recorded then; empty: nothing is. `…_asked`: what the metrics asked for (None: nothing);
+    `…_held`: constraints that acted.
+    """
+
+    decision: str
+    time: int
+    current: int
+    base: int
+    changed: int
+    base_asked: int | None
+    changed_asked: int | None
+    base_held: list[str]
+    changed_held: list[str]
+
+
+def difference(inputs: EvaluationInputs, was: Answer, now: Answer) -> SpecDifference | None:
+    """How the answers of two specs at a recorded evaluation differ; None: both want the same replicas."""
+    if was.final == now.final:
+        return None
+    return SpecDifference(
+        decision=inputs.decision,
+        time=inputs.now_ms,
+        current=was.current,
+        base=was.final,
+        changed=now.final,
+        base_asked=was.evaluation.proposal,
+        changed_asked=now.evaluation.proposal,
+        base_held=was.acting,
+        changed_held=now.acting,
+    )
 
 
 def answer(inputs: EvaluationInputs) -> Answer:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
-from streams.analysis.answer import Answer, answer
+from streams.analysis.answer import Answer, SpecDifference, answer, difference
 from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start_up
 from streams.analysis.ideal import recorded_ideal
@@ -28,7 +28,9 @@ from streams.state.inputs import EvaluationInputs, WriteEnded
 
 
 class Condensed:
-    """The evaluations of one HPA, oldest first, those with an unknown scale left out."""
+    """The evaluations of one HPA, oldest first, those with an unknown scale left out; only the first keeps the ID of
+    its decision.
+    """
 
     def __init__(self, hpa: HpaId) -> None:
         self.hpa = hpa
@@ -155,7 +157,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
     `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
     replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
     literature. `agreed`: evaluations with the recorded answer (open loop). `deployed`: the deployed spec in the closed
-    loop, which shows the model's own error.
+    loop, which shows the model's own error. `first_decision`, `last_decision`: IDs of the first and the last
+    evaluation, as the log gives them. `first`: the first one at which deployed spec and candidate differ.
     """
 
     hpa: HpaId
@@ -169,6 +172,9 @@ class Backtest(Struct, frozen=True, kw_only=True):
     candidate_scores: Scores
     recorded_moments: list[Moment]
     candidate_moments: list[Moment]
+    first_decision: str
+    last_decision: str
+    first: SpecDifference | None = None
     candidate_at_recorded_target: Measures | None = None
     candidate_scores_at_recorded_target: Scores | None = None
     agreed: int = 0
@@ -176,6 +182,12 @@ class Backtest(Struct, frozen=True, kw_only=True):
     start_up: StartUp | None = None
     edits: int = 0
     """Other generations of the spec that were in force meanwhile."""
+
+    @property
+    def decisions(self) -> list[str]:
+        """The IDs that it names."""
+        named = [self.first_decision, self.last_decision, "" if self.first is None else self.first.decision]
+        return [id_ for id_ in named if id_]
 
 
 def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
@@ -214,10 +226,20 @@ def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
 def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
     begin = start_up(inputs)
     recorded = recorded_moments(inputs)
-    deployed = ClosedLoop(None, begin.ms).run(inputs)
-    compared = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs))
+    ran, other = ClosedLoop(None, begin.ms), ClosedLoop(tried, begin.ms)
+    deployed, moments, first = list[Moment](), list[Moment](), None
+    for each in inputs:
+        deployed.append(ran.step(each))
+        moments.append(other.step(each))
+        if first is None and ran.answered is not None and other.answered is not None:
+            first = difference(each, ran.answered, other.answered)
     last = inputs[-1]
-    return structs.replace(compared, deployed=measure(deployed, tolerance_above(last), last.period_ms), start_up=begin)
+    return structs.replace(
+        _compared("closed", inputs, tried, recorded, moments),
+        deployed=measure(deployed, tolerance_above(last), last.period_ms),
+        start_up=begin,
+        first=first,
+    )
 
 
 def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
@@ -232,7 +254,9 @@ def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
         recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
         moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
     compared_all = _compared("open", [each.inputs for each in compared], tried, recorded, moments)
-    return structs.replace(compared_all, agreed=sum(each.agrees for each in compared))
+    differences = (difference(each.inputs, each.recorded, each.candidate) for each in compared)
+    first = next(filter(None, differences), None)
+    return structs.replace(compared_all, agreed=sum(each.agrees for each in compared), first=first)
 
 
 def _compared(
@@ -254,6 +278,8 @@ def _compared(
         candidate_scores=scores(moments, last.period_ms, ideal),
         recorded_moments=recorded,
         candidate_moments=moments,
+        first_decision=inputs[0].decision,
+        last_decision=last.decision,
         candidate_at_recorded_target=measure(at_recorded, tolerance, last.period_ms) if at_recorded else None,
         candidate_scores_at_recorded_target=(scores(at_recorded, last.period_ms, ideal) if at_recorded else None),
     )

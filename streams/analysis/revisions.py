@@ -4,7 +4,7 @@ Nothing is evaluated, so that hours of the log cost little: samples, answers, po
 no spec, mode or observer session follows from them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from schemas.agents import AgentSet
 from schemas.codec import decode
+from schemas.decisions import Decision, log_offset_of
 from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
@@ -86,6 +87,8 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     """One change. `generation`: of the spec from then on. `changes`: what differs, in words.
 
     `author`: who changed it in fleethpa. `manager`: the field manager that wrote the spec in the cluster.
+    `first_decision`: ID of the first recorded decision that was made under it; empty: there is none, or none was looked
+    for (`under`).
     """
 
     what: What
@@ -99,6 +102,27 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     changes: list[str] = []
     spec: dict[str, Any] | None = None
     manager: str = ""
+    first_decision: str = ""
+
+
+def may_be_decided(revision: Revision) -> bool:
+    """Whether decisions can be made under a change. In other hands others decide, at a time that is no log time."""
+    return revision.what not in ("deleted", "hands")
+
+
+def under(revisions: Sequence[Revision], index: int, decision: Decision | None) -> Revision:
+    """A change with the first decision of the HPA after it, which counts only if it was made under this change.
+
+    `decision`: None: there is none. It does not count if the spec was replaced, or the HPA deleted or created, before.
+    """
+    revision = revisions[index]
+    if decision is None or not may_be_decided(revision):
+        return revision
+    offset = log_offset_of(decision.id)
+    ends = (each.offset for each in revisions[index + 1 :] if each.what in ("created", "deleted"))
+    is_of_its_life = revision.offset <= offset < next(ends, offset + 1)
+    is_of_its_spec = revision.spec is None or revision.generation == decision.generation
+    return structs.replace(revision, first_decision=decision.id if is_of_its_life and is_of_its_spec else "")
 
 
 class _Spec(Struct, frozen=True):

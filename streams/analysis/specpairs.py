@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from schemas.keys import HpaId
-from streams.analysis.answer import Answer
+from streams.analysis.answer import Answer, SpecDifference, difference
 from streams.analysis.backtest import recorded_moments, tolerance_above, under_load_of
 from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, start_up
@@ -17,29 +17,12 @@ from streams.analysis.podbase import base_per_pod
 from streams.hpa.observation import Scale
 from streams.state.inputs import EvaluationInputs
 
-_NO_LIMIT = "Tolerance"
-
-
-class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first evaluation at which the two want other replicas. `…_asked`: what the metrics asked for (None: nothing);
-    `…_held`: constraints that acted.
-    """
-
-    time: int
-    current: int
-    base: int
-    changed: int
-    base_asked: int | None
-    changed_asked: int | None
-    base_held: list[str]
-    changed_held: list[str]
-
 
 class SpecPair(Struct, frozen=True, kw_only=True):
     """The effect of a change of a spec on one HPA, on the recorded load.
 
-    `recorded`: what ran; `deployed`: the specs that ran, in the model. `base_limits`, `changed_limits`: constraint →
-    minutes for which it acted.
+    `first`: the first evaluation at which they differ. `recorded`: what ran; `deployed`: the specs that ran, in the
+    model. `base_limits`, `changed_limits`: constraint → minutes for which it acted.
     """
 
     hpa: HpaId
@@ -74,7 +57,7 @@ class _Run:
         self.moments.append(self.loop.step(inputs))
         answered = self.loop.answered
         assert answered is not None
-        self.held.append([name for name in answered.constraints if name != _NO_LIMIT])
+        self.held.append(answered.acting)
         return answered
 
     def limits(self, period_ms: int) -> dict[str, float]:
@@ -105,8 +88,7 @@ def spec_pair(hpa: HpaId, recorded: Sequence[EvaluationInputs], base: Tried, cha
     for each in inputs:
         ran.step(each)
         was, now = one.step(each), other.step(each)
-        if first is None and was.final != now.final:
-            first = _difference(each, was, now, (one.held[-1], other.held[-1]))
+        first = first or difference(each, was, now)
     was_seen, tolerance, period_ms = recorded_moments(inputs), tolerance_above(last), last.period_ms
     return SpecPair(
         hpa=hpa,
@@ -121,19 +103,4 @@ def spec_pair(hpa: HpaId, recorded: Sequence[EvaluationInputs], base: Tried, cha
         changed_limits=other.limits(period_ms),
         first=first,
         start_up=begin,
-    )
-
-
-def _difference(
-    inputs: EvaluationInputs, was: Answer, now: Answer, held: tuple[list[str], list[str]]
-) -> SpecDifference:
-    return SpecDifference(
-        time=inputs.now_ms,
-        current=was.current,
-        base=was.final,
-        changed=now.final,
-        base_asked=was.evaluation.proposal,
-        changed_asked=now.evaluation.proposal,
-        base_held=held[0],
-        changed_held=held[1],
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.frame.errors import INTERNAL
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import FLEET, HpaId
@@ -123,6 +124,23 @@ def test_the_report_says_what_was_compared_and_what_the_model_cannot_know(ask: A
     assert "One autoscaler over 2 clusters would have wanted" in made.stdout
     assert "by cluster" in made.stdout
     assert "whether traffic follows replicas" in made.stdout
+
+
+def test_the_recorded_decisions_that_bound_each_cluster_are_named(ask: Any, fleet: Fleet) -> None:
+    ids: dict[str, list[str]] = {"east": [], "west": []}
+    for each in fleet.decisions():
+        if each.decision.kind == "evaluation":
+            ids[each.decision.cluster].append(each.decision.id)
+    [item] = fits("FleetBacktestList", ask(_manifest(), *SINCE, "-o", "json").stdout)["items"]
+    assert [each["decisions"] for each in item["members"]] == [
+        {"first": known[0], "last": known[-1]} for known in ids.values()
+    ]
+    east, west = (f"{short_id(known[0])} … {short_id(known[-1])}" for known in ids.values())
+    assert f"recorded decisions: east {east}; west {west}" in ask(_manifest(), *SINCE).stdout
+    fleet.values = []  # no decider has recorded any
+    [item] = fits("FleetBacktestList", ask(_manifest(), *SINCE, "-o", "json").stdout)["items"]
+    assert [each["decisions"] for each in item["members"]] == [{}, {}]
+    assert "recorded decisions" not in ask(_manifest(), *SINCE).stdout
 
 
 def test_money_is_named_where_each_cluster_has_a_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import yaml
 
 from fleethpa.questions.gate import COMMENT, GatedPair, GateFindings, markdown
 from schemas.keys import HpaId
+from streams.analysis.answer import SpecDifference
 from streams.analysis.closedloop import StartUp
 from streams.analysis.measures import Measures
-from streams.analysis.specpairs import SpecDifference, SpecPair
+from streams.analysis.specpairs import SpecPair
 from tests.kit.archive import ENFORCING, topics_in_closed_loop, write_archive
 from tests.kit.cli import Cli
 from tests.kit.documented import ROOT
@@ -109,6 +110,7 @@ def test_only_what_changed_is_tried_and_the_comment_says_what_it_does(repository
     assert "replica-hours (model error ±" in text
     assert {name for name in re.findall(r"^\| c0/ns0/(\w+) \|", text, re.M)} == set(CHANGED)
     assert "- c0/ns0/app4: maxReplicas " in text
+    assert "Z (decision 0-" in text, "its ID, which explain takes"
     assert text.count("  - first difference at 2026-01-01T00:") + text.count("want other replicas") >= 3
     assert text.count("  - limits met: ") == 3
     assert text.count("against what ran") == 3
@@ -188,7 +190,15 @@ MEASURES = Measures(
 
 def pair(number: int, hours: float = 1.0, changes: str = "minReplicas 1→2", *, failed: bool = False) -> GatedPair:
     first = SpecDifference(
-        time=0, current=1, base=1, changed=2, base_asked=1, changed_asked=1, base_held=[], changed_held=["MinReplicas"]
+        decision="0-1-uid",
+        time=0,
+        current=1,
+        base=1,
+        changed=2,
+        base_asked=1,
+        changed_asked=1,
+        base_held=[],
+        changed_held=["MinReplicas"],
     )
     made = SpecPair(
         hpa=HpaId("c", "n", f"app-{number:05}"),

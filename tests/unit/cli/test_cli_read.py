@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from fleethpa.cli.status import news
 from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.decisions import Filter
@@ -736,6 +737,36 @@ def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) ->
     fleet.observe(5, 310)
     settled = run("status", "east/shop/checkout", "--watch", "--timeout", "5s")
     assert (settled.exit_code, settled.stdout) == (0, "east/shop/checkout  ok\n")
+
+
+def test_status_wide_names_the_newest_decision_that_was_recorded_of_each_hpa(run: Cli, fleet: Fleet) -> None:
+    assert run("status", "east/shop/checkout", "-o", "wide").stdout == (
+        "east/shop/checkout  0-2-uid-chec  3 replicas, 5 desired\n"
+    )
+    recorded = fleet.values[:]
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    # The log holds what it will be decided from; no decider has recorded the decision.
+    fleet.values = recorded
+    assert run("status", "-A", "-o", "wide").stdout == "east/shop/checkout  0-2-uid-chec  ok\n"
+
+
+def test_status_wide_has_a_line_for_each_hpa_and_no_id_where_there_is_no_decision(run: Cli, fleet: Fleet) -> None:
+    names = ["checkout", "web"]
+    fleet.append(AutoscalerList(list_id="many", hpas=[hpa(name) for name in names], session="s"))
+    fleet.append(*[Command(command="mode", name=name, mode="off", author="anna") for name in names])
+    assert run("status", "-A").stdout.split()[:3] == ["east", "(2", "HPAs)"]
+    assert [line.split()[:2] for line in run("status", "-A", "-o", "wide").stdout.splitlines()] == [
+        ["east/shop/checkout", "-"],
+        ["east/shop/web", "-"],
+    ]
+
+
+def test_a_new_decision_alone_prints_no_line_under_watch() -> None:
+    before = [("east/shop/web", "0-2-uid-web", "3 replicas, 5 desired")]
+    after = [("east/shop/web", "0-5-uid-web", "3 replicas, 5 desired"), ("east/shop/api", "0-5-uid-api", "ok")]
+    assert news(before, []) == ["east/shop/web  0-2-uid-web  3 replicas, 5 desired"]
+    assert news(after, before) == ["east/shop/api  0-5-uid-api  ok"]
 
 
 def test_status_of_nothing_says_where_there_is_something(run: Cli) -> None:

@@ -6,23 +6,25 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
 import yaml
 
+from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.frame.options import parse_fail_if
 from fleethpa.show.report import Curve, step_plot
 from fleethpa.show.text import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.analysis.measures import Measures
+from streams.analysis.revisions import Revision, What
 from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.evaluations import events_between
 from tests.kit.archive import SMALL, decided, write_archive
-from tests.kit.cli import Cli, Fleet, hpa
-from tests.kit.published import fits
+from tests.kit.cli import Cli, Fleet, hpa, table_rows
+from tests.kit.published import SCHEMAS, fits
 from tests.kit.shadow import ShadowWorld
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
@@ -132,6 +134,54 @@ def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     rows = ("direction flips", "under-provisioned time share", "slack")
     assert [(row in text, row in wide) for row in rows] == [(False, True)] * 3
     assert all(row in text for row in ("replica-hours", "time above target", "worst overload", "scale events"))
+
+
+@pytest.mark.parametrize("model", ["closed", "open"])
+def test_a_backtest_names_the_decisions_that_bound_it_and_the_first_that_differs(ask: Any, model: str) -> None:
+    arguments = ("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--model", model)
+    [item] = fits("BacktestList", ask(*arguments, "-o", "json").stdout)["items"]
+    made = fits("DecisionList", ask("decisions", APP, *SINCE, "-o", "json").stdout)["items"]
+    ids = [each["id"] for each in made if each.get("kind", "evaluation") == "evaluation"]
+    first, last, other = (item["decisions"][name] for name in ("first", "last", "firstDifferent"))
+    assert (first, last) == (ids[0], ids[-1])
+    assert other in ids
+    text = ask(*arguments).stdout
+    assert f"recorded decisions: {short_id(first)} … {short_id(last)}" in text
+    [named] = [line for line in text.splitlines() if "first difference" in line]
+    assert f"(decision {short_id(other)})" in named
+    assert "the deployed spec wants" in named
+    assert named.strip() == item["firstDifference"]
+    assert ask("explain", other, "--no-counterfactuals").exit_code == 0
+    if model == "open":
+        # Before it the candidate answers as recorded: the count is at most what it allows.
+        finals = {each["id"]: each["finalDesiredReplicas"] for each in made}
+        assert [finals[each] <= 3 for each in ids[: ids.index(other) + 1]] == [True] * ids.index(other) + [False]
+
+
+def test_a_backtest_of_the_deployed_spec_differs_at_no_decision(ask: Any) -> None:
+    most = orjson.loads(ask("get", "hpa", APP, "-o", "json").stdout)["items"][0]["spec"]["maxReplicas"]
+    arguments = ("backtest", APP, "--set", f"maxReplicas={most}", *SINCE)
+    [item] = fits("BacktestList", ask(*arguments, "-o", "json").stdout)["items"]
+    assert sorted(item["decisions"]) == ["first", "last"]
+    assert item["firstDifference"] == "at no evaluation do the two want other replicas"
+
+
+def test_a_backtest_names_no_decision_that_is_not_recorded_yet(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    recorded = fleet.values[:]
+    last = _evaluated(fleet)
+    arguments = ("backtest", "east/shop/checkout", "--set", "minReplicas=4", "--since", "2026-01-01T00:00:00Z")
+    run = Cli(monkeypatch, fleet)
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    assert item["decisions"]["last"] == last
+    fleet.values = recorded  # the log holds what it follows from
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    first = fleet.decisions()[0].decision.id
+    assert item["decisions"] == {"first": first, "firstDifferent": first}
+    assert f"recorded decisions: {short_id(first)} …" in run(*arguments).stdout
+    fleet.values = []
+    [item] = fits("BacktestList", run(*arguments, "-o", "json").stdout)["items"]
+    assert (item["decisions"], item["firstDifference"].count("decision")) == ({}, 0)
+    assert "recorded decisions" not in run(*arguments).stdout
 
 
 def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,6 +449,70 @@ def test_history_says_who_why_and_what(monkeypatch: pytest.MonkeyPatch, fleet: F
     text = run("history", "hpa", "east/shop/checkout").stdout
     assert "REVISION  DATE" in text
     assert "maxReplicas 20→30" in text
+
+
+def _changed(generation: int, **spec: Any) -> AutoscalerSet:
+    changed = hpa(**spec)
+    changed["metadata"]["generation"] = generation
+    return AutoscalerSet(hpa=changed, session="s")
+
+
+def _evaluated(fleet: Fleet) -> str:
+    """Let the HPA be evaluated once more; the ID of that decision."""
+    fleet.append(after_ms=16_000)
+    fleet.observe(3, 300)
+    return [each.decision.id for each in fleet.decisions() if each.decision.kind == "evaluation"][-1]
+
+
+def test_history_names_the_first_recorded_decision_under_each_change(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    first = fleet.decisions()[0].decision.id
+    fleet.append(_changed(2, maxReplicas=30))
+    fleet.append(Command(command="pause", name="checkout", author="ben", reason="INC-1"))
+    fleet.append(Command(command="pause", name="checkout", author="eva", reason="INC-2"))
+    at_once, later = fleet.decisions()[-1].decision.id, _evaluated(fleet)
+    fleet.append(Command(command="resume", name="checkout", author="ben"))
+    recorded, last = fleet.values[:], _evaluated(fleet)
+    run = Cli(monkeypatch, fleet)
+
+    def named() -> list[tuple[str, str]]:
+        items = fits("RevisionList", run("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+        return [(each["what"], each.get("firstDecision", "")) for each in items]
+
+    known = [("created", first), ("spec", at_once), ("pause", later), ("pause", later)]
+    assert named() == [*known, ("resume", last)]
+    assert run("explain", last).exit_code == 0
+    fleet.values = recorded  # the log holds what the last one follows from, and no decider has recorded it
+    assert named() == [*known, ("resume", "")]
+    rows = table_rows(run("history", "east/shop/checkout", "-o", "wide").stdout)
+    assert [row["FIRST DECISION"] for row in rows] == [*(short_id(each) for _, each in known), "-"]
+    assert "FIRST DECISION" not in run("history", "east/shop/checkout").stdout
+
+
+def test_history_names_no_decision_of_the_hpa_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    fleet.append(Command(command="pause", name="checkout", author="ben", reason="INC-1"))
+    fleet.append(AutoscalerDeleted(name="checkout", session="s"))
+    again = hpa()
+    again["metadata"]["uid"] = "uid-another"
+    fleet.append(AutoscalerSet(hpa=again, session="s"))
+    anew = fleet.decisions()[-1].decision.id
+    assert anew.endswith("uid-another")
+    items = fits("RevisionList", Cli(monkeypatch, fleet)("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+    assert [(each["what"], each.get("firstDecision", "")) for each in items] == [
+        ("created", "0-2-uid-checkout"),
+        ("pause", ""),
+        ("deleted", ""),
+        ("created", anew),
+    ]
+
+
+def test_the_published_schema_of_history_knows_every_change() -> None:
+    items = orjson.loads((SCHEMAS / "RevisionList.json").read_bytes())["properties"]["items"]["items"]["properties"]
+    assert items["what"]["enum"] == list(get_args(What))
+    assert items.keys() - {"cluster", "namespace", "name"} == set(Revision.__struct_encode_fields__)
 
 
 def test_history_names_the_field_manager_of_a_clusters_hpa_and_who_deleted_a_central_one(

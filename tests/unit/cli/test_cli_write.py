@@ -27,6 +27,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.past import Folded, Past
 from tests.kit.cli import Broker, Cli, Fleet, hpa
+from tests.kit.published import fits
 
 GOOD = """
 apiVersion: autoscaling/v2
@@ -471,6 +472,8 @@ def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
         assert text in shown, (arguments, shown)
     assert "enforce (override)" in run("get", "hpa", "-A").stdout
     assert "override to 12 replicas until" in run("history", "east/shop/checkout").stdout
+    changes = fits("RevisionList", run("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+    assert [each["what"] for each in changes] == ["created", "override"]
     document = msgspec.json.decode(run("get", "hpa", "-A", "-o", "json").stdout)
     assert document["items"][0]["override"].startswith("override to 12 replicas by anna until 2026-11-21T")
 

@@ -51,7 +51,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "doctor": {"only": "clusters,hpas"},
 }
 """A call of each tool."""
-OF_DECISIONS = ("get-hpa", "decisions", "explain", "describe", "what-if")
+OF_DECISIONS = ("get-hpa", "decisions", "explain", "history", "describe", "status", "what-if", "backtest")
 """Tools whose answers name decisions."""
 
 
