@@ -18,8 +18,10 @@ from tests.tiers import PACKAGES
 ROOT = Path(__file__).parents[3]
 KERNEL = "streams.state.partition"
 MOST_MODULES, MOST_LINES = 69, 14_500
-WOVEN = {"FleetHPA": 18, "CapacityGroup": 15}
-"""How many product files name a feature beside those of its own (`OWN`)."""
+WOVEN = {"FleetHPA": 52, "CapacityGroup": 39}
+"""How many product files name a feature beside those of its own (`OWN`, of their paths below the package: one package
+has a name that would fit).
+"""
 OWN = re.compile(r"across|fleet|capacity|ceiling|whole", re.IGNORECASE)
 OF_TUPLES = {"_asdict", "_replace", "_fields", "_make"}
 """Public for all that they begin with an underscore: `collections.namedtuple`."""
@@ -83,8 +85,6 @@ def test_no_further_private_name_of_a_library_is_used() -> None:
 
 
 def test_no_further_file_names_a_feature_of_another() -> None:
-    found = {
-        feature: sum(feature in text for path, text in sources().items() if not OWN.search(str(path.relative_to(ROOT))))
-        for feature in WOVEN
-    }
+    others = [text for path, text in sources().items() if not OWN.search("/".join(path.relative_to(ROOT).parts[1:]))]
+    found = {feature: sum(feature in text for text in others) for feature in WOVEN}
     assert all(found[feature] <= most for feature, most in WOVEN.items()), found
