@@ -34,26 +34,19 @@ from schemas.observed import (
 )
 from schemas.settings import EVERY_NAMESPACE, SETTING_NAMES, EngineSet, LogTimeSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import own as topickinds
-from streams.ingest.checks import (
+from streams.ingest.acrosschecks import (
     check_allotment,
-    check_answers,
     check_capacity_allotment,
     check_capacity_report,
-    check_chunk,
-    check_cluster,
     check_fleet,
     check_fleet_report,
     check_group,
-    check_namespace,
-    check_object,
     check_of_fleet,
-    check_pod,
-    check_pod_list,
-    check_range,
-    check_text,
     checked_item,
 )
+from streams.ingest.checks import check_chunk, check_cluster, check_namespace, check_object, check_range, check_text
 from streams.ingest.hpamanifests import checked_hpa
+from streams.ingest.observedchecks import check_answers, check_pod, check_pod_list
 from streams.ingest.pieces import Piece, SourcePlace
 from streams.state.clustersettings import TEXT_READERS
 from streams.state.namespacerows import target_key

@@ -18,8 +18,8 @@ from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
 from streams.ingest.bodies import check_one_hpa, normalize
-from streams.ingest.checks import check_point
 from streams.ingest.mapping import Resolver
+from streams.ingest.observedchecks import check_point
 from streams.ingest.otlp import SourceSeries
 from streams.ingest.pieces import Conversion, Piece, RawRecord, SourcePlace, header
 
