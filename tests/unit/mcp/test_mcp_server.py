@@ -35,6 +35,7 @@ from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubreviews import ReviewingCluster
+from tests.laws import one_of
 
 APP = "c0/ns0/app0"
 GRANTS = ({"namespaces": ["shop"], "clusters": ["c0"], "memberNamespaces": ["ns0"]},)
@@ -200,7 +201,7 @@ async def ready(made: asyncio.subprocess.Process) -> None:
     assert json.loads(await made.stdout.readline())["id"] == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", one_of(2, [signal.SIGTERM, signal.SIGINT]))
 async def test_a_server_over_stdio_ends_at_a_signal_while_it_waits_for_its_client(archive: Path, how: int) -> None:
     async with process("--from", str(archive)) as made:
         await ready(made)
@@ -217,6 +218,7 @@ async def test_a_server_over_stdio_ends_with_its_stdin_and_prints_nothing_but_th
     assert "Traceback" not in found.err
 
 
+@pytest.mark.slow
 def test_a_server_whose_client_reads_no_more_ends_and_prints_no_traceback(archive: Path) -> None:
     command = [sys.executable, "-m", "fleethpa", "mcp", "--from", str(archive)]
     pipe, ping = subprocess.PIPE, b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
