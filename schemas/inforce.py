@@ -14,10 +14,16 @@ from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.pauses import ScalingDirection, is_in_force, pauses_after, stopping_kinds
-from schemas.settings import ClusterSettings, SettingsSet, apply_settings, settings_of
+from schemas.settings import (
+    SHORTEST_PERIOD_MS,
+    ClusterSettings,
+    SettingsSet,
+    StatedPeriod,
+    apply_settings,
+    asked_sooner_ms,
+    settings_of,
+)
 
-SHORTEST_PERIOD_MS: Final = 1_000
-"""Metrics APIs are not asked more often, even if the settings ask for a shorter period."""
 SHORTEST_REPORT_MS: Final = 5_000
 
 
@@ -138,9 +144,13 @@ class InForce:
         """The metric types that are pushed in a cluster: no decision uses what a metrics API answers about them."""
         return frozenset(kind for kind, source in (self.of(cluster).sources or {}).items() if source == "samples")
 
-    def sync_period_ms(self, cluster: str, default: int) -> int:
-        """How often a cluster's metrics are asked for."""
-        return max(self.of(cluster).sync_period_ms or default, SHORTEST_PERIOD_MS)
+    def sync_period_ms(self, cluster: str, default: int, stated: Iterable[StatedPeriod] = ()) -> int:
+        """How often a cluster's metrics are asked for; in a namespace whose HPAs state periods of their own (`stated`)
+        as often as the shortest of them that counts.
+        """
+        settings = self.of(cluster)
+        period_ms = max(settings.sync_period_ms or default, SHORTEST_PERIOD_MS)
+        return min((asked_sooner_ms(each, settings, period_ms) or period_ms for each in stated), default=period_ms)
 
     def status_every_ms(self, cluster: str) -> int:
         """How often a status in which only metric values have changed is written; 0: with each evaluation."""

@@ -6,8 +6,8 @@ from typing import Any, Final
 from schemas.agents import STAND_IN_POLICY
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.shape import JsonView
+from schemas.settings import PERIOD_ANNOTATION, period_fault
 from streams.attachments import ANNOTATED
-from streams.state.clustersettings import PERIOD_ANNOTATION, period_fault
 from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, kept_annotations
 from streams.state.limits.budgets import EXEMPT_ANNOTATION
 from streams.state.replacements.fallback import FALLBACK_ANNOTATION, fallback_fault

@@ -310,11 +310,11 @@ def _scattered_groups(partitions: Sequence[State]) -> set[str]:
 
 
 def _view(part: State, hpa: Hpa) -> HpaView:
-    from streams.state.ownperiod import period_without_effect  # with all that decides turns, for those with a state
+    from streams.state.ownperiod import own_period  # with all that decides turns, for those with a state
 
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings_of(hpa)
-    in_force = effective_mode(namespace, hpa, settings)
+    in_force, period = effective_mode(namespace, hpa, settings), own_period(part, hpa)
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row, is_exempt=is_exempt(hpa))
     pauses = tuple(_pauses(hpa.id, [("", own), *wider], clock_ms))
     briefly = (_paused(scope, known, clock_ms, _briefly) for scope, known in [("", own), *wider])
@@ -341,7 +341,8 @@ def _view(part: State, hpa: Hpa) -> HpaView:
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
         revision=row.revision,
-        period_without_effect=period_without_effect(part, hpa),
+        own_period_ms=period.period_ms,
+        period_notice=period.notice,
         fleet=None if row.fleet is None else row.fleet.spec,
         members=() if row.fleet is None else tuple(_members(row.fleet, clock_ms, settings.sync_period_ms)),
     )

@@ -15,9 +15,9 @@ from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
-from schemas.settings import ClusterSettings, parse_price, settings_of
+from schemas.settings import PERIOD_ANNOTATION, ClusterSettings, parse_price, settings_of
 from streams.state.acrossrows import CapacityMember, GroupRow
-from streams.state.clustersettings import PERIOD_ANNOTATION, effective
+from streams.state.clustersettings import effective
 from streams.state.fights import Fight, by_another, fight_now
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
@@ -127,8 +127,10 @@ class HpaView:
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
     unfed: str = ""
     """Why no answer comes into the log, from whatever cluster; empty: answers come."""
-    period_without_effect: str = ""
-    """Why the sync period that it states does not count; empty: it does, or none is stated."""
+    own_period_ms: int | None = None
+    """The sync period that it has by its annotation; None: its cluster's."""
+    period_notice: str = ""
+    """Why that is not the one that it states, as a predicate of the annotation; empty: it is, or none is stated."""
     revision: int = 0
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     fleet: FleetSpec | None = None
@@ -250,8 +252,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _blocked_by(view):
         yield Problem("held", held, waits=False)
-    if view.period_without_effect:
-        text = f"its annotation {PERIOD_ANNOTATION} has no effect: {view.period_without_effect}"
+    if view.period_notice:
+        text = f"its annotation {PERIOD_ANNOTATION} {view.period_notice}"
         yield Problem("sync period", text, text, waits=False)
     yield from _of_needs(view)
     if view.fight is not None:

@@ -29,7 +29,7 @@ from streams.analysis.measures import GAP_PERIODS, spans_ms
 from streams.history.parallel import Faults
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.metrics import tolerance_band
-from streams.state.clustersettings import PERIOD_ANNOTATION, Effective, effective, fleet_settings, own_period_ms
+from streams.state.clustersettings import Effective, effective, fleet_settings
 
 _GRID_MS: Final = 60_000
 """How often CapacityGroups are checked."""
@@ -197,9 +197,7 @@ class Drill:
         if view.id not in self._controllers:
             settings = self._settings_of(view)
             band = tolerance_band(compile_autoscaler(view.hpa, settings.controller.rules), settings.controller)
-            period_ms = own_period_ms(view.annotations.get(PERIOD_ANNOTATION, ""))
-            if period_ms is None or view.period_without_effect:
-                period_ms = settings.sync_period_ms
+            period_ms = view.own_period_ms or settings.sync_period_ms
             self._controllers[view.id] = Controller(band, settings.controller.rules, period_ms)
         return self._controllers[view.id]
 

@@ -19,6 +19,7 @@ from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import HPA_HEAD, JsonView, group_of
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target, decode_shape, shape_of
+from schemas.settings import PERIOD_ANNOTATION, own_period_ms
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
@@ -114,11 +115,12 @@ class Asking(Struct, frozen=True, gc=False):
     """What an HPA scales and asks metrics APIs for.
 
     `metrics`: type and query of each metric that can be asked for, the selector of the target's pods left out; of one
-    whose own selector cannot be read there is none.
+    whose own selector cannot be read there is none. `period_ms`: the sync period that it states; None: none.
     """
 
     target: Target
     metrics: tuple[tuple[str, Query], ...] = ()
+    period_ms: int | None = None
 
 
 class KeptHpa(Struct, frozen=True, gc=False):
@@ -141,7 +143,17 @@ class KeptHpa(Struct, frozen=True, gc=False):
 def asking_of(hpa: JsonView) -> Asking:
     """Return what an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
     queries_ = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
-    return Asking(target_of(hpa), queries_)
+    return Asking(target_of(hpa), queries_, _stated_period_ms(hpa))
+
+
+def _stated_period_ms(hpa: JsonView) -> int | None:
+    return own_period_ms(str((hpa["metadata"].get("annotations") or {}).get(PERIOD_ANNOTATION, "")))
+
+
+def _same_with_period(asking: Asking, hpa: JsonView) -> Asking:
+    """What an HPA asks for whose spec is as before; its annotations may be others."""
+    period_ms = _stated_period_ms(hpa)
+    return asking if asking.period_ms == period_ms else structs.replace(asking, period_ms=period_ms)
 
 
 @lru_cache(maxsize=1024)  # of a fleet, many HPAs have the same metrics
@@ -169,7 +181,7 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
     status, values = _kept_status(hpa.get("status"))
     is_same_spec = before is not None and before.spec == spec
     return KeptHpa(
-        asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
+        asking=_same_with_period(before.asking, hpa) if before is not None and is_same_spec else asking_of(hpa),
         api_version=hpa.get("apiVersion") or HPA_HEAD["apiVersion"],
         resource_version=version,
         metadata=encode_to_keep(metadata),

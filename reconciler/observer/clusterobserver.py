@@ -57,6 +57,7 @@ from schemas.observed import (
     PodSet,
     ScaleSet,
 )
+from schemas.settings import StatedPeriod
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class ClusterObserver:
         *,
         session: SessionName,
         phases: Phases,
-        sync_period_ms: Callable[[], int],
+        sync_period_ms: Callable[[Collection[StatedPeriod]], int],
         pushed: Callable[[], Collection[str]] = tuple,
         note: Callable[[str, str | None], None],
         native_absent_since_ms: Callable[[], int | None],
@@ -88,6 +89,7 @@ class ClusterObserver:
     ) -> None:
         """Args:
         phases: those of all clusters that the process observes.
+        sync_period_ms: how often metrics are asked for in a namespace, by the periods that its HPAs state.
         pushed: metric types that need not be asked for.
         native_absent_since_ms: since when the native controller counts as absent, or None if it does not.
         started_ms: when the session began; None: at its epoch.
@@ -134,10 +136,12 @@ class ClusterObserver:
             self._watching, self._discovery, self._state, self._report_scale, session=self.session, mirror=self._mirror
         )
         self._polls: dict[str, asyncio.Task[None]] = {}
+        self._asked_ms: dict[str, int] = {}
+        """When metrics were asked for last, by namespace."""
         self._phases, self._timetable = phases, Timetable(client.name, config.clock, phases)
-        self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
-        self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
-        self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
+        self._timetable.add_kind("poll", self._begin_poll, self._asked_every_ms)
+        self._timetable.add_kind("check", self._scales.check, lambda namespace: config.heartbeat_ms)
+        self._timetable.add_kind("resend", self._resend, lambda namespace: config.reread_ms)
 
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
@@ -232,6 +236,8 @@ class ClusterObserver:
         if (now and now.spec) != (before and before.spec):
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
+        else:
+            self._periods_changed(namespace)
 
     def _set(self, body: Json, hpa: KeptHpa) -> AutoscalerSet:
         manager, when = hpa.manager
@@ -241,6 +247,7 @@ class ClusterObserver:
         state = self._state.namespace(namespace)
         self._phases.count(self.name, namespace, len(state.hpas) + len(state.central))
         await self._scales.follow(namespace, state.targets())
+        self._periods_changed(namespace)
         if state.active:
             if not self._timetable.has(namespace):
                 await self._send_pods(namespace)
@@ -250,9 +257,30 @@ class ClusterObserver:
             self._stop_polling(namespace)
         self._metrics.namespaces.labels(self.name).set(len(self._timetable))
 
+    def _periods_changed(self, namespace: str) -> None:
+        """Ask for metrics as often as HPAs want that may state other sync periods than before; soon, if the last
+        answers are older than the period is now.
+        """
+        state = self._state.namespace(namespace)
+        if (stated := state.stated_periods()) == state.periods:
+            return
+        state.periods = stated
+        self._timetable.hasten((namespace,))
+        asked_ms, every_ms = self._asked_ms.get(namespace), self._asked_every_ms(namespace)
+        if asked_ms is not None and self._config.clock() - asked_ms >= every_ms < self._sync_period_ms(()):
+            self._ask_soon(namespace)
+
+    def settings_changed(self) -> None:
+        """Ask for metrics as often as by the settings of the cluster, which may allow shorter periods than before."""
+        self._timetable.hasten(self._state.active())
+
+    def _asked_every_ms(self, namespace: str) -> int:
+        return self._sync_period_ms(self._state.namespace(namespace).periods)
+
     def _stop_polling(self, namespace: str) -> None:
         """Nothing is asked for a namespace any more, so that nothing is known of what its answers showed."""
         self._timetable.remove(namespace)
+        self._asked_ms.pop(namespace, None)
         self._poller.forget(namespace)
         if (poll := self._polls.pop(namespace, None)) is not None:
             poll.cancel()
@@ -372,6 +400,7 @@ class ClusterObserver:
             self._metrics.polls_late.labels(self.name).inc()
             return
         self._polls[namespace] = self._group.create_task(self._poll(namespace))
+        self._asked_ms[namespace] = self._config.clock()
 
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
@@ -399,14 +428,14 @@ class ClusterObserver:
                 cluster=self.name,
                 pods=self._state.known_pods,
                 resource_of=self._discovery.of_metric,
-                period_ms=self._sync_period_ms,
+                period_ms=self._asked_every_ms,
                 clock=self._config.clock,
                 note=partial(self._troubles.record, name),
             )
         )
 
     def _report_every_ms(self) -> int:
-        return report_every_ms(self._sync_period_ms(), self._config.heartbeat_ms)
+        return report_every_ms(self._sync_period_ms(()), self._config.heartbeat_ms)
 
     async def _report(self) -> None:
         """Heartbeats, and reports on the whole cluster: with them, and when a trouble begins or ends."""

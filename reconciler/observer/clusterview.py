@@ -22,6 +22,7 @@ from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
 from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
+from schemas.settings import StatedPeriod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +152,7 @@ class NamespaceState:
     """One namespace. `central` HPAs exist only in fleethpa; `scales` holds what was last reported.
 
     `asked`: target → the selector with which its metrics were asked for at once, when its scale became known.
+    `periods`: the sync periods that its HPAs state (`stated_periods`), as its work is planned by them.
     """
 
     hpas: dict[str, KeptHpa] = field(default_factory=dict)
@@ -159,6 +161,7 @@ class NamespaceState:
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     asked: dict[Target, str] = field(default_factory=dict)
     rivals: dict[str, Rival] = field(default_factory=dict)
+    periods: frozenset[StatedPeriod] = frozenset()
 
     def targets(self) -> set[Target]:
         """Return what the HPAs of the namespace scale."""
@@ -167,6 +170,13 @@ class NamespaceState:
     def all_hpas(self) -> list[Asking]:
         """HPAs of the cluster and central ones."""
         return [*(hpa.asking for hpa in self.hpas.values()), *self.central.values()]
+
+    def stated_periods(self) -> frozenset[StatedPeriod]:
+        """Return the sync periods that HPAs state; one of the cluster behind a central one of its name states none."""
+        own = [each.asking.period_ms for name, each in self.hpas.items() if name not in self.central]
+        central = [each.period_ms for each in self.central.values()]
+        stated = [StatedPeriod(each, "cluster") for each in own if each is not None]
+        return frozenset([*stated, *(StatedPeriod(each, "central") for each in central if each is not None)])
 
     def forget(self, target: Target) -> None:
         """No HPA scales the target any more."""

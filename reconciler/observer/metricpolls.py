@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ LONGEST_WAIT_S = 5.0
 """So soon it is noticed that the clock was put back."""
 
 Work = Callable[[str], Awaitable[None]]
-Period = Callable[[], int]
+Period = Callable[[str], int]
+"""How often a kind of work is done for a namespace, in milliseconds."""
 
 
 class Phases:
@@ -72,6 +73,8 @@ class Timetable:
         self._kinds: dict[str, tuple[Work, Period]] = {}
         self._due: list[tuple[int, str, str]] = []
         self._namespaces: set[str] = set()
+        self._hastened: set[str] = set()
+        """Those whose periods may have become shorter since their work was planned."""
         self._changed = asyncio.Event()
 
     def add_kind(self, kind: str, work: Work, period_ms: Period) -> None:
@@ -86,6 +89,11 @@ class Timetable:
         now = self._clock()
         for kind in self._kinds:
             heapq.heappush(self._due, (now if kind in at_once else self._next(kind, namespace, now), kind, namespace))
+        self._changed.set()
+
+    def hasten(self, namespaces: Iterable[str]) -> None:
+        """Plan the work for namespaces again whose periods may have become shorter: none waits for a longer one."""
+        self._hastened.update(namespaces)
         self._changed.set()
 
     def __len__(self) -> int:
@@ -108,8 +116,11 @@ class Timetable:
         while True:
             self._changed.clear()
             now = self._clock()
-            if now < before:
-                self._plan_anew(now)
+            if now < before:  # it was set back, and nothing may wait until it has caught up
+                self._hastened = self._namespaces.copy()
+            if self._hastened:
+                self._plan_anew(self._hastened, now)
+                self._hastened = set()
             before = now
             while self._due and self._due[0][0] <= now:
                 _, kind, namespace = heapq.heappop(self._due)
@@ -117,15 +128,16 @@ class Timetable:
                 await self._kinds[kind][0](namespace)
             await self._until_due()
 
-    def _plan_anew(self, now_ms: int) -> None:
-        """Plan again after the clock was set back, so that nothing waits until the clock has caught up."""
+    def _plan_anew(self, namespaces: Collection[str], now_ms: int) -> None:
+        """Plan again what is due later than by the present periods and the present time."""
         self._due = [
-            (min(due_ms, self._next(kind, namespace, now_ms)), kind, namespace) for due_ms, kind, namespace in self._due
+            (min(due_ms, self._next(kind, namespace, now_ms)) if namespace in namespaces else due_ms, kind, namespace)
+            for due_ms, kind, namespace in self._due
         ]
         heapq.heapify(self._due)
 
     def _next(self, kind: str, namespace: str, now_ms: int) -> int:
-        return self._phases.next_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](), now_ms)
+        return self._phases.next_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](namespace), now_ms)
 
     async def _until_due(self) -> None:
         wait_s = min(LONGEST_WAIT_S, max(0.0, (self._due[0][0] - self._clock()) / 1000)) if self._due else None

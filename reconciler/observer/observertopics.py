@@ -34,6 +34,7 @@ from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
 from schemas.limits import BEAT_NAMESPACES, CLUSTERS, NAME
 from schemas.observed import AutoscalerList, AutoscalerSet, Heartbeat, Pod, PodList, Rival
+from schemas.settings import PERIOD_ANNOTATION
 from schemas.topics import SCALES
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -47,9 +48,20 @@ def central_hpa(entry: Body, namespace: str) -> tuple[str, dict[str, Any] | None
     """
     if isinstance(entry, AutoscalerSet) and entry.origin == "central":
         manifest = _usable(entry.hpa, namespace)
-        return None if manifest is None else (manifest["metadata"]["name"], manifest)
+        if manifest is None:
+            return None
+        return manifest["metadata"]["name"], _without_own_period(manifest) if entry.revision else manifest
     name = central_name(entry)
     return None if name is None else (name, None)
+
+
+def _without_own_period(manifest: dict[str, Any]) -> dict[str, Any]:
+    """An HPA that has a share of one total over several clusters, which is decided in their sync period."""
+    own = manifest["metadata"].get("annotations") or {}
+    if PERIOD_ANNOTATION not in own:
+        return manifest
+    kept = {name: text for name, text in own.items() if name != PERIOD_ANNOTATION}
+    return manifest | {"metadata": manifest["metadata"] | {"annotations": kept}}
 
 
 def _usable(manifest: dict[str, Any], namespace: str) -> dict[str, Any] | None:

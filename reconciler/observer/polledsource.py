@@ -38,8 +38,8 @@ class SourceContext:
     """The pods of a namespace by name; None: they are not known yet."""
     resource_of: Callable[[str], Awaitable[Resource]]
     """The resource of a `Kind.group`. Raises ClusterError: the cluster has none, or cannot be asked."""
-    period_ms: Callable[[], int]
-    """The sync period now."""
+    period_ms: Callable[[str], int]
+    """How often the questions of a namespace are asked now."""
     clock: Clock
     note: Callable[[str, ReadProblem | None], None]
     """In a namespace the source cannot be asked, and why; None: it can. It is a trouble of the source's name.

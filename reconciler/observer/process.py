@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 
 from reconciler.clusters.client import ClusterClient
@@ -19,7 +20,7 @@ from runtime.records import Publisher, follow_topic
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.keys import SessionName
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet, StatedPeriod
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)
@@ -125,8 +126,8 @@ class Observer:
         self._phases.forget(name)
 
     def _observer(self, client: ClusterClient) -> ClusterObserver:
-        def sync_period_ms() -> int:
-            return self._in_force.sync_period_ms(client.name, self._config.sync_period_ms)
+        def sync_period_ms(stated: Collection[StatedPeriod]) -> int:
+            return self._in_force.sync_period_ms(client.name, self._config.sync_period_ms, stated)
 
         return ClusterObserver(
             client,
@@ -144,6 +145,7 @@ class Observer:
 
     async def _follow_settings(self) -> None:
         def take(entry: Body, time_ms: int, of_cluster: str, namespace: str) -> None:
+            before = {name: self._in_force.of(name) for name in self._clusters}
             pushed = {name: self._in_force.pushed(name) for name in self._clusters}
             change = self._in_force.apply(entry, time_ms, of_cluster, namespace)
             if change is None or change.of != "settings":
@@ -151,6 +153,8 @@ class Observer:
             for name, observer in self._clusters.items():
                 if pushed[name] - self._in_force.pushed(name):
                     observer.ask_all_soon()
+                if before[name] != self._in_force.of(name):
+                    observer.settings_changed()
             for observer in self._clusters.values():
                 observer.native.news.set()
 

@@ -1,4 +1,4 @@
-"""Results of queries that are asked for in one sync period by several namespaces or HPAs: each is asked for once."""
+"""Results of queries that are asked for in one period by several namespaces or HPAs: each is asked for once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,36 +11,41 @@ R = TypeVar("R")
 
 
 class SharedResults(Generic[R]):
-    """Results of queries, each asked for at most once per period; other callers share it, errors too.
+    """Results of queries, each asked for at most once per period; other callers share it, errors too. Of namespaces
+    with different periods each gets a result of its own present period: a longer one shares what a shorter one asks.
 
     Args:
         ask: asks for a query (its text), for the share of a namespace.
+        period_ms: of a namespace, now.
     """
 
     def __init__(
-        self, ask: Callable[[str, str], Coroutine[Any, Any, R]], clock: Clock, period_ms: Callable[[], int]
+        self, ask: Callable[[str, str], Coroutine[Any, Any, R]], clock: Clock, period_ms: Callable[[str], int]
     ) -> None:
         self._ask, self._clock, self._period_ms = ask, clock, period_ms
         self._kept: dict[str, tuple[int, asyncio.Task[R]]] = {}
-        """Query → when its period ends, and its result."""
+        """Query → when it was asked for, and its result."""
         self._forget_ms = 0
         """When old results are forgotten next."""
 
     async def result(self, text: str, namespace: str) -> R:
         """The result of a query of a namespace in its present period. Raises what asking for it raises."""
-        now_ms, period_ms = self._clock(), self._period_ms()
-        until_ms, task = self._kept.get(text, (0, None))
-        if task is None or _is_over(until_ms, now_ms, period_ms):
+        now_ms, period_ms = self._clock(), self._period_ms(namespace)
+        since_ms = next_poll_ms(text, period_ms, now_ms) - period_ms
+        asked_ms, task = self._kept.get(text, (0, None))
+        # One that was asked for later than now was so before the clock was set back.
+        if task is None or not since_ms <= asked_ms <= now_ms:
             self._forget(now_ms, period_ms)
             task = asyncio.create_task(self._ask(text, namespace))
-            self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
+            self._kept[text] = now_ms, task
         # Shielded: one who gives up must not take the answer from the others.
         return await asyncio.shield(task)
 
     def _forget(self, now_ms: int, period_ms: int) -> None:
-        """Forget what is no longer asked for, once per period."""
-        if _is_over(self._forget_ms, now_ms, period_ms):
-            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
+        """Forget what was not asked for within a period, once per period."""
+        if not now_ms < self._forget_ms <= now_ms + period_ms:
+            oldest_ms = now_ms - period_ms
+            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > oldest_ms or not kept[1].done()}
             self._forget_ms = now_ms + period_ms
 
     async def close(self) -> None:
@@ -50,10 +55,3 @@ class SharedResults(Generic[R]):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._kept.clear()
-
-
-def _is_over(until_ms: int, now_ms: int, period_ms: int) -> bool:
-    """Whether a period has ended. One that would end later than a period from now has, too: the clock was set back, or
-    periods have become shorter.
-    """
-    return until_ms <= now_ms or until_ms > now_ms + period_ms

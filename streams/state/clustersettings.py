@@ -4,17 +4,13 @@ Its HPAs are decided by the rules of the version that the settings pin, else of 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
 from schemas.capacity import micro_price
 from schemas.keys import FLEET
-from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.quantity import parse_quantity
-from schemas.kubernetes.shape import JsonView
-from schemas.limits import TEXT, shortened
 from schemas.observed import Mode
 from schemas.settings import READERS, ClusterSettings, settings_of
 from streams.hpa.autoscaler import ControllerSettings
@@ -44,7 +40,7 @@ class Effective(Struct, frozen=True):
     sync_period_ms: int
     """How often an HPA is evaluated: the cluster's setting, or what the HPA states (`streams.state.ownperiod`)."""
     asked_every_ms: int
-    """The cluster's setting, in which an observer asks for metrics."""
+    """How often an observer asks for metrics: the cluster's setting, or the shortest sync period in the namespace."""
     sample_age_limit_ms: int
     sources: dict[str, str]
     default_mode: Mode
@@ -188,32 +184,3 @@ def _tolerance(text: str) -> float:
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
-
-
-# --- what an HPA states for itself -----------------------------------------------------------------------------------
-
-PERIOD_ANNOTATION: Final = "fleethpa.io/sync-period"
-LEAST_PERIOD_MS: Final = 100
-"""As of the setting of a cluster (`schemas.settings.PeriodMs`)."""
-MOST_PERIOD_MS: Final = 3_600_000
-"""For so long is remembered what a metric was (`streams.state.answers.REMEMBERED_MS`)."""
-_LONGEST_TEXT: Final = 32
-
-
-def own_period_ms(text: str) -> int | None:
-    """Read the annotation, in milliseconds; None: it is empty or cannot be read, and the cluster's setting counts."""
-    return _own_period(text) if text and len(text) <= _LONGEST_TEXT else None
-
-
-@lru_cache(maxsize=256)
-def _own_period(text: str) -> int | None:
-    try:
-        period_ms = parse_duration_ms(text.strip())
-    except ValueError:
-        return None
-    return period_ms if LEAST_PERIOD_MS <= period_ms <= MOST_PERIOD_MS else None
-
-
-def period_fault(text: str, spec: JsonView) -> str:
-    """Return what is wrong with the annotation's text, and what to write; empty: nothing is."""
-    return "" if own_period_ms(text) is not None else f"{shortened(text, TEXT)!r} must be from 100ms to 1h, such as 60s"

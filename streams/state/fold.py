@@ -17,6 +17,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, 
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import (
+    PERIOD_ANNOTATION,
     ClusterSettings,
     EngineSet,
     LogTimeSet,
@@ -27,14 +28,13 @@ from schemas.settings import (
 )
 from streams.state import foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
-from streams.state.clustersettings import PERIOD_ANNOTATION
 from streams.state.foldhpas import paused_by, take_over_status
 from streams.state.folding import Folding
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.hpastate import Hpa
 from streams.state.ledger import UnknownEngineError
 from streams.state.namespacerows import target_key
-from streams.state.ownperiod import due_now
+from streams.state.ownperiod import begin_shorter, due_soon, stated_periods
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow, control_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 from streams.state.subject import accounts_of
@@ -248,13 +248,14 @@ class EntryFold(Folding):
 
     def settings(self, body: SettingsSet) -> None:
         row, cluster = self.state.row, body.cluster
-        after = dict(row.settings)
+        after, periods = dict(row.settings), stated_periods(self.state)
         apply_settings(after, body)
         if cluster not in after:
             self.state.drop_bounded(limits.ALL_SETTINGS, row.settings, cluster)
         elif not self.state.put_or_refuse(limits.ALL_SETTINGS, row.settings, cluster, after[cluster]):
             return
         self.state.settings_changed(cluster)
+        begin_shorter(self.state, periods)
 
     def serving(self, body: Serving) -> None:
         """A reconciler reports which clusters it serves."""
@@ -279,7 +280,7 @@ class EntryFold(Folding):
             return
         for hpa in self.state.hpas.values() if not body.left else ():
             if hpa.id.cluster == cluster and hpa.row.is_live and hpa.annotation(PERIOD_ANNOTATION):
-                due_now(self.state, hpa)  # a stand-in waits for its decisions from here on
+                due_soon(self.state, hpa)  # a stand-in waits for its decisions from here on
         forget_watermarks(self.state, cluster)
         for key in [key for key in row.sessions if key.startswith(f"{cluster}/")]:
             del row.sessions[key]

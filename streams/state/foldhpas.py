@@ -16,14 +16,14 @@ from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from schemas.pauses import OVERRIDE, pauses_after
-from streams.state.clustersettings import PERIOD_ANNOTATION
+from schemas.settings import PERIOD_ANNOTATION
 from streams.state.folding import Folding
 from streams.state.guards import effective_mode
 from streams.state.hpastate import Hpa, kept_annotations, made_uid, version_of
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import encoded_size
-from streams.state.ownperiod import due_now
+from streams.state.ownperiod import due_soon
 from streams.state.partitionrow import status_after
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 from streams.state.subject import accounts_of
@@ -117,7 +117,8 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         state.refresh(hpa)
         state.schedule.plan(hpa)
     elif hpa.annotation(PERIOD_ANNOTATION) != period:
-        due_now(state, hpa)
+        state.refresh_period(fold.namespace, hpa)
+        due_soon(state, hpa)
 
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:

@@ -72,12 +72,14 @@ class Namespace:
         "name",
         "now_ms",
         "offset",
+        "periods",
         "pod_list",
         "registered",
         "rivals",
         "rivals_coming",
         "scales",
         "series",
+        "shortest_ms",
         "targets",
         "unused",
         "view",
@@ -123,6 +125,10 @@ class Namespace:
         """Query or series -> HPAs one of whose metrics it is."""
         self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check knows it."""
+        self.periods: dict[str, int] = {}
+        """HPA -> in which period metrics are asked for because of it, where that is shorter than the cluster's."""
+        self.shortest_ms: int | None = None
+        """The shortest of these; None: metrics are asked for in the sync period of the cluster."""
 
     # --- its parts ----------------------------------------------------------------------------------------------------
 
@@ -356,6 +362,15 @@ class Namespace:
                 del self.registered[before]
         if after:
             self.registered[after] = with_name(self.registered.get(after, ()), hpa)
+
+    def put_period(self, hpa: str, period_ms: int | None) -> None:
+        """Note in which period metrics are asked for because of an HPA; None: in that of the cluster."""
+        if self.periods.get(hpa) == period_ms:
+            return
+        self.periods.pop(hpa, None)
+        if period_ms is not None:
+            self.periods[hpa] = period_ms
+        self.shortest_ms = min(self.periods.values(), default=None)
 
     def tidy(self) -> None:
         """Drop what was derived from the rest and is not used, at a checkpoint: it must not change a decision."""

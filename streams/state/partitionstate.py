@@ -8,6 +8,7 @@ from msgspec import structs
 from schemas import limits
 from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
+from schemas.settings import PERIOD_ANNOTATION, StatedPeriod, asked_sooner_ms, own_period_ms
 from streams.state.attached import Attached
 from streams.state.clustersettings import Effective, effective, fleet_settings
 from streams.state.gather import plan
@@ -271,11 +272,22 @@ class State:
         if watched != hpa.watched:
             namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
+        self.refresh_period(namespace, hpa)
+
+    def refresh_period(self, namespace: Namespace, hpa: Hpa) -> None:
+        """Note anew how often metrics are asked for because of an HPA: its annotation or the settings changed."""
+        row, period_ms = hpa.row, None
+        stated_ms = own_period_ms(hpa.annotation(PERIOD_ANNOTATION)) if row.annotations and not row.revision else None
+        if stated_ms is not None:
+            settings = self.settings(hpa.id.cluster)
+            stated = StatedPeriod(stated_ms, row.origin)
+            period_ms = asked_sooner_ms(stated, settings.stated, settings.sync_period_ms)
+        namespace.put_period(hpa.id.name, period_ms)
 
     def notify(self, namespace: Namespace, key: MetricKey, settings: Effective) -> None:
         """An answer or sample arrived: visit the HPAs that wait for it."""
         known = namespace.arrivals.get(key)
-        arrival = note_arrival(known, self.now_ms, settings.sync_period_ms)
+        arrival = note_arrival(known, self.now_ms, namespace.shortest_ms or settings.sync_period_ms)
         if arrival is not known:
             namespace.put_arrival(key, arrival)
             self.ready_or_due.update(namespace.watchers.get(key, _NOBODY))

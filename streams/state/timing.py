@@ -78,7 +78,7 @@ def turn(
         period_ms: the sync period of the HPA.
         arrivals: per question or series that the HPA's metrics need, what came last; None: nothing yet.
         polled: they are answers that an observer asks for once per period, not samples that come as they like.
-        asked_every_ms: the sync period of its cluster, in which an observer asks; the HPA's is as long or longer.
+        asked_every_ms: how often an observer asks in its namespace; the HPA's period is as long or longer.
         first_wait_ms: how long the first answer of all to a question is waited for.
     """
     slack = slack_ms(asked_every_ms)

@@ -188,7 +188,7 @@ async def observer(place: tuple[str, bytes], given: argparse.Namespace) -> None:
                     metrics,
                     session=SessionName("bench", time.time_ns()),
                     phases=phases,
-                    sync_period_ms=lambda: SELDOM_MS,
+                    sync_period_ms=lambda stated: SELDOM_MS,
                     note=lambda *_: None,
                     native_absent_since_ms=lambda: None,
                     may_be_preceded=lambda: False,

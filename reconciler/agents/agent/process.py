@@ -150,7 +150,7 @@ class AgentTerm:
             metrics,
             session=self.session,
             phases=Phases(self.session.instance),
-            sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
+            sync_period_ms=lambda stated: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms, stated),
             pushed=lambda: self.in_force.pushed(self.client.name),
             note=self.health.record,
             native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
@@ -279,6 +279,7 @@ class AgentTerm:
         if learnt.has_settings:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
             self.health.record("native controller", None)
+            self.observer.settings_changed()
         self.health.record("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         for (namespace, name), hpa in learnt.hpas.items():
             self.observer.central(namespace, name, hpa)

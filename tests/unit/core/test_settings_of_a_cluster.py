@@ -19,6 +19,7 @@ OFF: Mode = "off"
 CHANGES = [
     ClusterSettings(sync_period_ms=5_000),
     ClusterSettings(sync_period_ms=30_000),
+    ClusterSettings(min_sync_period_ms=1_000),
     ClusterSettings(tolerance="0"),
     ClusterSettings(default_mode=OFF),
     ClusterSettings(default_mode="shadow"),

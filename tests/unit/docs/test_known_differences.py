@@ -232,6 +232,8 @@ def test_differs_early() -> None:
 def test_differs_own_period() -> None:
     world = PeriodWorld("60s").run(300)
     assert (set(world.gaps_s("web")), set(world.gaps_s("api"))) == ({60}, {15})
+    world = PeriodWorld("5s", min_sync_period_ms=5_000).run(300, every_ms=5 * SECOND)
+    assert (set(world.gaps_s("web")), set(world.gaps_s("api"))) == ({5}, {15})
 
 
 def test_differs_amd64() -> None:

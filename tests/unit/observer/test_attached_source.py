@@ -120,7 +120,7 @@ async def reported(folder: Path, said: str, kind: type, wanted: str) -> Any:
             ObserverMetrics(CollectorRegistry()),
             session=SessionName("a", time.time_ns()),
             phases=Phases("a"),
-            sync_period_ms=lambda: 1_000,
+            sync_period_ms=lambda stated: 1_000,
             note=lambda *_: None,
             native_absent_since_ms=lambda: None,
             may_be_preceded=lambda: False,

@@ -217,7 +217,7 @@ async def test_an_agent_logs_once_that_a_native_controller_runs(
         settings=[SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))], pauses=[], is_complete=True
     )
     term.now_ms, term._shown = (lambda: 5), SimpleNamespace(put_nowait=lambda news: None)
-    term.in_force = InForce()
+    term.in_force, term.observer = InForce(), SimpleNamespace(settings_changed=lambda: None)
     assert AgentTerm.guards(term, "east") == WriteGuards(native="it wrote")
     AgentTerm._learnt(term, Learnt({}, has_settings=True))
     assert AgentTerm.guards(term, "east") == WriteGuards(settings=ClusterSettings(max_step=3)), (

@@ -1,20 +1,24 @@
 """What an observer knows of a cluster, when it works for a namespace, and when it takes over."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from reconciler.core.metricanswers import APART_MS
-from reconciler.core.objects import Asking, KeptHpa, conflicting_autoscaler, kept_hpa
-from reconciler.observer.clusterview import WATCHES, ClusterState, scales_watch
+from reconciler.core.objects import Asking, KeptHpa, asking_of, conflicting_autoscaler, kept_hpa
+from reconciler.observer.clusterview import WATCHES, ClusterState, NamespaceState, scales_watch
 from reconciler.observer.metricpolls import Phases, Timetable
-from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions
+from reconciler.observer.observertopics import MOST_SESSIONS, SILENCE_MS, OtherSessions, central_hpa
 from reconciler.observer.troubles import ReadProblem, Troubles
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
+from schemas.kubernetes.shape import Json
 from schemas.limits import CLUSTERS
-from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, AutoscalerSet, Heartbeat, Pod, Rival, ScaleSet, Target
+from schemas.settings import PERIOD_ANNOTATION
+from tests.kit.partition import make_hpa
 from tests.patience import PATIENCE_S
 
 WEB = Target(group="apps", kind="Deployment", name="web")
@@ -259,7 +263,7 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
         ran.set()
 
     table = Timetable("east", lambda: clock["now"], Phases("node-1"))
-    table.add_kind("poll", work, lambda: 1_000)
+    table.add_kind("poll", work, lambda namespace: 1_000)
     task = asyncio.create_task(table.run())
     table.add("shop", at_once=("poll",))
     await asyncio.wait_for(ran.wait(), PATIENCE_S)
@@ -285,7 +289,7 @@ async def test_namespaces_are_due_on_their_phases() -> None:
     phases = Phases("node-1")
     phases.count("east", "ns-0", 20_000)
     table = Timetable("east", lambda: now_ms, phases)
-    table.add_kind("poll", work, lambda: 15_000)
+    table.add_kind("poll", work, lambda namespace: 15_000)
     names = [f"ns-{number}" for number in range(8)]
     for name in names:
         table.add(name)
@@ -300,6 +304,90 @@ async def test_namespaces_are_due_on_their_phases() -> None:
     due = {name: done[name] % 15_000 // APART_MS[-1] for name in names}
     assert due == {name: -(-phases.next_ms(f"east/{name}", 15_000, 0) // APART_MS[-1]) % 150 for name in names}
     assert len(set(due.values())) > 4
+
+
+async def _asked(table: Timetable, clock: dict[str, int], seconds: int) -> None:
+    """Let so much time pass, as the table sees it."""
+    for _ in range(seconds * 10):
+        clock["now"] += APART_MS[-1]
+        table.hasten(())  # wakes the table
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+async def test_a_namespace_with_a_shorter_period_is_asked_more_often_and_others_not() -> None:
+    clock, periods = {"now": 1_000_000_000}, {"short": 5_000, "late": 60_000}
+    done: dict[str, list[int]] = {"short": [], "late": [], "other": []}
+
+    async def work(namespace: str) -> None:
+        done[namespace].append(clock["now"])
+
+    table = Timetable("east", lambda: clock["now"], Phases("node-1"))
+    table.add_kind("poll", work, lambda namespace: periods.get(namespace, 15_000))
+    for name in done:
+        table.add(name)
+    task = asyncio.create_task(table.run())
+    await _asked(table, clock, 300)
+    gaps = {name: {b - a for a, b in pairwise(times)} for name, times in done.items()}
+    assert gaps == {"short": {5_000}, "late": {60_000}, "other": {15_000}}
+
+    periods["late"], last_ms = 1_000, done["late"][-1]
+    await _asked(table, clock, 1)  # nobody has said so
+    assert done["late"][-1] == last_ms
+    table.hasten(("late", "nowhere"))
+    await _asked(table, clock, 10)
+    assert {b - a for a, b in pairwise(done["late"][-10:])} == {1_000}
+    del periods["late"]
+    await _asked(table, clock, 60)
+    assert done["late"][-1] - done["late"][-2] == 15_000
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("native", "central", "stated"),
+    [
+        pytest.param({}, {}, set(), id="none"),
+        pytest.param({"web": "5s"}, {"api": "60s"}, {(5_000, "cluster"), (60_000, "central")}, id="of both kinds"),
+        pytest.param({"web": "5s"}, {"web": "7s"}, {(7_000, "central")}, id="the central one hides the cluster's"),
+        pytest.param({"web": "5s"}, {"web": ""}, set(), id="also where it states none"),
+        pytest.param({"web": "soon"}, {}, set(), id="one that cannot be read"),
+    ],
+)
+def test_what_hpas_of_a_namespace_state(
+    native: dict[str, str], central: dict[str, str], stated: set[tuple[int, str]]
+) -> None:
+    state = NamespaceState()
+    for name, text in native.items():
+        state.hpas[name] = kept_hpa(stating(name, text))
+    for name, text in central.items():
+        state.central[name] = asking_of(stating(name, text))
+    assert state.stated_periods() == stated
+
+
+def stating(name: str, text: str) -> Json:
+    hpa = make_hpa(name)
+    hpa["metadata"]["annotations"] = {PERIOD_ANNOTATION: text}
+    return hpa
+
+
+def test_a_changed_annotation_alone_is_noticed() -> None:
+    before = kept_hpa(stating("web", "60s"))
+    after = kept_hpa(stating("web", "5s"), before)
+    assert (before.asking.period_ms, after.asking.period_ms) == (60_000, 5_000)
+    assert kept_hpa(stating("web", "5s"), after).asking is after.asking
+
+
+@pytest.mark.parametrize(
+    ("revision", "kept"), [pytest.param(0, True, id="its own"), pytest.param(7, False, id="of a total")]
+)
+def test_an_hpa_with_a_share_of_a_total_states_no_period(revision: int, kept: bool) -> None:
+    entry = AutoscalerSet(hpa=stating("web", "5s"), origin="central", revision=revision)
+    found = central_hpa(entry, "shop")
+    assert found is not None
+    assert found[1] is not None
+    assert (PERIOD_ANNOTATION in found[1]["metadata"]["annotations"]) is kept
+    assert PERIOD_ANNOTATION in entry.hpa["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(("hpas", "moments"), [(1, 15), (1_500, 15), (2_000, 30), (5_000, 75), (20_000, 150)])
@@ -347,7 +435,7 @@ async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_
         ran.set()
 
     table = Timetable("east", lambda: clock["now"], Phases("node-1"))
-    table.add_kind("check", work, lambda: 10_000)
+    table.add_kind("check", work, lambda namespace: 10_000)
     task = asyncio.create_task(table.run())
     try:
         table.add("shop", at_once=("check",))

@@ -73,7 +73,7 @@ class Asking:
             cluster="east",
             resource_of=self.resource_of,
             pods=lambda namespace: self.pods,
-            period_ms=lambda: PERIOD_MS,
+            period_ms=lambda namespace: PERIOD_MS,
             clock=lambda: self.now_ms,
             note=partial(self.troubles.record, "prometheus"),
         )

@@ -10,7 +10,7 @@ from schemas.agents import AgentSet
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet, StatedPeriod
 
 NOW_MS = 1_000_000
 PAUSE = Command(command="pause", name="web", pause_kind="scaleDown", until=NOW_MS + 60_000)
@@ -45,6 +45,37 @@ def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() 
     assert (found.of("east").max_step, found.sync_period_ms("east", 15_000)) == (3, 30_000)
     change(found, "east", sync_period_ms=100)
     assert found.sync_period_ms("east", 15_000) == 1_000
+
+
+CENTRAL, NATIVE = StatedPeriod(5_000, "central"), StatedPeriod(5_000, "cluster")
+ALLOWED, ABSENT = {"min_sync_period_ms": 2_000}, {"native_controller": "absent"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "stated", "asked_every_ms"),
+    [
+        pytest.param({}, [CENTRAL], 15_000, id="nobody has allowed a shorter one"),
+        pytest.param(ALLOWED, [], 15_000, id="none is stated"),
+        pytest.param(ALLOWED, [CENTRAL], 5_000, id="of a central HPA"),
+        pytest.param(ALLOWED, [NATIVE], 15_000, id="of the cluster, beside its native controller"),
+        pytest.param(ALLOWED | ABSENT, [NATIVE], 5_000, id="of the cluster, without one"),
+        pytest.param(ALLOWED, [CENTRAL, StatedPeriod(4_000, "central")], 4_000, id="the shortest"),
+        pytest.param(ALLOWED, [StatedPeriod(100, "central")], 2_000, id="not below what is allowed"),
+        pytest.param({"min_sync_period_ms": 100}, [StatedPeriod(100, "central")], 1_000, id="no API is hammered"),
+        pytest.param({"min_sync_period_ms": 60_000}, [CENTRAL], 15_000, id="more is allowed than the cluster's"),
+        pytest.param(ALLOWED, [StatedPeriod(60_000, "central")], 15_000, id="a longer one: others need answers"),
+        pytest.param(ALLOWED | {"sync_period_ms": 1_500}, [CENTRAL], 1_500, id="the cluster's is shorter"),
+        pytest.param(
+            {"min_sync_period_ms": 100, "sync_period_ms": 500}, [CENTRAL], 1_000, id="the cluster's is too short, too"
+        ),
+    ],
+)
+def test_metrics_are_asked_for_in_the_shortest_period_that_the_cluster_allows(
+    settings: dict[str, object], stated: list[StatedPeriod], asked_every_ms: int
+) -> None:
+    found = InForce()
+    change(found, "east", **settings)
+    assert found.sync_period_ms("east", 15_000, stated) == asked_every_ms
 
 
 def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> None:
