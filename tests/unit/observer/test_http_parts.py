@@ -123,6 +123,22 @@ async def test_a_result_is_as_fresh_as_the_period_of_who_asks() -> None:
     await shared.close()
 
 
+async def test_a_shorter_period_of_others_takes_no_result_away_that_is_still_shared() -> None:
+    asked: Counter[str] = Counter()
+    now = {"ms": NOW_MS}
+
+    async def ask(text: str, namespace: str) -> None:
+        asked[text] += 1
+
+    shared = SharedResults(ask, lambda: now["ms"], {"short": 5_000, "long": 15_000}.__getitem__)
+    for step_ms in range(0, 60_000, 1_000):
+        now["ms"] = NOW_MS + step_ms
+        await shared.result("of short", "short")
+        await shared.result("of long", "long")
+    assert (asked["of short"], asked["of long"]) in ((12, 4), (12, 5), (13, 4), (13, 5))
+    await shared.close()
+
+
 async def test_an_error_is_shared_too() -> None:
     count: Counter[str] = Counter()
 
