@@ -14,15 +14,8 @@ from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.pauses import ScalingDirection, is_in_force, pauses_after, stopping_kinds
-from schemas.settings import (
-    SHORTEST_PERIOD_MS,
-    ClusterSettings,
-    SettingsSet,
-    StatedPeriod,
-    apply_settings,
-    asked_sooner_ms,
-    settings_of,
-)
+from schemas.settings import ClusterSettings, SettingsSet, apply_settings, settings_of
+from schemas.syncperiods import SHORTEST_PERIOD_MS, StatedPeriod, asked_sooner_ms
 
 SHORTEST_REPORT_MS: Final = 5_000
 

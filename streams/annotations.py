@@ -6,7 +6,7 @@ from typing import Any, Final
 from schemas.agents import STAND_IN_POLICY
 from schemas.capacity import UNITS_ANNOTATION
 from schemas.kubernetes.shape import JsonView
-from schemas.settings import PERIOD_ANNOTATION, period_fault
+from schemas.syncperiods import PERIOD_ANNOTATION, period_fault
 from streams.attachments import ANNOTATED
 from streams.state.hpastate import OBJECT_ANNOTATION, SCHEDULE_ANNOTATION, kept_annotations
 from streams.state.limits.budgets import EXEMPT_ANNOTATION

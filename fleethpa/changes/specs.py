@@ -27,7 +27,7 @@ from schemas.kubernetes.metricspecs import metric_name, metric_source
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.partitioning import partition_for
-from schemas.settings import MOST_PERIOD_MS
+from schemas.syncperiods import MOST_PERIOD_MS
 from streams.analysis.counterfactual import Varied, total_of, varied
 from streams.analysis.revisions import Revision, RevisionReader, may_be_decided, under
 from streams.hpa.observation import PodSamples

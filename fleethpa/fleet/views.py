@@ -15,7 +15,8 @@ from fleethpa.show.words import cause, listed
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME, REFUSAL_REASON, UNANSWERED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import ABSENT, IGNORED, FleetCluster, FleetSpec, Mode
-from schemas.settings import PERIOD_ANNOTATION, ClusterSettings, parse_price, settings_of
+from schemas.settings import ClusterSettings, parse_price, settings_of
+from schemas.syncperiods import PERIOD_ANNOTATION
 from streams.state.acrossrows import CapacityMember, GroupRow
 from streams.state.clustersettings import effective
 from streams.state.fights import Fight, by_another, fight_now

@@ -19,7 +19,7 @@ from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import HPA_HEAD, JsonView, group_of
 from schemas.observed import Container, Pod, Rival, ScaleSet, Target, decode_shape, shape_of
-from schemas.settings import PERIOD_ANNOTATION, own_period_ms
+from schemas.syncperiods import PERIOD_ANNOTATION, own_period_ms
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""

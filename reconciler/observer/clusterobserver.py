@@ -57,7 +57,7 @@ from schemas.observed import (
     PodSet,
     ScaleSet,
 )
-from schemas.settings import StatedPeriod
+from schemas.syncperiods import StatedPeriod
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
 from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
-from schemas.settings import StatedPeriod
+from schemas.syncperiods import StatedPeriod
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
 from schemas.limits import BEAT_NAMESPACES, CLUSTERS, NAME
 from schemas.observed import AutoscalerList, AutoscalerSet, Heartbeat, Pod, PodList, Rival
-from schemas.settings import PERIOD_ANNOTATION
+from schemas.syncperiods import PERIOD_ANNOTATION
 from schemas.topics import SCALES
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from runtime.records import Publisher, follow_topic
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.keys import SessionName
-from schemas.settings import ClusterSettings, SettingsSet, StatedPeriod
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.syncperiods import StatedPeriod
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)

@@ -35,9 +35,8 @@ from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimRow, Group
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.logtime import CAPACITY_LASTS_MS
-from streams.state.message import Message
 from streams.state.namespace import Namespace
-from streams.state.partitionstate import State
+from streams.state.partitionstate import Message, State
 from streams.state.rows import NOTHING
 
 if TYPE_CHECKING:

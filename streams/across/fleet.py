@@ -39,8 +39,8 @@ from streams.hpa.parts import (
 from streams.hpa.rules import Rules
 from streams.state.acrossrows import KEEP, Account, Allotment, FleetRow, MemberReport, MemberRoom, PartRow, ShareRow
 from streams.state.logtime import STEP_LIMIT_MS
-from streams.state.message import Message
 from streams.state.namespace import Namespace
+from streams.state.partitionstate import Message
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
 

@@ -17,8 +17,7 @@ from streams.hpa.observation import Observation
 from streams.hpa.parts import PartObservation, summed, with_past
 from streams.state.acrossrows import ShareRow
 from streams.state.hpastate import Hpa
-from streams.state.message import Message
-from streams.state.partitionstate import State
+from streams.state.partitionstate import Message, State
 from streams.state.replacements.replacement import Replacement
 from streams.state.replacements.writes import replaced_by
 from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subject

@@ -22,7 +22,7 @@ from streams.decider.pace import EvaluationPace
 from streams.decider.tail import Exit, RecordedTail, die
 from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 
 BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""

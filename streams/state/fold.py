@@ -17,7 +17,6 @@ from schemas.entries import WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, 
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import (
-    PERIOD_ANNOTATION,
     ClusterSettings,
     EngineSet,
     LogTimeSet,
@@ -26,6 +25,7 @@ from schemas.settings import (
     WatermarkReset,
     apply_settings,
 )
+from schemas.syncperiods import PERIOD_ANNOTATION
 from streams.state import foldhpas
 from streams.state.answers import FoldedAnswers, FoldedEntry, fold_point, read_question, series_key, series_name
 from streams.state.foldhpas import paused_by, take_over_status

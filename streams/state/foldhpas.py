@@ -16,7 +16,7 @@ from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
 from schemas.pauses import OVERRIDE, pauses_after
-from schemas.settings import PERIOD_ANNOTATION
+from schemas.syncperiods import PERIOD_ANNOTATION
 from streams.state.folding import Folding
 from streams.state.guards import effective_mode
 from streams.state.hpastate import Hpa, kept_annotations, made_uid, version_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from schemas.keys import HpaId
-from schemas.settings import PERIOD_ANNOTATION, least_own_period_ms, own_period_ms
+from schemas.syncperiods import PERIOD_ANNOTATION, least_own_period_ms, own_period_ms
 from streams.state.clustersettings import Effective
 from streams.state.guards import asked_mode
 from streams.state.hpastate import Hpa

@@ -20,10 +20,9 @@ from streams.state.hpastate import Hpa
 from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
 from streams.state.logtime import advance, bound
-from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import IndexRow, PartitionRow, check_written, index_key
-from streams.state.partitionstate import State
+from streams.state.partitionstate import Message, State
 from streams.state.processing import plan_sampled, process
 from streams.state.rowcodec import DELETED, applied_offset, load_namespace
 from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, NamespaceRow

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.decisions import InputPosition
+from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER, HpaId
-from schemas.settings import PERIOD_ANNOTATION, StatedPeriod, asked_sooner_ms, own_period_ms
+from schemas.syncperiods import PERIOD_ANNOTATION, StatedPeriod, asked_sooner_ms, own_period_ms
 from streams.state.attached import Attached
 from streams.state.clustersettings import Effective, effective, fleet_settings
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
-from streams.state.message import Message
 from streams.state.namespace import Namespace
 from streams.state.namespacerows import Usage, encoded_size, refused_again
 from streams.state.partitionrow import AgentRow, PartitionRow, RowIndex
@@ -22,6 +22,15 @@ from streams.state.rows import NOTHING_APPLIED, SIDES, HpaRow, MetricKey, Pause,
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
+
+
+class Message(Struct, frozen=True, gc=False):
+    """What one partition says to another: a body for `fleethpa.reports`, at this log time (Unix milliseconds)."""
+
+    cluster: str
+    namespace: str
+    time_ms: int
+    body: Body
 
 
 class State:

@@ -32,7 +32,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetClu
 from schemas.topics import AUTOSCALERS, REPORTS, SPECS
 from streams.partition import Partition
 from streams.state.ledger import DecisionRecord
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from tests.kit.closedloop import ENFORCED, ClosedLoop, Record
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
 from tests.kit.region import FLEET_MANIFEST, SETTINGS, Region, ask

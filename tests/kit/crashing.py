@@ -6,7 +6,7 @@ from typing import Any
 
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.partition import Partition
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, partition_key
 from tests.kit.partition import LogBuilder, Record
 

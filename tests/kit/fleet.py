@@ -11,7 +11,7 @@ from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.tail import TailHead
 from streams.partition import Partition
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from streams.state.rows import HpaRow
 from tests.kit.partition import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

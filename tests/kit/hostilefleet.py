@@ -17,7 +17,7 @@ from streams.across.fleet import unreached
 from streams.hpa.grouping import Groups
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, read_part, written_part
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from tests.kit.exploring import ViolationError
 from tests.kit.fleet import PERIOD_MS, Fleet
 

@@ -25,7 +25,8 @@ from schemas.answers import Answers
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision
 from schemas.kubernetes.gotimes import time_ms
-from schemas.settings import PERIOD_ANNOTATION, ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.syncperiods import PERIOD_ANNOTATION
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.kit.clusters import FaultyCluster
 from tests.kit.decider_process import Decider

@@ -17,7 +17,7 @@ from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.limits import CLUSTERS
 from schemas.observed import API_SERVER_PART, AutoscalerSet, Heartbeat, Pod, Rival, ScaleSet, Target
-from schemas.settings import PERIOD_ANNOTATION
+from schemas.syncperiods import PERIOD_ANNOTATION
 from tests.kit.partition import make_hpa
 from tests.patience import PATIENCE_S
 

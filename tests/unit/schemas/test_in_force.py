@@ -10,7 +10,8 @@ from schemas.agents import AgentSet
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet, StatedPeriod
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.syncperiods import StatedPeriod
 
 NOW_MS = 1_000_000
 PAUSE = Command(command="pause", name="web", pause_kind="scaleDown", until=NOW_MS + 60_000)

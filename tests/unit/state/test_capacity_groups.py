@@ -16,7 +16,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Container, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.across.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.partition import Partition
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from tests.kit.capacity import GROUP, LABELS, Ceiling, priority
 from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fleet import NAME, NAMESPACE, PERIOD_MS, everything_arrives

@@ -20,7 +20,7 @@ from streams.across.fleetshare import report_together
 from streams.hpa.observation import PodCounts, ScaleFailure
 from streams.hpa.parts import PartObservation, written_part
 from streams.partition import Partition
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fleet import NAME, Fleet, everything_arrives
 from tests.kit.partition import make_hpa, scale

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.entries import FleetAllotment
 from schemas.keys import FLEET
-from streams.state.message import Message
+from streams.state.partitionstate import Message
 from tests.kit.fleet import Fleet
 
 AT_REST = {"east": 200, "west": 200}

@@ -12,7 +12,8 @@ from schemas.agents import AgentSet
 from schemas.answers import Answers
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
-from schemas.settings import ClusterSettings, SettingsSet, own_period_ms, period_fault
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.syncperiods import own_period_ms, period_fault
 from streams.history.evaluations import Evaluated, events
 from streams.partition import Partition
 from streams.state.rowcodec import merge_rows
