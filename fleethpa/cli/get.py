@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -137,18 +137,20 @@ def get_hpa(
     def pick(state: FleetState) -> list[HpaView]:
         if ignore_not_found and selection.refs:
             return [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
-        views = chosen(state, selection)
-        return [view for view in views if view.problems] if problem else views
+        return chosen(state, selection)
+
+    async def read(past: Past) -> tuple[FleetState, list[HpaView]]:
+        state = await read_state(past)
+        views = [view for view in pick(state) if view.problems or not problem]
+        if problem or output not in ("table", "name"):
+            views = await decided(past, views)
+        return state, [view for view in views if view.problems or not problem]
 
     table = _HpaTable(session, output, problem, namespaces=selection.namespace is None or bool(selection.refs))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
-            state = await read_state(past)
-            views = pick(state)
-            if problem or output == "wide":
-                views = await decided(past, views)
-                views = [view for view in views if view.problems or not problem]
+            state, views = await read(past)
             if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
                 session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
@@ -156,20 +158,21 @@ def get_hpa(
                 table.show(views, headers=not no_headers)
             code = _cluster_troubles(session, state, views)
             if watch:
-                await _watch(session, past, pick, table, views)
+                await _watch(lambda: read(past), table, views)
             return code
 
     return session.run(work(), brief=not watch, follows=watch)
 
 
 async def _watch(
-    session: Session, past: Past, pick: Callable[[FleetState], list[HpaView]], table: _HpaTable, before: list[HpaView]
+    read: Callable[[], Awaitable[tuple[FleetState, list[HpaView]]]], table: _HpaTable, before: list[HpaView]
 ) -> None:
     seen = {view.id: visible(view) for view in before}
     while True:
         started = time.monotonic()
         changed = []
-        for view in pick(await read_state(past)):
+        _, views = await read()
+        for view in views:
             if seen.get(view.id) != visible(view):
                 seen[view.id] = visible(view)
                 changed.append(view)

@@ -10,7 +10,7 @@ import click
 
 from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import Selection, chosen, nothing_found, selection_options
-from fleethpa.fleet.lists import newest_decision
+from fleethpa.fleet.lists import short_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
@@ -71,7 +71,7 @@ def rows(views: Sequence[HpaView]) -> list[StatusRow]:
 
 def wide_rows(views: Iterable[HpaView]) -> list[StatusRow]:
     """Name, newest decision and state of each HPA, as its view has them (`decided`)."""
-    return [(str(view.id), newest_decision(view), _row(view, list(view.problems))) for view in views]
+    return [(str(view.id), short_decision(view), _row(view, list(view.problems))) for view in views]
 
 
 def _row(view: HpaView, own: list[Problem]) -> str:

@@ -200,9 +200,11 @@ def beyond(
 
 
 def visible(view: HpaView) -> tuple[str, ...]:
-    """Return what a row says, but for what changes with time alone."""
+    """Return what a row says, but for what changes with time alone, as the ID of the newest evaluation does."""
     shown = _hpa_columns(0, True, lambda view: [each.text for each in view.problems])
-    return tuple(column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE"))
+    return tuple(
+        column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE", "DECISION")
+    )
 
 
 def _style(view: HpaView) -> str:
@@ -242,15 +244,20 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         ),
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
-        Column("DECISION", newest_decision, wide=True),
+        Column("DECISION", short_decision, wide=True),
         Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms), dispensable=3),
         Column("PROBLEM", lambda v: "; ".join(problems(v)) or "-"),
     ]
 
 
 def newest_decision(view: HpaView) -> str:
-    """The short ID of its newest recorded evaluation, in a table; `-`: none was read (`decided`)."""
-    return short_id(view.decision.decision.id) if view.decision else "-"
+    """The ID of its newest recorded evaluation; empty: none was read (`decided`)."""
+    return view.decision.decision.id if view.decision else ""
+
+
+def short_decision(view: HpaView) -> str:
+    """The same in a table: its short ID; `-`: none was read."""
+    return short_id(newest_decision(view)) if view.decision else "-"
 
 
 def _since(text: str | None, now_ms: int) -> str:
@@ -285,7 +292,7 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         "wants": view.wants,
         "saturated": view.is_saturated,
         "problems": [problem.text for problem in view.problems],
-        "lastDecision": view.last_decision,
+        "lastDecision": newest_decision(view),
         "moves": [
             {"time": rfc3339(move.time_ms), "from": move.before, "to": move.after, "by": move.writer}
             for move in view.moves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.decisions import Filter
 from fleethpa.fleet.finding import Selection
+from fleethpa.fleet.lists import visible
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
@@ -566,6 +568,44 @@ def test_a_wide_list_names_the_newest_decision_of_each_hpa_so_that_it_can_be_exp
         run("explain", row["DECISION"], "-o", "json").stdout
         == run("explain", "checkout", "-n", "shop", "-o", "json").stdout
     )
+
+
+def test_json_has_the_decision_that_the_wide_list_has(fleet: Fleet, run: Cli) -> None:
+    def named() -> tuple[str, str]:
+        (item,) = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)["items"]
+        (row,) = table_rows(run("get", "hpa", "-A", "-o", "wide").stdout)
+        return item["lastDecision"], row["DECISION"]
+
+    assert fleet.decisions()[-1].decision.id.endswith("-c")  # the end of its write
+    assert named() == ("0-2-uid-checkout", short_id("0-2-uid-checkout"))
+    recorded = fleet.values[:]
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    newest = fleet.decisions()[-1].decision.id
+    assert named() == (newest, short_id(newest))
+    fleet.values = recorded  # the log holds what it follows from, and no decider has recorded it
+    assert named() == ("0-2-uid-checkout", short_id("0-2-uid-checkout"))
+    fleet.append(Command(command="mode", name="checkout", mode="off", author="anna"))
+    assert named() == ("", "-")
+
+
+def test_a_watched_wide_list_prints_no_line_again_that_did_not_change(
+    run: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleethpa.cli.get.WATCH_EVERY_S", 0.01)
+    watched = run("get", "hpa", "-A", "-o", "wide", "--watch", "--timeout", "200ms").stdout
+    assert watched == run("get", "hpa", "-A", "-o", "wide").stdout
+
+
+async def test_another_decision_alone_is_no_change_of_a_row(fleet: Fleet) -> None:
+    view = (await read_state(fleet.past())).hpas[CHECKOUT]
+    first = fleet.decisions()[0]
+    before, after, other = (
+        visible(replace(view, decision=structs.replace(first, decision=structs.replace(first.decision, **changed))))
+        for changed in ({}, {"id": "0-9-uid-checkout"}, {"selected_metric": "memory"})
+    )
+    assert before == after
+    assert before != other
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])
