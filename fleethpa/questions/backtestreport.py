@@ -186,7 +186,8 @@ def _model_facts(result: Backtest) -> list[str]:
     if result.model == "open":
         share = result.agreed / result.evaluations * 100
         return [
-            f"the candidate answers {result.agreed:,} of {result.evaluations:,} evaluations as recorded ({share:.1f} %)"
+            f"the candidate answers {result.agreed:,} of {result.evaluations:,} evaluations as recorded "
+            f"({share:.1f} %): the same proposal of each metric, limits and replicas"
         ]
     facts = []
     if result.start_up is not None:

@@ -101,7 +101,7 @@ class Compared(Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Same number from the metrics, same result, held by the same limits."""
+        """Same number from each metric, same result, held by the same limits: more than the same replicas."""
         one, other = self.recorded, self.candidate
         same = (one.final, one.evaluation.proposal, one.constraints) == (
             other.final,
@@ -156,9 +156,10 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
     `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
     replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
-    literature. `agreed`: evaluations with the recorded answer (open loop). `deployed`: the deployed spec in the closed
-    loop, which shows the model's own error. `first_decision`, `last_decision`: IDs of the first and the last
-    evaluation, as the log gives them. `first`: the first one at which deployed spec and candidate differ.
+    literature. `agreed`: evaluations with the recorded answer (open loop), which is the same proposal of each metric
+    and the same limits beside the same replicas (`Compared.agrees`). `deployed`: the deployed spec in the closed loop,
+    which shows the model's own error. `first_decision`, `last_decision`: IDs of the first and the last evaluation, as
+    the log gives them. `first`: the first one at which deployed spec and candidate differ.
     """
 
     hpa: HpaId

@@ -22,8 +22,10 @@ GAP_PERIODS = 4
 class Moment(Struct, frozen=True, gc=False):
     """An HPA at one evaluation.
 
-    `replicas`: what is wanted or runs. `ready`: pods that take load. `need`: how many pods the load takes at target;
-    None: not known then. `at_max`: `replicas` is the spec's maximum.
+    `replicas`: the count that the evaluation found, before its own decision, which the next moment shows; in the open
+    loop, and of an autoscaler over several clusters that is tried, the count that it wants. `ready`: pods that take
+    load. `need`: how many pods the load takes at target; None: not known then. `at_max`: `replicas` is the spec's
+    maximum.
     """
 
     time_ms: int
