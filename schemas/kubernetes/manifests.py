@@ -295,7 +295,9 @@ def _scalar(node: yaml.ScalarNode, reading: _Reading) -> Any:
     try:
         return _CONVERT.get(node.tag, str)(text) if not reading.texts or node.tag in _AS_TEXTS else text
     except (ValueError, OverflowError):
-        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag}") from None
+        raise ManifestSyntaxError(
+            f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag.rpartition(':')[2]}"
+        ) from None
 
 
 def _integer(text: str) -> int | float | str:
@@ -328,6 +330,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 def _describe(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
+    if value is None:
+        return "null"
     return f"the text {value[:40]!r}" if isinstance(value, str) else f"the value {value!r}"
 
 
