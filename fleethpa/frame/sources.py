@@ -231,11 +231,18 @@ async def progress(session: ProgressNotes, what: str, pool: Any, due: int = 0) -
 
     def text(seconds: float) -> str:
         log_records, decisions = pool.progress
-        done = f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
-        return share_done(log_records, due) + done
+        done = so_far(what, log_records, decisions, seconds)
+        return done and share_done(log_records, due) + done
 
     async with showing_progress(session, text):
         yield
+
+
+def so_far(what: str, log_records: int, decisions: int, seconds: float) -> str:
+    """How much has been read, and how fast; empty: nothing has been counted yet. `what`: what is done with it."""
+    counts = [(decisions, "decisions"), (log_records, "log records")]
+    read = ", ".join(f"{count:,} {name}" for count, name in counts if count)
+    return f"{what} {read} ({(decisions or log_records) / seconds:,.0f}/s)" if read else ""
 
 
 def share_done(done: int, due: int) -> str:

@@ -20,12 +20,15 @@ from streams.analysis.answer import answer
 from streams.analysis.capacityruns import HeldSpans
 from streams.attachments import ANNOTATED
 from streams.history.evaluations import Evaluated, events
+from streams.history.parallel import reported
 from streams.history.past import Past
 from streams.state.answers import FoldedEntry, read_record
 from streams.state.inputs import EvaluationInputs
 
 _OF_SETTINGS = b'"settings"'
 """Stands in each log record that changes settings."""
+_REPORTED_EVERY = 1_000
+"""Log records."""
 
 
 class TriedLimits(NamedTuple):
@@ -160,6 +163,8 @@ async def limit_effects(task: TriedLimits) -> LimitEffects:
     async with aclosing(task.past.following(partition, until_ms=end_ms)) as records:
         async for record in records:
             offset, time_ms, value = record.plain
+            if offset % _REPORTED_EVERY == 0:
+                reported(_REPORTED_EVERY, 0)
             value = tried.in_record(task.number, offset, value)
             for each in events(partition, [(offset, time_ms, value)], lambda _: True):
                 if isinstance(each, Evaluated) and each.inputs.now_ms >= begin_ms:

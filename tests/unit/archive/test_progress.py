@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleethpa.frame.sources import log_length, share_done
+from fleethpa.frame.sources import log_length, share_done, so_far
 from streams.archive.layout import LOG, ArchivedRecord, ArchiveError, archived_record
 from tests.kit.memorypast import MemoryPast
 
@@ -20,6 +20,19 @@ from tests.kit.memorypast import MemoryPast
 )
 def test_the_share_that_is_done(done: int, due: int, stated: str) -> None:
     assert share_done(done, due) == stated
+
+
+@pytest.mark.parametrize(
+    ("done", "stated"),
+    [
+        pytest.param((0, 0), "", id="nothing was counted yet"),
+        pytest.param((4_000, 0), "reading 4,000 log records (2,000/s)", id="the log alone"),
+        pytest.param((0, 1_000), "reading 1,000 decisions (500/s)", id="decisions alone"),
+        pytest.param((4_000, 1_000), "reading 1,000 decisions, 4,000 log records (500/s)", id="both"),
+    ],
+)
+def test_what_has_been_read_so_far(done: tuple[int, int], stated: str) -> None:
+    assert so_far("reading", *done, seconds=2.0) == stated
 
 
 def records(first: int, count: int) -> list[ArchivedRecord]:
