@@ -303,13 +303,12 @@ def unreadable(error: Exception, source: str, servers: str) -> CommandError | No
         return missing_topic(error.topic, servers)
     if not isinstance(error, ArchiveError | WireError | CoreError):
         return None
-    holder = f"The topics at {servers} hold" if source == "kafka" else f"The archive {source} holds"
-    return usage(
-        str(error),
-        cause=f"{holder} a record that cannot be read (another version of fleethpa may have written it), or that does "
-        "not follow from the record before it.",
-        next_step=f"fleethpa audit verify --from {source}",
-    )
+    record = "a record that does not follow from the record before it, or that another version of fleethpa wrote."
+    if source == "kafka":
+        cause = f"The topics at {servers} hold a record that cannot be read, {record}"
+    else:
+        cause = f"The archive {source} has a file that is missing or damaged, or {record}"
+    return usage(str(error), cause=cause, next_step=f"fleethpa audit verify --from {source}")
 
 
 _SMALL_RECORDS = 10_000

@@ -169,11 +169,18 @@ def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
         if found["diverged"] > _SHOWN:
             lines.append(f"… and {found['diverged'] - _SHOWN:,} more; -o json has the first of each partition")
         lines += [f"FAULT  {fault}" for fault in found["faults"]]
+        lines += [f"not verified  {_unverified(each)}" for each in found["partitions"] if each["fault"]]
     if engine_diff:
         by = ", ".join(f"engine {engine}: {count:,}" for engine, count in found["recordedBy"].items())
         lines.append(f"recorded by   {by}; recomputed with engine {found['engine']}")
         lines += [f"differs first {path}: {count:,}" for path, count in found["firstDifferences"].items()]
     return "\n".join(map(clean, [*lines, *(["OK"] if found["ok"] else [])]))
+
+
+def _unverified(partition: dict[str, Any]) -> str:
+    """What a fault left out of a log partition, which ends there."""
+    number, last = partition["partition"], partition["lastLogOffset"]
+    return f"log partition {number}{f' from offset {last} on' if partition['logRecords'] else ': nothing of it'}"
 
 
 def _checked(found: dict[str, Any]) -> Iterator[str]:

@@ -210,6 +210,23 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
     assert (found["diverged"], found["identical"], found["faults"]) == (1, decisions_of(made) - 1, [])
 
 
+def test_verify_says_which_part_of_the_log_a_fault_leaves_unverified(
+    run: Cli, root: Path, tmp_path: Path, made: Topics
+) -> None:
+    record = made[DECISIONS, 1][10]
+    body = orjson.loads(record.value) | {"prev": "0" * 64}
+    changed = [*made[DECISIONS, 1]]
+    changed[10] = structs.replace(record, value=orjson.dumps(body))
+    write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
+    found = run("audit", "verify", "--from", str(tmp_path / "a")).stdout
+    assert f"\nnot verified  log partition 1 from offset {body['input']['offset']} on" in found, found
+    assert "partition 0" not in found
+    shutil.copytree(root, tmp_path / "b")
+    min((tmp_path / "b" / "log" / "0").glob("*.seg")).unlink()
+    found = run("audit", "verify", "--from", str(tmp_path / "b")).stdout
+    assert found.endswith("\nnot verified  log partition 0: nothing of it\n"), found
+
+
 def queried(query: str) -> list[tuple[Any, ...]]:
     found = duckdb.sql(query)
     assert found is not None

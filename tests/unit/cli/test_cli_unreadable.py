@@ -75,6 +75,13 @@ def test_a_file_that_cannot_be_read_is_named_with_exit_2(run: Cli, root: Path, p
     assert len(failed) >= 3
 
 
+def test_a_file_that_is_missing_is_not_called_a_record(run: Cli, root: Path) -> None:
+    min((root / "log/0").glob("*.seg")).unlink()
+    result = run("backtest", APP, "--set", "maxReplicas=9", "--since", "2026-01-01T00:00:00Z", "--from", str(root))
+    assert result.exit_code == 2
+    assert f"The archive {root} has a file that is missing or damaged" in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("place", [*PLACES[1:], "log/0"])
 def test_a_verification_tells_an_archive_that_cannot_be_read_as_a_fault(run: Cli, root: Path, place: str) -> None:
     if place == "log/0":
