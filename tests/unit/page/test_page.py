@@ -525,6 +525,7 @@ async def test_what_the_page_starts_no_longer_it_says_as_a_command(fleet: Fleet)
     async with browsing() as client:
         for address, stated in (
             ("/audit", "fleethpa audit verify"),
+            ("/decision/0-2-uid-checkout", "fleethpa replay 0-2-uid-checkout"),
             ("/clusters", "fleethpa upgrade-preview -A --to 1.37"),
             (f"{CHECKOUT}?span=15m", "fleethpa export bundle east/shop/checkout --since"),
             ("/try?hpa=east/shop/checkout", "fleethpa tune east/shop/checkout"),
