@@ -11,7 +11,7 @@ import click
 
 from fleethpa.changes.lintrules import version_named
 from fleethpa.fleet.decisions import AskedPeriod, period_options
-from fleethpa.fleet.finding import Selection, alone, chosen, not_evaluated, selection_options
+from fleethpa.fleet.finding import Selection, alone, chosen_some, not_evaluated, selection_options
 from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK
@@ -66,7 +66,7 @@ async def _previews(
     session: Session, selection: Selection, window: tuple[int, int], rules: Rules
 ) -> tuple[list[Preview], Faults]:
     async with session.past() as past:
-        views = alone(chosen(await read_state(past), selection), "upgrade-preview", session.note)
+        views = alone(chosen_some(await read_state(past), selection), "upgrade-preview", session.note)
         parts = await by_partition(
             session, past, previews, [PreviewTask(past, hpas, window, rules) for hpas in by_partitions(views)]
         )

@@ -58,6 +58,7 @@ def test_a_gate_decides_the_exit_code(ask: Any, gate: str, code: int) -> None:
     ("arguments", "code", "text"),
     [
         pytest.param(("-A", "--to", "1.26"), 2, "the oldest known version is 1.27", id="too old"),
+        pytest.param(("--to", "1.37"), 4, "no HPA matches namespace default", id="a namespace without HPAs"),
         pytest.param(("-A", "--to", "1.39"), 2, "the newest known version is 1.38", id="not known yet"),
         pytest.param(("-A", "--to", "next"), 2, "is no version of Kubernetes; write it as 1.37", id="no version"),
         pytest.param(("-A", "--to", "1.37", "--gates", "X=true"), 2, "is no feature gate", id="no gate"),
