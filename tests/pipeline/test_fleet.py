@@ -53,8 +53,11 @@ class Clusters:
         await self.say(topics.PODS, cluster, PodList(list_id=f"{self._lists}", pods=pods))
 
     async def measure(self) -> None:
-        """Report the load of each cluster, divided among its pods."""
+        """Report the load of each cluster, divided among its pods; and what it has, as an observer does again and again:
+        of one that is silent for 30 s nothing is known.
+        """
         for cluster in CLUSTERS:
+            await self.report(cluster)
             had = self.replicas[cluster]
             usage = {f"web-{number}": self.load[cluster] // had for number in range(had)}
             answer = cpu_answer("web", usage, time.time_ns() // 1_000_000)
