@@ -18,6 +18,7 @@ from fleethpa.frame.session import Session
 from fleethpa.frame.sources import jobs_for, log_length, progress, talking
 from fleethpa.show.formats import one
 from fleethpa.show.text import rfc3339
+from fleethpa.show.words import counted
 from runtime.log import clean
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
@@ -114,14 +115,14 @@ def _document(
     faults = [*faults, *(report.fault for report in reports if report.fault)]
     divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
     since, until = (None if at_ms is None else rfc3339(at_ms) for at_ms in window)
-    counted = ("decisions", "identical", "diverged", "duplicates", "segments", "snapshots")
+    summed = ("decisions", "identical", "diverged", "duplicates", "segments", "snapshots")
     return {
         "ok": not faults and all(not report.diverged for report in reports),
         "source": past.name,
         "hpa": hpa,
         "since": since,
         "until": until,
-        **{name: sum(getattr(report, name) for report in reports) for name in counted},
+        **{name: sum(getattr(report, name) for report in reports) for name in summed},
         "logRecords": sum(report.log_records for report in reports),
         "checkpoints": len(heads),
         "signedUntil": rfc3339(heads[-1].time_ms) if heads and heads[-1].time_ms else None,
@@ -191,11 +192,11 @@ def _checked(found: dict[str, Any]) -> Iterator[str]:
     yield f"engine        {', '.join(map(str, found['engines'])) or '-'}{f'; {places}' if places else ', no change'}"
     yield f"duplicates    {found['duplicates']} copies collapsed"
     if found["segments"]:
-        yield f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
+        yield f"archive       {counted(found['segments'], 'closed segment')}, {counted(found['snapshots'], 'snapshot')}"
     if found["checkpoints"]:
         yield f"checkpoints   {found['checkpoints']} signed, up to {found['signedUntil'] or '-'}"
     if starts := [each for each in found["partitions"] if each["start"] >= 0]:
-        yield f"start         from snapshots in {len(starts)} partitions: nothing older was checked"
+        yield f"start         from snapshots in {counted(len(starts), 'partition')}: nothing older was checked"
 
 
 def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:

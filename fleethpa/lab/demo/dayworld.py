@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
@@ -146,7 +147,7 @@ def autoscaler(app: DayApp) -> Json:
     metadata = {
         "name": app.id.name,
         "namespace": app.id.namespace,
-        "uid": f"00000000-0000-4000-8000-{partition_for(str(app.id), 10**12):012d}",
+        "uid": str(uuid5(NAMESPACE_URL, str(app.id))),
         "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }
