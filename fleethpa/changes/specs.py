@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -243,9 +244,11 @@ def _whole(name: str, value: str) -> int:
 def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
     targets = [target for known, target in _targets(spec) if known == name]
     if not targets:
-        names = ", ".join(dict.fromkeys(known for known, _ in _targets(spec)))
-        cause = f"Fields are {', '.join(_COUNTS)}, scaleUp.*, scaleDown.*; metrics are {names or 'none'}."
-        raise usage(f"--set {name}={value}: no such field or metric", cause=cause, next_step=_EXAMPLES)
+        names = list(dict.fromkeys(known for known, _ in _targets(spec)))
+        cause = f"Fields are {', '.join(_COUNTS)}, scaleUp.*, scaleDown.*; metrics are {', '.join(names) or 'none'}."
+        near = difflib.get_close_matches(name, [*_COUNTS, *names], n=1)
+        step = f"--set {near[0]}={value}" if near else _EXAMPLES
+        raise usage(f"--set {name}={value}: no such field or metric", cause=cause, next_step=step)
     for target in targets:
         if percent := _PERCENT.fullmatch(value):
             target.clear()

@@ -374,7 +374,7 @@ def in_a_sentence(tuned: Sequence[Tuned], price: Decimal | None = None) -> str:
         return "No HPA could be tuned." if len(tuned) > 1 else f"It cannot be tuned: {tuned[0].refused}."
     total = by_hours([each.recorded for each in tunings])
     ran, ideal = _hours(total.replica_hours), _hours(total.ideal_replica_hours)
-    cost = f"{ran} replica-hours ran where an ideal autoscaler runs {ideal}"
+    cost = f"While the load was known, {ran} replica-hours ran where an ideal autoscaler runs {ideal}"
     better = [each for each in tunings if each.proposed is not None]
     what = (
         f"{counted(len(better), 'better spec')} for {counted(len(tuned), 'HPA')}" if len(tuned) > 1 else "a better spec"

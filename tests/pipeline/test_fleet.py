@@ -53,8 +53,8 @@ class Clusters:
         await self.say(topics.PODS, cluster, PodList(list_id=f"{self._lists}", pods=pods))
 
     async def measure(self) -> None:
-        """Report the load of each cluster, divided among its pods; and what it has, as an observer does again and again:
-        of one that is silent for 30 s nothing is known.
+        """Report what each cluster has and its load, divided among its pods, as an observer does in each period: of one
+        that is silent for 30 s nothing is known.
         """
         for cluster in CLUSTERS:
             await self.report(cluster)

@@ -100,6 +100,7 @@ def tuned(replicas: int, saved: float | None) -> Tuned:
         pytest.param(
             [tuned(5, 2.0)],
             Decimal("0.04"),
+            "While the load was known, "
             "5.00 replica-hours ran where an ideal autoscaler runs 2.00; a better spec saves 2.00 of them (0.08 at "
             "0.04/h).",
             id="one",
@@ -107,19 +108,21 @@ def tuned(replicas: int, saved: float | None) -> Tuned:
         pytest.param(
             [tuned(5, 2.0), tuned(3, None), tuned(2, 0.5)],
             None,
+            "While the load was known, "
             "10.00 replica-hours ran where an ideal autoscaler runs 6.00; 2 better specs for 3 HPAs save 2.50 of them.",
             id="several",
         ),
         pytest.param(
             [tuned(2, -1.0)],
             None,
+            "While the load was known, "
             "2.00 replica-hours ran where an ideal autoscaler runs 2.00; a better spec costs 1.00 more.",
             id="safety",
         ),
         pytest.param(
             [tuned(3, None)],
             None,
-            "3.00 replica-hours ran where an ideal autoscaler runs 2.00; no spec is better.",
+            "While the load was known, 3.00 replica-hours ran where an ideal autoscaler runs 2.00; no spec is better.",
             id="none",
         ),
         pytest.param(

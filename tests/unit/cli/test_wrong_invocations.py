@@ -126,6 +126,8 @@ WRONG = (
     ("what-if --cluster-away eats", 4, "Did you mean east?"),
     ("what-if --cluster-away east --factor 0", 2, "--factor 0 is not a factor"),
     ("what-if east/shop/checkout --set foo=1", 2, "no such field or metric"),
+    ("what-if east/shop/checkout --set maxReplica=30", 2, "Next: --set maxReplicas=30"),
+    ("what-if east/shop/checkout --set cpus=70%", 2, "Next: --set cpu=70%"),
     ("what-if east/shop/checkout --set maxReplicas=1.5", 2, "takes a whole number"),
     ("what-if east/shop/checkout --metric cpu", 2, "--metric cpu=90%"),
     ("what-if east/shop/checkout -f empty.yaml", 2, "no HPA shop/checkout"),
