@@ -57,7 +57,7 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
     may_add = room >= 0 and len(names) == len(wanted) and not any([each.fence for each in accounts.values()])
     is_room_for_all = sum(more.values()) <= room
     spare = sum([accounts[name].certain for name in names]) - sum([wanted[name] for name in names])
-    made = dict(accounts)
+    divided = dict(accounts)
     for name in names:
         account, share = accounts[name], wanted[name]
         had = account.newest.replicas
@@ -72,8 +72,8 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
         # Of a member without an allotment, a write in flight may end either way: it may have less than it reported.
         if may_add or account.allotted or share <= account.certain:
             after = allotted(account, share)
-            made[name] = account if after is account else structs.replace(after, allotted=_effective(after.allotted))
-    return made
+            divided[name] = account if after is account else structs.replace(after, allotted=_effective(after.allotted))
+    return divided
 
 
 def _effective(allotments: Sequence[Allotment]) -> tuple[Allotment, ...]:

@@ -86,10 +86,10 @@ class Condensed:
 
 def condensed(hpa: HpaId, recorded: Iterable[EvaluationInputs]) -> Condensed:
     """A recording that is in memory already."""
-    made = Condensed(hpa)
+    condensed = Condensed(hpa)
     for each in recorded:
-        made.add(each)
-    return made
+        condensed.add(each)
+    return condensed
 
 
 class Compared(Struct, frozen=True):
@@ -111,8 +111,8 @@ class Compared(Struct, frozen=True):
         return same and _proposals(one) == _proposals(other)
 
 
-def _proposals(made: Answer) -> list[int | None]:
-    metrics = made.evaluation.metrics
+def _proposals(answered: Answer) -> list[int | None]:
+    metrics = answered.evaluation.metrics
     return sorted(
         [metric.calculation.proposal if metric.calculation else None for metric in metrics],
         key=lambda p: (p is None, p),

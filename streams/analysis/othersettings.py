@@ -146,15 +146,15 @@ def _agreeing(moments: Sequence[NativeMoment], setting: ControllerSetting | None
             step_ms = inputs.period_ms + LONGER_THAN_A_PERIOD_MS
             memory = after_unseen(newest, memory, step_ms, inputs.now_ms - inputs.period_ms // 2)
         used = structs.replace(inputs, history=memory)
-        made = answer(used)
-        if made.final != seen.native and raw is not inputs:
+        answered = answer(used)
+        if answered.final != seen.native and raw is not inputs:
             other = structs.replace(raw, history=memory)
             if (again := answer(other)).final == seen.native:
-                used, made = other, again
-        agreeing += made.final == seen.native
+                used, answered = other, again
+        agreeing += answered.final == seen.native
         if seen.is_sync:
-            change = seen.native - made.current if seen.rescaled else 0
-            memory = with_rescale(made.evaluation.history, used.autoscaler, change, used.now_ms)
+            change = seen.native - answered.current if seen.rescaled else 0
+            memory = with_rescale(answered.evaluation.history, used.autoscaler, change, used.now_ms)
             newest = used
     return agreeing
 

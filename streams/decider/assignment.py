@@ -127,9 +127,9 @@ class Assignment:
         rows.sort(key=lambda row: reader.log[row.number].end - row.offset)
         waiting, owned = dict[int, Waiting](), dict[int, OwnedPartition]()
         for row in rows:
-            number, its = row.number, stored[row.number]
-            published = await self._published(reader, row, empty=not its)
-            waiting[number] = Waiting(row, published, reader.log[number].end, its, torn.get(number, ()))
+            number, own_rows = row.number, stored[row.number]
+            published = await self._published(reader, row, empty=not own_rows)
+            waiting[number] = Waiting(row, published, reader.log[number].end, own_rows, torn.get(number, ()))
         await self._read_states(owned, waiting)
         if epoch != self.epoch:
             return None

@@ -139,11 +139,11 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
         raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
     if body.changes and body.origin != "central":
         raise Refusal("invalid", "changes goes only with origin central: a cluster's HPA has its own resourceVersion")
-    made = structs.replace(body, hpa=_checked_hpa(body.hpa, place, refuse))
-    limits.check(limits.UID, len(body.changes), made.hpa["metadata"]["name"])
-    if made.fleet is not None:
-        check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
-    return made
+    checked = structs.replace(body, hpa=_checked_hpa(body.hpa, place, refuse))
+    limits.check(limits.UID, len(body.changes), checked.hpa["metadata"]["name"])
+    if checked.fleet is not None:
+        check_fleet(checked.fleet, checked.hpa["spec"], checked.revision, place)
+    return checked
 
 
 def _checked_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
@@ -165,9 +165,9 @@ def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = list(_checked_autoscalers(body.rivals, refuse))
     hpas = list(_good(body.hpas, lambda hpa: _checked_hpa(hpa, place, refuse), refuse))
-    made = structs.replace(body, hpas=hpas, rivals=rivals)
-    limits.check(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
-    return made
+    checked = structs.replace(body, hpas=hpas, rivals=rivals)
+    limits.check(limits.LIST, len(encode(checked)), f"HPAs of namespace {place.namespace}")
+    return checked
 
 
 def _fleet_report(body: FleetReport, place: SourcePlace, refuse: Refuse) -> Body:

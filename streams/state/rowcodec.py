@@ -237,18 +237,18 @@ class WholeCheckpoints:
             self.rows.setdefault(key, value)
         return [(key, value) for key, value in waiting if applied_offset(value) > ends]
 
-    def _named(self, its: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
+    def _named(self, rows: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
         """Leave out what the checkpoint does not name as of its own offset: a worker that crashed there wrote it."""
-        row, ends = decode_row(own, its[own]), applied_offset(its[own])
-        if not isinstance(row, PartitionRow) or len(its) - 1 == row.rows_written:
-            return its
+        row, ends = decode_row(own, rows[own]), applied_offset(rows[own])
+        if not isinstance(row, PartitionRow) or len(rows) - 1 == row.rows_written:
+            return rows
         named = {index_key(row.number, len(row.index), at): written for at, written in enumerate(row.index)}
         for key in list(named):
-            value = its.get(key) if named[key] == ends else self.rows.get(key)
+            value = rows.get(key) if named[key] == ends else self.rows.get(key)
             piece = decode_row(key, value) if value else None
             if isinstance(piece, IndexRow):
                 named |= {name.encode(): written for name, written in piece.written.items()}
-        return {key: value for key, value in its.items() if key == own or named.get(key) == ends}
+        return {key: value for key, value in rows.items() if key == own or named.get(key) == ends}
 
     def replace(self, number: int, rows: Mapping[bytes, bytes]) -> None:
         """Put the rows of a whole checkpoint in the place of all rows of a log partition."""

@@ -111,11 +111,11 @@ def turn(
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
 
 
-def without_early_turn(its: Turn, now_ms: int, evaluated_ms: int, period_ms: int, every: int) -> Turn:
+def without_early_turn(planned: Turn, now_ms: int, evaluated_ms: int, period_ms: int, every: int) -> Turn:
     """Leave out a turn that comes before `every` sync periods after the last evaluation; the first of all is taken."""
-    if not its.evaluate or not evaluated_ms or now_ms - evaluated_ms >= every * period_ms - period_ms // 2:
-        return its
-    return Turn(False, its.due_ms, its.due_ms)
+    if not planned.evaluate or not evaluated_ms or now_ms - evaluated_ms >= every * period_ms - period_ms // 2:
+        return planned
+    return Turn(False, planned.due_ms, planned.due_ms)
 
 
 def is_in_time(

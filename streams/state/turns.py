@@ -22,20 +22,20 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
     return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, asked_every_ms, first_wait_ms)
 
 
-def or_early(its: Turn, state: State, hpa: Hpa, settings: Effective) -> Turn:
+def or_early(planned: Turn, state: State, hpa: Hpa, settings: Effective) -> Turn:
     """Evaluate now, too, if a sample has moved a metric or another partition has sent what the HPA waits for; an
     evaluation at its own time takes the place of that one.
     """
     row, now_ms = hpa.row, state.now_ms
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
-    if its.evaluate:
+    if planned.evaluate:
         for account in accounts_of(state):
             account.in_time(hpa)
-        return its
+        return planned
     if any(account.calls_early(hpa) for account in accounts_of(state)) or 0 < row.early_ms <= now_ms:
-        return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
-    return its
+        return Turn(True, due_after_early(planned.due_ms, now_ms, settings.sync_period_ms), now_ms)
+    return planned
 
 
 def is_waited_for(state: State, hpa: Hpa) -> bool:

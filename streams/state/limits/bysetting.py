@@ -29,8 +29,8 @@ class SettingLimit(WriteLimit):
     def inputs(self, subject: Subject, observed: Observed) -> RuleInputs | None:
         value = getattr(subject.settings.stated, self.rule.setting)
         bounds = subject.autoscaler
-        made = RuleInputs(value, subject.namespace.cluster, bounds.min_replicas, bounds.max_replicas)
-        return made if value else None
+        inputs = RuleInputs(value, subject.namespace.cluster, bounds.min_replicas, bounds.max_replicas)
+        return inputs if value else None
 
     def apply(self, inputs: RuleInputs, write: LimitedWrite) -> LimitedWrite:
         value, cluster, low, high = inputs
