@@ -572,7 +572,7 @@ HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes",
     [
         pytest.param("version", 232, set[str](), id="version: 0.08 s of CPU"),
         pytest.param("get --help", 337, set[str](), id="help", marks=SLOW),
-        pytest.param("run decider --help", 270, set[str](), id="a hint at `fleethpa run` loads its module", marks=SLOW),
+        pytest.param("run decider --help", 271, set[str](), id="a hint at `fleethpa run` loads its module", marks=SLOW),
         pytest.param("get hpa -A --from nosuch", 382, set[str](), id="a source that does not exist", marks=SLOW),
         pytest.param("get hpa -A --brokers 127.0.0.1:1", 480, {"aiokafka"}, id="get of a small fleet: 0.17 s of CPU"),
         pytest.param("explain a/b/c --brokers 127.0.0.1:1", 490, {"aiokafka"}, id="explain: 0.2 s of CPU"),
