@@ -41,7 +41,8 @@ class ChangeRule(ABC):
     def most(self, value: Any, change: ScaleChange) -> int | None:
         """Return how many replicas the change may add or remove; 0: it is not made; None: it is not bounded, or exempt.
 
-        One that may leave a part of a change says so in `schemas.constraints` (`cuts`).
+        One that may leave a part of a change says so in `schemas.constraints` (`cuts`). The change is what the limits
+        before this one have left of the wanted one; for the reconciler, what all of them have.
         """
 
     @abstractmethod

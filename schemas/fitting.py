@@ -35,7 +35,7 @@ from schemas.observed import (
 )
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
-Note = Callable[[OverLimitError], None]
+NoteOverLimit = Callable[[OverLimitError], None]
 """Takes what exceeded a limit and was cut or left out."""
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
@@ -49,7 +49,7 @@ _KEPT_STATUS = ("observedGeneration", "lastScaleTime", "currentReplicas", "desir
 _NO_TARGET = {"apiVersion": "", "kind": "TooLong", "name": "too-long"}
 
 
-def fitted(body: T, namespace: str, note: Note) -> T:
+def fitted(body: T, namespace: str, note: NoteOverLimit) -> T:
     """Return a body within the limits: itself, unless something exceeds them."""
     smaller: Any = body
     match body:
@@ -96,7 +96,7 @@ def _is_same(before: Any, after: Any) -> bool:
     return before is after or bool(before == after)
 
 
-def _good(items: Iterable[T], check_one: Callable[[T], None], note: Note) -> Iterator[T]:
+def _good(items: Iterable[T], check_one: Callable[[T], None], note: NoteOverLimit) -> Iterator[T]:
     for item in items:
         try:
             check_one(item)
@@ -110,14 +110,14 @@ def _good(items: Iterable[T], check_one: Callable[[T], None], note: Note) -> Ite
 
 
 def _fitted_autoscalers(
-    body: AutoscalerSet | AutoscalerList, namespace: str, note: Note
+    body: AutoscalerSet | AutoscalerList, namespace: str, note: NoteOverLimit
 ) -> AutoscalerSet | AutoscalerList:
     if isinstance(body, AutoscalerSet):
         return _changed(body, hpa=fitted_hpa(body.hpa, namespace, note))
     return _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
 
 
-def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
+def fitted_hpa(hpa: Json, namespace: str, note: NoteOverLimit) -> Json:
     """Return an HPA, or a stub of it that says under `ignored` why it is ignored.
 
     A stub has the identity, target, bounds and counts of the HPA, and no metrics. It is of any version that the object
@@ -215,7 +215,7 @@ def _short(value: Any) -> Any:
 # --- pods, scales, metrics --------------------------------------------------------------------------------------------
 
 
-def _fitted_pod(pod: Pod, note: Note) -> Pod:
+def _fitted_pod(pod: Pod, note: NoteOverLimit) -> Pod:
     try:
         check(limits.POD, len(encode(pod)), f"pod {pod.name[:253]}")
     except OverLimitError as error:
@@ -256,7 +256,7 @@ def check_point(point: Point) -> None:
     check(limits.LABELS, labels, of)
 
 
-def _fitted_answers(body: Answers, note: Note) -> Answers:
+def _fitted_answers(body: Answers, note: NoteOverLimit) -> Answers:
     if all([_is_short(each) and each.error is None and not each.asked for each in body.items]):
         return body
     return _changed(body, items=[_fitted_answer(item) for item in _good(body.items, check_question, note)])
@@ -269,7 +269,7 @@ def _fitted_answer(answer: MetricAnswer) -> MetricAnswer:
     return answer if answer.error is None else _changed(answer, error=shortened(answer.error, limits.ERROR))
 
 
-def _fitted_scale(body: ScaleSet, note: Note) -> ScaleSet:
+def _fitted_scale(body: ScaleSet, note: NoteOverLimit) -> ScaleSet:
     target = body.target
     of = f"the scale of {target.kind[:80]}/{target.name[:253]}"
     try:
@@ -282,7 +282,7 @@ def _fitted_scale(body: ScaleSet, note: Note) -> ScaleSet:
     return body if body.error is None else _changed(body, error=shortened(body.error, limits.ERROR))
 
 
-def _fitted_outcome(body: Outcome, note: Note) -> Outcome:
+def _fitted_outcome(body: Outcome, note: NoteOverLimit) -> Outcome:
     """An outcome always counts: what is too long of what it shows of the scale is left out."""
     smaller, of = _changed(body, error=shortened(body.error, limits.ERROR)), f"the outcome of {body.decision[:253]}"
     for limit, field, without in ((limits.SELECTOR, "selector", None), (limits.SCALE_NAME, "resource_version", "")):
@@ -294,7 +294,7 @@ def _fitted_outcome(body: Outcome, note: Note) -> Outcome:
     return smaller
 
 
-def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
+def _fitted_report(body: ClusterReport, note: NoteOverLimit) -> ClusterReport:
     """A report always counts; of more troubles than fit, the first ones are kept."""
     smaller = _changed(
         body, troubles=[_changed(each, error=shortened(each.error, limits.PROBLEM)) for each in body.troubles]

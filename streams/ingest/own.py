@@ -171,7 +171,8 @@ OBSERVED = frozenset().union(
     *(OF_TOPIC[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.REPORTS))
 ) - {"command"}
 """What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
-origin cluster. An agent may report nothing else.
+origin cluster. An agent may report nothing else, and nobody else may report it of a cluster that has an agent: a kind
+that persons write on one of these topics is left out here, as `command` is.
 """
 
 WHOLE_PARTITION = frozenset(each.tag for each in KINDS if each.scope == "partition")

@@ -41,8 +41,8 @@ class LimitedWrite(NamedTuple):
         """Return it with one more limit that blocks it; the reason of the first stays.
 
         `why`: the decision's `paused`, a sentence without its end that names the setting, annotation or state that
-        blocks it: `a change from 10 to 12 is smaller than the cluster's min-step 3`. Until when belongs into the step
-        (`until`); what happens then, into the `Constraint`.
+        blocks it: `cluster east is frozen`, `no scale-down while queue_depth is above 0: it is 5`. Until when belongs
+        into the step (`until`); what happens then, into the `Constraint`.
         """
         return self._replace(constraints=(*self.constraints, name), held=self.held or why, step=step or self.step)
 
