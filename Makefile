@@ -98,7 +98,8 @@ mutate: setup  ## Mutation testing of the algorithm and of quantities: a seeded 
 # What a change elsewhere breaks most easily: bars, names, maps, what is declared once, and generated files.
 CHECKED := tests/unit/docs/test_house.py tests/unit/docs/test_names.py tests/unit/docs/test_architecture_page.py \
 	tests/unit/docs/test_cli_reference.py tests/unit/docs/test_documented_modules.py tests/unit/schemas/test_decision_forms.py \
-	tests/unit/state/test_attached.py tests/unit/state/test_attached_entry.py tests/unit/state/test_declared_settings.py
+	tests/unit/state/test_attached.py tests/unit/state/test_attached_entry.py tests/unit/state/test_declared_settings.py \
+	tests/unit/ingest/test_ingest_golden.py tests/unit/ingest/test_ingest_agents.py
 
 check: setup  ## Format, lint, types, import contracts, names and bars; the tests of further tiers are planned: they import, and have their fixtures
 	$(BIN)/ruff format --check .

@@ -171,13 +171,16 @@ class EntryKind(NamedTuple):
     `streams.state.fold.EntryFold`, or a function in `HANDLERS` of `streams.attachments`.
 
     `scope`: what it is about: the `namespace` of its record, a whole `cluster` or a CapacityGroup (`group`), whose
-    entries go into one partition, or every `partition`, into each of which it is copied.
+    entries go into one partition, or every `partition`, into each of which it is copied. `is_observed`: it is observed
+    in a cluster, or became of a write there: the agent of a cluster may report these kinds and no other (of
+    `autoscalerSet` and `autoscalerDeleted` those of origin cluster), and nobody else may report them of that cluster.
     """
 
     body: type[EntryBody]
     topics: tuple[str, ...]
     handler: str
     scope: Literal["namespace", "cluster", "group", "partition"] = "namespace"
+    is_observed: bool = False
 
     @property
     def tag(self) -> str:
@@ -189,20 +192,20 @@ _OBSERVED: Final = (topics.SAMPLES, topics.PODS, topics.AUTOSCALERS, topics.SCAL
 _SPECS: Final = (topics.AUTOSCALERS, topics.SPECS)
 
 KINDS: Final = (
-    EntryKind(Answers, (topics.SAMPLES,), "answers"),
-    EntryKind(Samples, (topics.SAMPLES,), "samples"),
-    EntryKind(PodSet, (topics.PODS,), "pod_set"),
-    EntryKind(PodDeleted, (topics.PODS,), "pod_deleted"),
-    EntryKind(PodList, (topics.PODS,), "pod_list"),
-    EntryKind(AutoscalerSet, _SPECS, "autoscaler_set"),
-    EntryKind(AutoscalerDeleted, _SPECS, "autoscaler_deleted"),
-    EntryKind(AutoscalerList, (topics.AUTOSCALERS,), "autoscaler_list"),
+    EntryKind(Answers, (topics.SAMPLES,), "answers", is_observed=True),
+    EntryKind(Samples, (topics.SAMPLES,), "samples", is_observed=True),
+    EntryKind(PodSet, (topics.PODS,), "pod_set", is_observed=True),
+    EntryKind(PodDeleted, (topics.PODS,), "pod_deleted", is_observed=True),
+    EntryKind(PodList, (topics.PODS,), "pod_list", is_observed=True),
+    EntryKind(AutoscalerSet, _SPECS, "autoscaler_set", is_observed=True),
+    EntryKind(AutoscalerDeleted, _SPECS, "autoscaler_deleted", is_observed=True),
+    EntryKind(AutoscalerList, (topics.AUTOSCALERS,), "autoscaler_list", is_observed=True),
     EntryKind(Command, (*_SPECS, topics.SETTINGS), "command"),
-    EntryKind(ScaleSet, (topics.SCALES,), "scale_set"),
-    EntryKind(Heartbeat, _OBSERVED, "heartbeat"),
-    EntryKind(ClusterReport, (topics.SCALES,), "cluster_report", "cluster"),
-    EntryKind(Serving, (topics.SCALES,), "serving", "partition"),
-    EntryKind(ControlTransferred, (topics.SCALES,), "control_transferred", "partition"),
+    EntryKind(ScaleSet, (topics.SCALES,), "scale_set", is_observed=True),
+    EntryKind(Heartbeat, _OBSERVED, "heartbeat", is_observed=True),
+    EntryKind(ClusterReport, (topics.SCALES,), "cluster_report", "cluster", is_observed=True),
+    EntryKind(Serving, (topics.SCALES,), "serving", "partition", is_observed=True),
+    EntryKind(ControlTransferred, (topics.SCALES,), "control_transferred", "partition", is_observed=True),
     EntryKind(SettingsSet, (topics.SETTINGS,), "settings", "partition"),
     EntryKind(EngineSet, (topics.SETTINGS,), "engine", "partition"),
     EntryKind(WatermarkReset, (topics.SETTINGS,), "watermark_reset", "partition"),
@@ -210,7 +213,7 @@ KINDS: Final = (
     EntryKind(LogTimeSet, (topics.SETTINGS,), "log_time", "partition"),
     EntryKind(AgentSet, (topics.SETTINGS,), "agent", "partition"),
     EntryKind(CapacityGroupSet, (topics.SETTINGS,), "capacity_group", "partition"),
-    EntryKind(Outcome, (topics.OUTCOMES,), "outcome"),
+    EntryKind(Outcome, (topics.OUTCOMES,), "outcome", is_observed=True),
     EntryKind(FleetReport, (topics.REPORTS,), "report"),
     EntryKind(FleetAllotment, (topics.REPORTS,), "allotment"),
     EntryKind(CapacityReport, (topics.REPORTS,), "capacity_report", "group"),

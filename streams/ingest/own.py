@@ -167,13 +167,8 @@ OF_TOPIC = {topic: frozenset(each.tag for each in KINDS if topic in each.topics)
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
-OBSERVED = frozenset().union(
-    *(OF_TOPIC[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.REPORTS))
-) - {"command"}
-"""What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
-origin cluster. An agent may report nothing else, and nobody else may report it of a cluster that has an agent: a kind
-that persons write on one of these topics is left out here, as `command` is.
-"""
+OBSERVED = frozenset(each.tag for each in KINDS if each.is_observed)
+"""What the agent of a cluster may report, and nobody else of that cluster."""
 
 WHOLE_PARTITION = frozenset(each.tag for each in KINDS if each.scope == "partition")
 """Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.

@@ -13,7 +13,7 @@ from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet, AgentTopics
 from schemas.answers import Answers
 from schemas.codec import encode
-from schemas.entries import Body, ControlTransferred, Outcome, PublicRecord
+from schemas.entries import KINDS, Body, ControlTransferred, Outcome, PublicRecord
 from schemas.observed import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -102,6 +102,13 @@ SHARED = {
     "heartbeat": SCALES,
     "outcome": OUTCOMES,
 }
+
+
+def test_an_agent_may_report_these_kinds_and_no_other() -> None:
+    """A new kind is refused to agents until its line in `KINDS` says otherwise."""
+    observed = [each for each in KINDS if each.is_observed]
+    assert {each.tag for each in observed} == {*SHARED, "podSet", "clusterReport", "serving", "controlTransferred"}
+    assert not any(SETTINGS in each.topics for each in observed)
 
 
 @pytest.mark.parametrize("body", OBSERVED)
