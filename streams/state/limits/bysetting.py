@@ -18,9 +18,12 @@ class RuleInputs(NamedTuple):
 
 
 class SettingLimit(WriteLimit):
-    """A rule of `schemas.changerules`, by its name."""
+    """A rule of `schemas.changerules`, by its name. Raises LookupError: a table that names limits lacks it."""
 
     def __init__(self, name: str) -> None:
+        for table, where in ((CHANGE_RULES, "schemas/changerules.py"), (CONSTRAINTS, "schemas/constraints.py")):
+            if name not in table:
+                raise LookupError(f"{name} is in LIMITS of streams/attachments.py, and not in {where}")
         self.rule = CHANGE_RULES[name]
         self.name = name  # type: ignore[misc]  # one class for several limits
         self.cuts = CONSTRAINTS[name].cuts  # type: ignore[misc]

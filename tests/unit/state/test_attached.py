@@ -297,3 +297,8 @@ def test_each_limit_has_its_place_in_the_documents() -> None:
     text = (ROOT / "docs" / "brakes.md").read_text() + (ROOT / "docs" / "across-clusters.md").read_text()
     missing = [each.name for each in attachments.LIMITS if f"`{each.name}`" not in text]
     assert not missing, f"docs/brakes.md does not say what {', '.join(missing)} in constraintsApplied is"
+
+
+def test_a_limit_without_its_lines_in_the_tables_is_named_with_the_table_that_lacks_it() -> None:
+    with pytest.raises(LookupError, match=r"Nonesuch is in LIMITS of .*, and not in schemas/changerules.py"):
+        SettingLimit("Nonesuch")
