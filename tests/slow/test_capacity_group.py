@@ -46,7 +46,7 @@ async def until_both_are_held(stack: Stack) -> None:
     while True:
         items = orjson.loads(await ask(stack, "get", "hpa", "-n", "shop", "-o", "json"))["items"]
         texts = [" ".join(each["problems"]) for each in items]
-        held = [text for text in texts if "held by CapacityGroup search" in text]
+        held = [text for text in texts if "CapacityGroup search" in text]
         if len(held) == 2:
             return
         assert time.monotonic() < deadline, texts
