@@ -215,7 +215,8 @@ class LiveReader:
                 self.since_ms = wall_clock_ms()
             self.problem = problem
             if self.state is not None and not self.state.unread:
-                self.state = replace(self.state, unread=problem)
+                clusters = {name: replace(each, is_cut_off=True) for name, each in self.state.clusters.items()}
+                self.state = replace(self.state, unread=problem, clusters=clusters)
             self._lost.set()
             self.version += 1
             self._changed.notify_all()

@@ -826,6 +826,8 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
         assert "at target" in known.text or "cpu" in known.text
         fleet_page = await (await client.get("/")).text()
         assert "The source cannot be read: 1 HPA shown as last known." in fleet_page
+        clusters = await (await client.get("/clusters")).text()
+        assert 'data-column="STATE" data-label="State">unknown<' in clusters, clusters
         assert "not known now" in fleet_page
 
 

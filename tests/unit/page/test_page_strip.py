@@ -288,6 +288,14 @@ def test_while_ingest_hangs_nothing_is_up_and_the_hung_process_is_the_verdict() 
     assert clusters_verdict(state) == "2 clusters, none of them known now: ingest hangs or does not run"
 
 
+def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
+    state = fleet_of([one("east/a", 4)])
+    state.hung = (HungProcess("archiver", NOON_MS, "the archiver hangs", "fleethpa admin archive --to DIR"),)
+    state.unread = "It has not answered for 2s."
+    assert state.ills == ("the source cannot be read",)
+    assert verdict(state) == "The source cannot be read: 1 HPA shown as last known."
+
+
 def test_a_process_that_hides_nothing_is_named_before_what_hpas_need() -> None:
     state = fleet_of([one("east/a", 4)])
     state.hung = (HungProcess("router", NOON_MS, "the router hangs", "fleethpa run router"),)
