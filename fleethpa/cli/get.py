@@ -153,7 +153,9 @@ def get_hpa(
             state, views = await read(past)
             if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
-                session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
+                none = f"No HPA {'had' if state.is_last_known else 'has'} a problem"
+                none += " when it was last known." if state.is_last_known else "."
+                session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 table.show(views, headers=not no_headers)
             code = _cluster_troubles(session, state, views)
