@@ -280,7 +280,7 @@ def clusters_verdict(state: FleetState) -> str:
         return f"{words.counted(len(views), 'cluster')}, none of them known now: {'; '.join(state.ills)}"
     away = [view.name for view in views if view.hidden is not None]
     troubled = sum(view.hidden is None and bool(view.troubles or view.problems) for view in views)
-    wrong = [f"{', '.join(away)} away"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)
+    wrong = [f"{', '.join(away)} not seen now"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)
     return f"{words.counted(len(views), 'cluster')}, {' and '.join(wrong) or 'none with a problem'}"
 
 

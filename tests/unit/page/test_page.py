@@ -831,6 +831,20 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
         assert "not known now" in fleet_page
 
 
+async def test_replicas_are_as_old_as_the_last_report_and_not_as_the_evaluation_that_went_on_with_it(
+    fleet: Fleet, run: Cli
+) -> None:
+    reported_ms = fleet.now_ms
+    fleet.append(after_ms=20_000)
+    evaluated = fleet.decisions()[-1]
+    assert (evaluated.time_ms, evaluated.decision.reason) != (reported_ms, "FailedGetScale")
+    fleet.append(after_ms=40_000)
+    assert fleet.decisions()[-1].decision.reason == "FailedGetScale"
+    async with browsing() as client:
+        text = await (await client.get(f"/hpa/east/shop/checkout?at={rfc3339(fleet.now_ms)}")).text()
+    assert '<b class="past">5<small>last known 60s ago</small></b>' in text
+
+
 async def test_an_hpa_whose_scale_cannot_be_read_shows_the_last_known_replicas_and_never_0(
     fleet: Fleet, run: Cli
 ) -> None:

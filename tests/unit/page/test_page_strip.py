@@ -136,6 +136,37 @@ def test_what_metrics_ask_for_is_not_counted_while_nothing_is_known_now() -> Non
 
 
 @pytest.mark.parametrize(
+    ("silent", "replicas", "saturated"),
+    [
+        pytest.param([], ("14", "as decided"), ("1", "ask for more than max"), id="all clusters are seen"),
+        pytest.param(
+            ["west"], ("14", "1 HPA as last known"), ("1", "ask for more than max; 1 HPA not known"), id="one"
+        ),
+        pytest.param(["east"], ("14", "1 HPA as last known"), ("0", "none; 1 HPA not known"), id="the saturated one"),
+        pytest.param(["east", "west"], ("14", "as last known"), ("?", "not known now"), id="none"),
+    ],
+)
+def test_what_is_not_seen_now_is_not_counted_as_it_is_now(
+    silent: list[str], replicas: tuple[str, str], saturated: tuple[str, str]
+) -> None:
+    state = fleet_of([one("east/a", 10, wants=32), one("west/b", 4)])
+    for name in silent:
+        state.clusters[name].reported_ms = NOON_MS - 120_000
+    tiles = {tile.name: (tile.value, tile.about) for tile in strip_view(state, None, NOON_MS)["tiles"]}
+    assert (tiles["Replicas"], tiles["Saturated"]) == (replicas, saturated)
+    seen = f"{', '.join(silent)} not seen now" if silent else "none with a problem"
+    assert clusters_verdict(state) == f"2 clusters, {seen}"
+
+
+def test_replicas_that_could_not_be_written_are_not_called_decided() -> None:
+    failed = {"type": "AbleToScale", "status": "False", "reason": "FailedUpdateScale", "message": "x"}
+    view = one("east/a", 4)
+    view.status["conditions"] = [failed]
+    (tile,) = [each for each in strip_view(fleet_of([view]), None, NOON_MS)["tiles"] if each.name == "Replicas"]
+    assert (tile.value, tile.about, tile.style) == ("4", "1 HPA not written", "trouble")
+
+
+@pytest.mark.parametrize(
     ("conditions", "has"),
     [
         pytest.param([], None, id="nobody has read its scale"),
