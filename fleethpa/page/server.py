@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -460,6 +461,7 @@ class PageServer:
             "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,
+            "hinted": partial(hinted, options=self._options),
         }
         return rendered(self._templates, template, whole)
 
