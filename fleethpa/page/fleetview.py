@@ -26,6 +26,7 @@ from fleethpa.fleet.decisions import (
     reasons,
 )
 from fleethpa.fleet.finding import Selection
+from fleethpa.fleet.hung import told_kinds
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.troubles import SharedTrouble, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView
@@ -263,10 +264,7 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
 
 def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
     """Return the troubles of clusters, each once; without the silence of a process that every view says hangs."""
-    hung = {each.process for each in state.hung}
-    told: set[str] = set()
-    told |= {"observerSilent"} if hung & {"observer", "agent"} else set()
-    told |= {"reconcilerSilent"} if hung & {"reconciler", "agent"} else set()
+    told = told_kinds(state.hung)
     pairs = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
     return shared_troubles(
         (cluster, trouble) for cluster, trouble in pairs if trouble.since_ms is None or trouble.kind not in told

@@ -163,3 +163,16 @@ def test_an_override_that_is_not_folded_yet_may_be_there(monkeypatch: pytest.Mon
     shown = run(*asked).stderr
     assert "has no override" not in shown
     assert "hpa east/shop/checkout had no override when it was last known" in shown
+
+
+@pytest.mark.parametrize("process", ["observer", "reconciler"])
+def test_a_process_that_hangs_is_said_once_with_one_command(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, process: str
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(60, without=(process,))
+    for asked in (("get", "hpa", "-A"), ("get", "clusters")):
+        shown = run(*asked, "--brokers", "127.0.0.1:1")
+        assert f"the {process} of east hangs or does not run" in shown.stderr, asked
+        assert shown.stderr.count(f"fleethpa run {process}") == 1, shown.stderr
+        assert shown.exit_code == (5 if process == "observer" else 0)
