@@ -259,9 +259,10 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     yield from _of_needs(view)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))
-    # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
+    # One may well be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
     if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
-        text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
+        lost = "of which no outcome came into this log: does another hub enforce it, or were outcomes lost?"
+        text = f"fleethpa scaled it {times} times, {lost}"
         yield Problem("another hub", text)
 
 
