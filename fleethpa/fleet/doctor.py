@@ -245,9 +245,9 @@ def _reporting(name: str, held: str) -> CheckResult:
 
 
 def _unknown(state: FleetState, name: str, held: str) -> CheckResult:
-    """Of a cluster whose reports do not come into the log, or are not read from it."""
+    """Of a cluster whose reports do not come into the log, or are not followed there."""
     is_ingested = not state.is_cut_off and all(each.process != "ingest" for each in state.hung)
-    why = "what comes into the log is not decided by" if is_ingested else "no report comes into the log"
+    why = "no decider follows the log" if is_ingested else "no report comes into the log"
     step = "fleethpa run decider" if is_ingested else "fleethpa run ingest"
     return CheckResult("warning", "clusters", name, f"not known now, as {why}: {held}", step)
 
