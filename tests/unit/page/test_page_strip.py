@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.lists import hpa_listing
+from fleethpa.fleet.lists import cluster_state, hpa_listing
 from fleethpa.fleet.troubles import ClusterView, HungProcess
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.page.fleetview import clusters_verdict, verdict
+from fleethpa.page.livereader import _unread
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -325,6 +326,10 @@ def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
     state.unread = "It has not answered for 2s."
     assert state.ills == ("the source cannot be read",)
     assert verdict(state) == "The source cannot be read: 1 HPA shown as last known."
+    state.remarks = (state.hung[0].text, "all clusters are paused (both directions, by anna)")
+    unread = _unread(state, "It has not answered for 2s.")
+    assert (unread.hung, unread.remarks) == ((), ("all clusters are paused (both directions, by anna)",))
+    assert [cluster_state(each) for each in unread.clusters.values()] == ["unknown"]
 
 
 def test_a_process_that_hides_nothing_is_named_before_what_hpas_need() -> None:
