@@ -291,9 +291,11 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
 
 
 def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
-    """Return what comes next for these problems of an HPA: a pause is ended, and anything else, with or without a
-    pause, is explained.
+    """Return what comes next for these problems of an HPA: ingest is started where nothing comes in, a pause is ended,
+    and anything else, with or without a pause, is explained.
     """
+    if view.unfed and all(view.unfed in each.text for each in problems):  # its decisions cannot know why
+        return "fleethpa run ingest"
     is_paused = all(each.label == "paused" for each in problems)
     if view.twin and any(each.text == view.twin for each in problems):
         return view.twin.rpartition("Next: ")[2]

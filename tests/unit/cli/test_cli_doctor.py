@@ -138,6 +138,15 @@ def test_nothing_is_said_of_clusters_of_which_nothing_is_known_now(
     assert "unknown" in run("get", "clusters", "--brokers", "127.0.0.1:1").stdout
 
 
+def test_what_hpas_lack_because_ingest_hangs_ends_with_ingest(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(60, without=("ingest",))
+    found = items(run("doctor", *AREAS, "-o", "json"))
+    (lacking,) = [each for each in found if each["area"] == "hpas" and each["level"] == "warning"]
+    assert "no metric: ingest hangs since" in lacking["message"]
+    assert lacking["nextStep"].startswith("fleethpa run ingest")
+
+
 def test_that_no_hpa_has_a_problem_is_not_said_of_now_while_nothing_is_known_now(
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:
