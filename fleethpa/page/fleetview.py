@@ -271,6 +271,15 @@ def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
     )
 
 
+def said_above(state: FleetState) -> set[str]:
+    """Return the clusters of which a trouble is left out there, as every view says that a process hangs."""
+    told = told_kinds(state.hung)
+    kinds = {
+        name: {each.kind for each in cluster.troubles if each.since_ms} for name, cluster in state.clusters.items()
+    }
+    return {name for name, own in kinds.items() if own & told}
+
+
 def clusters_verdict(state: FleetState) -> str:
     """Whether all clusters are there, in one sentence."""
     views = state.clusters.values()

@@ -14,13 +14,15 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.page.fleetview import clusters_verdict, verdict
 from fleethpa.page.livereader import _unread
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
+from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.observed import Heartbeat, Serving
 from schemas.settings import ClusterSettings
 from streams.state.moves import KEPT_MOVES, Move
 from streams.state.needs import Blocked
 from tests.kit.cli import Fleet
-from tests.kit.page import browsing, over
+from tests.kit.page import Shown, browsing, over
 
 NOON_MS = parse_time_ms("2026-11-28T12:00:00Z")
 MINUTE_MS = 60_000
@@ -318,6 +320,23 @@ def test_while_ingest_hangs_nothing_is_up_and_the_hung_process_is_the_verdict() 
     assert "green" not in {row["style"] for row in found["strip"]}
     assert verdict(state) == "Ingest hangs or does not run: 2 HPAs shown as last known."
     assert clusters_verdict(state) == "2 clusters, none of them known now: ingest hangs or does not run"
+
+
+async def test_a_cluster_whose_process_hangs_has_a_problem_that_is_said_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(Serving(session="r", clusters=["east"]), key=WHOLE_PARTITION_KEY)
+    for _ in range(6):
+        fleet.append(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]), after_ms=10_000)
+        fleet.append(after_ms=100)
+    fleet.checkpoint()
+    over(fleet, monkeypatch)
+    monkeypatch.setattr("tests.kit.page.GrowingPast.now_ms", lambda _: fleet.now_ms)
+    async with browsing() as client:
+        shown = Shown(await (await client.get("/clusters")).text())
+    assert "the reconciler of east hangs or does not run" in shown.text
+    assert "1 cluster, 1 with a problem" in shown.text
+    assert shown.cells["PROBLEMS"] == ["above"]
 
 
 def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
