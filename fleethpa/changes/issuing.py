@@ -90,7 +90,8 @@ def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]
         view = state.hpas[HpaId(write.cluster, write.namespace, command.name or write.body.name)]  # type: ignore[union-attr]
         if command.replicas is None:
             if view.override is None:
-                yield f"hpa {view.id} has no override"
+                known = "had no override when it was last known" if state.is_last_known else "has no override"
+                yield f"hpa {view.id} {known}"
             continue
         least, most = view.spec.get("minReplicas", 1), view.spec.get("maxReplicas", 0)
         if not least <= command.replicas <= most:

@@ -13,6 +13,7 @@ import click
 from fleethpa.fleet.capacity import group_listing, named_groups
 from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import TYPE_WORDS, Selection, chosen, no_such_cluster, nothing_found, selection_options
+from fleethpa.fleet.hung import told_kinds
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView, by_cause
@@ -153,7 +154,9 @@ def get_hpa(
             state, views = await read(past)
             if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
-                session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
+                none = f"No HPA {'had' if state.is_last_known else 'has'} a problem"
+                none += " when it was last known." if state.is_last_known else "."
+                session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 table.show(views, headers=not no_headers)
             code = _cluster_troubles(session, state, views)
@@ -183,13 +186,14 @@ async def _watch(
 
 def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
     """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
-    code = PARTIAL if state.is_cut_off and views else OK
+    code, told = PARTIAL if state.is_cut_off and views else OK, told_kinds(state.hung)
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
             code = PARTIAL if trouble.hides_the_present else code
-            if not trouble.is_away:  # else a remark on the state names it
+            # A remark on the state names it.
+            if not trouble.is_away and (trouble.since_ms is None or trouble.kind not in told):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 
@@ -213,8 +217,9 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
         now_ms = session.now_ms() if session.at_ms is None else state.clock_ms
         session.listing(cluster_listing(views, now_ms), output, headers=not no_headers)
     if output in ("table", "wide"):
+        told = told_kinds(state.hung)
         for view in views:
-            for trouble in view.troubles:
+            for trouble in (each for each in view.troubles if each.since_ms is None or each.kind not in told):
                 session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
     return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK
 

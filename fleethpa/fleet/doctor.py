@@ -231,21 +231,25 @@ async def _topics(session: Session) -> list[CheckResult]:
 def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
-    is_ingested = all(each.process != "ingest" for each in state.hung)
     for cluster in state.clusters.values():
         checks = list(_cluster(cluster))
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
-        yield from checks or [_reporting(cluster.name, held) if is_ingested else _unknown(cluster.name, held)]
+        yield from checks or [
+            _unknown(state, cluster.name, held) if cluster.is_cut_off else _reporting(cluster.name, held)
+        ]
 
 
 def _reporting(name: str, held: str) -> CheckResult:
     return CheckResult("ok", "clusters", name, f"reporting, {held}")
 
 
-def _unknown(name: str, held: str) -> CheckResult:
-    text = f"not known now, as no report comes into the log: {held}"
-    return CheckResult("warning", "clusters", name, text, "fleethpa run ingest")
+def _unknown(state: FleetState, name: str, held: str) -> CheckResult:
+    """Of a cluster whose reports do not come into the log, or are not followed there."""
+    is_ingested = not state.is_cut_off and all(each.process != "ingest" for each in state.hung)
+    why = "no decider follows the log" if is_ingested else "no report comes into the log"
+    step = "fleethpa run decider" if is_ingested else "fleethpa run ingest"
+    return CheckResult("warning", "clusters", name, f"not known now, as {why}: {held}", step)
 
 
 def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
@@ -287,9 +291,11 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
 
 
 def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
-    """Return what comes next for these problems of an HPA: a pause is ended, and anything else, with or without a
-    pause, is explained.
+    """Return what comes next for these problems of an HPA: ingest is started where nothing comes in, a pause is ended,
+    and anything else, with or without a pause, is explained.
     """
+    if view.unfed and all(view.unfed in each.text for each in problems):  # its decisions cannot know why
+        return "fleethpa run ingest"
     is_paused = all(each.label == "paused" for each in problems)
     if view.twin and any(each.text == view.twin for each in problems):
         return view.twin.rpartition("Next: ")[2]

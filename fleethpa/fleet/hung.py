@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Process, since
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Kind, Process, since
 from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
@@ -160,6 +160,13 @@ def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms
         if present_ms - then_ms > due_ms:
             text = f"the {process} hangs or does not run: no heartbeat{since(then_ms, present_ms)}"
             yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")
+
+
+def told_kinds(hung: Iterable[HungProcess]) -> frozenset[Kind]:
+    """Return the troubles of clusters that follow from processes which every view says hang."""
+    names = {each.process for each in hung}
+    told: set[Kind] = {"observerSilent"} if names & {"observer", "agent"} else set()
+    return frozenset(told | ({"reconcilerSilent"} if names & {"reconciler", "agent"} else set()))
 
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:

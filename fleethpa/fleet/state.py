@@ -93,13 +93,17 @@ async def _folded(past: Past, partitions: Iterable[int] | None) -> list[Folded]:
 
 async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     clock_ms = max((each.partition.clock_ms for each in folded), default=0)
-    ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
+    behind = [each.partition.number for each in folded if each.behind]
+    ends = {number: await past.last_ms(number) for number in behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         older = "name a later time, or an archive that was begun earlier: --from DIR"
         what, begins_ms = f"the log has no record as old as {dated(past.at_ms)}", await past.first_ms(0)
         cause = f"It begins at {dated(begins_ms)}." if begins_ms is not None else "It is empty."
         raise not_found(what, cause=cause, next_step=older)
-    return _state(folded, clock_ms, ends)
+    state = _state(folded, clock_ms, ends)
+    for number in behind:  # while a decider catches up, it ticks at the end of the log, which is not folded yet
+        state.decided_ms[number] = max(state.decided_ms[number], await past.ticked_ms(number))
+    return state
 
 
 async def look_for_trouble(past: Past, partition: int | None = None) -> None:

@@ -259,9 +259,10 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     yield from _of_needs(view)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))
-    # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
+    # One may well be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
     if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
-        text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
+        lost = "of which no outcome came into this log: does another hub enforce it, or were outcomes lost?"
+        text = f"fleethpa scaled it {times} times, {lost}"
         yield Problem("another hub", text)
 
 
@@ -412,10 +413,11 @@ class FleetState:
         """What is wrong with fleethpa itself, or keeps a cluster from being seen, in few words and the gravest first;
         empty: nothing that is known.
         """
+        if self.unread:  # how processes and clusters are now is not known
+            return ("the source cannot be read",)
         away = [name for name, cluster in self.clusters.items() if any(each.is_away for each in cluster.troubles)]
         processes = sorted(self.hung, key=lambda each: not each.hides_the_present)
-        stalled = ["the source cannot be read"] if self.unread else []
-        stalled += ["nothing comes into the log"] if self.is_cut_off and not self.hung else []
+        stalled = ["nothing comes into the log"] if self.is_cut_off and not self.hung else []
         seen = [f"{'cluster' if len(away) == 1 else 'clusters'} {listed(away, 3)} away"] if away else []
         return tuple(dict.fromkeys([*stalled, *(each.brief for each in processes), *seen]))
 

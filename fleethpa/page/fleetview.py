@@ -26,6 +26,7 @@ from fleethpa.fleet.decisions import (
     reasons,
 )
 from fleethpa.fleet.finding import Selection
+from fleethpa.fleet.hung import told_kinds
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.troubles import SharedTrouble, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView
@@ -263,14 +264,20 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
 
 def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
     """Return the troubles of clusters, each once; without the silence of a process that every view says hangs."""
-    hung = {each.process for each in state.hung}
-    told: set[str] = set()
-    told |= {"observerSilent"} if hung & {"observer", "agent"} else set()
-    told |= {"reconcilerSilent"} if hung & {"reconciler", "agent"} else set()
+    told = told_kinds(state.hung)
     pairs = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
     return shared_troubles(
         (cluster, trouble) for cluster, trouble in pairs if trouble.since_ms is None or trouble.kind not in told
     )
+
+
+def said_above(state: FleetState) -> set[str]:
+    """Return the clusters of which a trouble is left out there, as every view says that a process hangs."""
+    told = told_kinds(state.hung)
+    kinds = {
+        name: {each.kind for each in cluster.troubles if each.since_ms} for name, cluster in state.clusters.items()
+    }
+    return {name for name, own in kinds.items() if own & told}
 
 
 def clusters_verdict(state: FleetState) -> str:
@@ -280,7 +287,7 @@ def clusters_verdict(state: FleetState) -> str:
         return f"{words.counted(len(views), 'cluster')}, none of them known now: {'; '.join(state.ills)}"
     away = [view.name for view in views if view.hidden is not None]
     troubled = sum(view.hidden is None and bool(view.troubles or view.problems) for view in views)
-    wrong = [f"{', '.join(away)} away"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)
+    wrong = [f"{', '.join(away)} not seen now"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)
     return f"{words.counted(len(views), 'cluster')}, {' and '.join(wrong) or 'none with a problem'}"
 
 

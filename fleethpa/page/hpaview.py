@@ -160,9 +160,12 @@ def last_known(state: FleetState, view: HpaView | None, read: HpaPast, now_ms: i
     is_hidden = state.is_last_known or (hidden is not None and hidden.hidden is not None)
     if words.scale_is_known(newest.decision) and not is_hidden:
         return None
+    # An evaluation goes on with the last report of a scale for a while after reports have ended.
+    ended_ms = [] if hidden is None or hidden.hidden is None else [hidden.hidden.since_ms]
+    ended_ms += [state.newest_ms] if state.is_last_known else []
     for each in (newest, *reversed(read.decisions)):
         if each.decision.kind == "evaluation" and words.scale_is_known(each.decision):
-            ago = age(max(0, now_ms - each.time_ms))
+            ago = age(max(0, now_ms - min([each.time_ms, *filter(None, ended_ms)])))
             return str(each.decision.final_desired_replicas), f"last known {ago} ago"
     return ("?", "not known") if view.has is None else (str(view.has), "last known")
 

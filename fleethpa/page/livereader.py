@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from fleethpa.fleet.finding import Ref, no_such_hpa
-from fleethpa.fleet.state import read_state
+from fleethpa.fleet.state import away_remarks, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
@@ -215,7 +215,7 @@ class LiveReader:
                 self.since_ms = wall_clock_ms()
             self.problem = problem
             if self.state is not None and not self.state.unread:
-                self.state = replace(self.state, unread=problem)
+                self.state = _unread(self.state, problem)
             self._lost.set()
             self.version += 1
             self._changed.notify_all()
@@ -318,6 +318,14 @@ class LiveReader:
         await self._close()
         await self._aside.close()
         self._followed = SharedPast(self.source, self._config)
+
+
+def _unread(state: FleetState, problem: str) -> FleetState:
+    """The last state that was known: how processes and clusters are now is not."""
+    of_now = {*(each.text for each in state.hung), *away_remarks(state)}
+    clusters = {name: replace(each, is_cut_off=True) for name, each in state.clusters.items()}
+    remarks = tuple(each for each in state.remarks if each not in of_now)
+    return replace(state, unread=problem, clusters=clusters, hung=(), remarks=remarks)
 
 
 class SharedPast:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ from fleethpa.page.fleetview import (
     fleet_view,
     newer_view,
     read_changes,
+    said_above,
 )
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
@@ -339,6 +341,7 @@ class PageServer:
         # What is wrong is said once, in the table below the cards.
         context["said"] = set(away_remarks(state))
         context["troubles"] = troubles = cluster_troubles(state)
+        context["above"] = said_above(state)
         context["troubled"] = Counter(name for each in troubles for name in each.clusters)
         context["paused"] = {view.name: "; ".join(text for text, _ in view.pauses) for view in views}
         context["verdict"] = clusters_verdict(state)
@@ -460,6 +463,7 @@ class PageServer:
             "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,
+            "hinted": partial(hinted, options=self._options),
         }
         return rendered(self._templates, template, whole)
 

@@ -273,14 +273,28 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
         yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
 
 
+def _seen(state: FleetState, views: Sequence[HpaView]) -> list[HpaView]:
+    """Those that are shown as they are now, and not as they were known last."""
+    hidden = {name for name, cluster in state.clusters.items() if cluster.hidden is not None}
+    return [] if state.is_last_known else [view for view in views if view.id.cluster not in hidden]
+
+
+_UNWRITTEN: Final = frozenset({"write failed", "not written"})
+
+
 def _replicas(state: FleetState, views: Sequence[HpaView]) -> Tile:
     statuses = [view.status for view in views if view.fleet is None]  # a FleetHPA's replicas are in its clusters
     current: list[int] = [status.get("currentReplicas") or 0 for status in statuses]
     wanted: list[int] = [status.get("desiredReplicas") or 0 for status in statuses]
     moves = [after - before for before, after in zip(current, wanted, strict=True) if after]
     more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
-    if state.is_last_known:
-        return Tile("Replicas", f"{sum(current):,}", "as last known")
+    unseen = len(views) - len(_seen(state, views))
+    if unseen:
+        about = "as last known" if unseen == len(views) else f"{counted(unseen, 'HPA')} as last known"
+        return Tile("Replicas", f"{sum(current):,}", about)
+    # Their statuses show as desired what they have.
+    if unwritten := sum(any(each.label in _UNWRITTEN for each in view.problems) for view in views):
+        return Tile("Replicas", f"{sum(current):,}", f"{counted(unwritten, 'HPA')} not written", "trouble")
     about = f"{more:,} more decided" if more else f"{fewer:,} fewer decided" if fewer else "as decided"
     return Tile("Replicas", f"{sum(current):,}", about, "up" if more else "down" if fewer else "")
 
@@ -297,14 +311,17 @@ def _problems(views: Sequence[HpaView], causes: int) -> Tile:
 
 def _saturated(state: FleetState, views: Sequence[HpaView]) -> Tile:
     """The HPAs that ask for more than maxReplicas, beside those that are there and have enough."""
-    if state.is_last_known:  # what metrics ask for is not known
+    seen = _seen(state, views)
+    if (views and not seen) or state.is_last_known:  # what metrics ask for is not known
         return Tile("Saturated", "?", "not known now")
-    saturated = sum(view.is_saturated for view in views)
-    content = sum(view.is_content_at_max for view in views)
+    saturated = sum(view.is_saturated for view in seen)
+    content = sum(view.is_content_at_max for view in seen)
     if saturated:
         about = f"ask for more; {content:,} at max with enough" if content else "ask for more than max"
     else:
         about = f"{content:,} at max with enough" if content else "none"
+    if len(seen) < len(views):
+        about += f"; {counted(len(views) - len(seen), 'HPA')} not known"
     return Tile("Saturated", f"{saturated:,}", about, "trouble" if saturated else "", "problem:saturated")
 
 

@@ -10,11 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from schemas.codec import WireError
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
 from streams.history.recorded import DecisionSequence, DecisionWindow, NewestEvaluations, Recorded, in_sequence
 from streams.partition import Partition
+from streams.state.answers import read_record
+from streams.state.ledger import LogError
 from streams.state.records import print_time
 from streams.state.rowcodec import merge_rows, partition_key
 
@@ -279,14 +282,37 @@ class Past(ABC):
                 f"log partition {number} can be folded from {print_time(partition.clock_ms)} on, not from "
                 f"{print_time(time_ms)}: the archive was begun later"
             )
-        begun_ms = partition.clock_ms
+        begun_ms, recorded_ms = partition.clock_ms, None
         async with aclosing(self.following(partition, upto=offset, until_ms=after_ms)) as records:
             async for record in records:
                 begun_ms = begun_ms or record.timestamp_ms
                 if now and self.is_live() and record.timestamp_ms > _decided_until_ms(partition, begun_ms):
-                    return Folded(partition, stored, behind=True)
+                    recorded_ms = await self._recorded_ms(partition) if recorded_ms is None else recorded_ms
+                    if record.timestamp_ms > recorded_ms + AHEAD_MS:
+                        return Folded(partition, stored, behind=True)
                 partition.apply(record.offset, record.timestamp_ms, record.value)
         return Folded(partition, stored)
+
+    async def _recorded_ms(self, partition: Partition) -> int:
+        """How far (log time) the decider of a partition has come since it last stored its state, by its newest
+        decision, or by its newest tick where there is nothing to decide; 0: nothing shows it.
+        """
+        if not partition.state.hpas:
+            return await self.ticked_ms(partition.number)
+        async with aclosing(self.backwards(DECISIONS, partition.number)) as stretches:
+            newest: list[ArchivedRecord] = await anext(stretches, [])
+        try:
+            return max((each.time_ms for each in _in_sequence(partition.number, [newest])), default=0)
+        except WireError:  # who reads decisions names it
+            return 0
+
+    async def ticked_ms(self, number: int) -> int:
+        """Return when a decider ticked last in a partition (log time), by the newest records of its log; 0: not in
+        these.
+        """
+        async with aclosing(self.backwards(LOG, number)) as stretches:
+            newest: list[ArchivedRecord] = await anext(stretches, [])
+        return max((each.timestamp_ms for each in newest if _is_tick(number, each)), default=0)
 
     async def fleet(self, partitions: Iterable[int] | None = None) -> list[Folded]:
         """Return the state of every partition (or of some) as of `at_ms`; raises as `fold_to`."""
@@ -421,6 +447,14 @@ def _decided_until_ms(partition: Partition, begun_ms: int) -> int:
     """Until when (log time) what is folded was decided, or soon will be, by a decider that works."""
     ticked_ms = partition.state.row.ticked_ms
     return max(begun_ms, ticked_ms) + AHEAD_MS if ticked_ms else begun_ms + TICKLESS_MS
+
+
+def _is_tick(number: int, log: ArchivedRecord) -> bool:
+    try:
+        record = read_record(number, log.offset, log.value)
+    except LogError:
+        return False
+    return not record.entries and record.by != "ingest"
 
 
 def _in_sequence(number: int, newest_first: list[list[ArchivedRecord]]) -> list[Recorded]:

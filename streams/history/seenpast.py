@@ -45,7 +45,7 @@ def _fits(name: str, globs: Iterable[str]) -> bool:
 
 _OF_THE_SOURCE: Final = frozenset(
     {"at_ms", "expect", "first_ms", "is_live", "last_ms", "log_length", "log_records_due", "log_records_read", "name"}
-    | {"now_ms", "partitions", "remark", "signs_of_life"}
+    | {"now_ms", "partitions", "remark", "signs_of_life", "ticked_ms"}
 )
 _OF_WHAT_WAS_FOUND: Final = frozenset({"checkpoint", "following", "newer", "restored"})
 """Asked for one HPA or one decision that was found here, or for a window from here. An evaluation is repeated on the

@@ -31,6 +31,7 @@ class Running(Fleet):
 
     def run(self, seconds: int, *, without: tuple[str, ...] = (), troubles: tuple[ObserverTrouble, ...] = ()) -> None:
         """Let time pass, five seconds at a time, in which some parts do nothing."""
+        decided = len(self.values)
         for _ in range(0, seconds, 5):
             self.now_ms += 5_000
             written: list[Body] = []
@@ -43,6 +44,8 @@ class Running(Fleet):
             if "decider" not in without:
                 self.append(after_ms=0)
                 self.checkpoint()
+        if "decider" in without:
+            del self.values[decided:]
 
     def _ingest(self, written: list[Body], runs: bool) -> None:
         if not runs:
@@ -121,3 +124,64 @@ def test_doctor_and_topics_log_time_name_a_partition_whose_records_are_stamped_a
     fleet.append(after_ms=10_000)
     ahead = "log partition 0: log time is 2h9s ahead of this machine's clock"
     assert ("failure", "log", ahead) in troubles(run("doctor", *AREAS, "-o", "json"))
+
+
+@pytest.mark.parametrize(("hung", "step"), [("decider", "fleethpa run decider"), ("ingest", "fleethpa run ingest")])
+def test_nothing_is_said_of_clusters_of_which_nothing_is_known_now(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, hung: str, step: str
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(60, without=(hung,))
+    (east,) = [each for each in items(run("doctor", *AREAS, "-o", "json")) if each["area"] == "clusters"]
+    assert (east["level"], east["message"].partition(",")[0]) == ("warning", "not known now"), east
+    assert east["nextStep"].startswith(step)
+    assert "unknown" in run("get", "clusters", "--brokers", "127.0.0.1:1").stdout
+
+
+def test_what_hpas_lack_because_ingest_hangs_ends_with_ingest(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(60, without=("ingest",))
+    found = items(run("doctor", *AREAS, "-o", "json"))
+    (lacking,) = [each for each in found if each["area"] == "hpas" and each["level"] == "warning"]
+    assert "no metric: ingest hangs since" in lacking["message"]
+    assert lacking["nextStep"].startswith("fleethpa run ingest")
+
+
+def test_that_no_hpa_has_a_problem_is_not_said_of_now_while_nothing_is_known_now(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    asked = ("get", "hpa", "-A", "--problem", "--brokers", "127.0.0.1:1")
+    fleet.observe(3, 300)
+    fleet.run(5)
+    assert "No HPA has a problem.\n" in run(*asked).stderr
+    fleet.run(10, without=("decider",))
+    fleet.observe(3, 300)
+    fleet.run(15, without=("decider",))
+    shown = run(*asked).stderr
+    assert "the decider hangs or does not run" in shown
+    assert "No HPA had a problem when it was last known.\n" in shown
+    assert "has a problem" not in shown
+
+
+def test_an_override_that_is_not_folded_yet_may_be_there(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    run = Cli(monkeypatch, fleet)
+    asked = ("override", "east/shop/checkout", "--end", "--dry-run", "--brokers", "127.0.0.1:1")
+    assert "hpa east/shop/checkout has no override" in run(*asked).stderr
+    fleet.run(60, without=("decider",))
+    shown = run(*asked).stderr
+    assert "has no override" not in shown
+    assert "hpa east/shop/checkout had no override when it was last known" in shown
+
+
+@pytest.mark.parametrize("process", ["observer", "reconciler"])
+def test_a_process_that_hangs_is_said_once_with_one_command(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, process: str
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(60, without=(process,))
+    for asked in (("get", "hpa", "-A"), ("get", "clusters")):
+        shown = run(*asked, "--brokers", "127.0.0.1:1")
+        assert f"the {process} of east hangs or does not run" in shown.stderr, asked
+        assert shown.stderr.count(f"fleethpa run {process}") == 1, shown.stderr
+        assert shown.exit_code == (5 if process == "observer" else 0)

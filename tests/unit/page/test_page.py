@@ -826,7 +826,39 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
         assert "at target" in known.text or "cpu" in known.text
         fleet_page = await (await client.get("/")).text()
         assert "The source cannot be read: 1 HPA shown as last known." in fleet_page
+        clusters = await (await client.get("/clusters")).text()
+        assert 'data-column="STATE" data-label="State">unknown<' in clusters, clusters
         assert "not known now" in fleet_page
+
+
+async def test_every_next_step_of_an_hpa_is_a_command_that_runs(
+    fleet: Fleet, run: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(6):
+        fleet.append(after_ms=10_000, by="ingest")
+    monkeypatch.setattr("fleethpa.page.livereader.wall_clock_ms", lambda: fleet.now_ms)
+    monkeypatch.setattr("fleethpa.frame.errors.completed", lambda command, options: f"{command} --brokers kafka:1")
+    async with browsing() as client:
+        text = await (await client.get("/hpa/east/shop/checkout")).text()
+    steps = re.findall(r'<p class="banner">[^<]*Next: ([^<]*)<', text)
+    assert steps == [
+        "fleethpa run observer --contexts east --brokers kafka:1",
+        "fleethpa run reconciler --contexts east --brokers kafka:1",
+    ]
+
+
+async def test_replicas_are_as_old_as_the_last_report_and_not_as_the_evaluation_that_went_on_with_it(
+    fleet: Fleet, run: Cli
+) -> None:
+    reported_ms = fleet.now_ms
+    fleet.append(after_ms=20_000)
+    evaluated = fleet.decisions()[-1]
+    assert (evaluated.time_ms, evaluated.decision.reason) != (reported_ms, "FailedGetScale")
+    fleet.append(after_ms=40_000)
+    assert fleet.decisions()[-1].decision.reason == "FailedGetScale"
+    async with browsing() as client:
+        text = await (await client.get(f"/hpa/east/shop/checkout?at={rfc3339(fleet.now_ms)}")).text()
+    assert '<b class="past">5<small>last known 60s ago</small></b>' in text
 
 
 async def test_an_hpa_whose_scale_cannot_be_read_shows_the_last_known_replicas_and_never_0(

@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.lists import hpa_listing
+from fleethpa.fleet.lists import cluster_state, hpa_listing
 from fleethpa.fleet.troubles import ClusterView, HungProcess
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.page.fleetview import clusters_verdict, verdict
+from fleethpa.page.livereader import _unread
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
+from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.observed import Heartbeat, Serving
 from schemas.settings import ClusterSettings
 from streams.state.moves import KEPT_MOVES, Move
 from streams.state.needs import Blocked
 from tests.kit.cli import Fleet
-from tests.kit.page import browsing, over
+from tests.kit.page import Shown, browsing, over
 
 NOON_MS = parse_time_ms("2026-11-28T12:00:00Z")
 MINUTE_MS = 60_000
@@ -133,6 +136,37 @@ def test_what_metrics_ask_for_is_not_counted_while_nothing_is_known_now() -> Non
     state.hung = (HungProcess("ingest", NOON_MS, "ingest hangs or does not run", "fleethpa run ingest"),)
     tiles = {tile.name: tile for tile in strip_view(state, None, NOON_MS)["tiles"]}
     assert (tiles["Saturated"].value, tiles["Saturated"].about) == ("?", "not known now")
+
+
+@pytest.mark.parametrize(
+    ("silent", "replicas", "saturated"),
+    [
+        pytest.param([], ("14", "as decided"), ("1", "ask for more than max"), id="all clusters are seen"),
+        pytest.param(
+            ["west"], ("14", "1 HPA as last known"), ("1", "ask for more than max; 1 HPA not known"), id="one"
+        ),
+        pytest.param(["east"], ("14", "1 HPA as last known"), ("0", "none; 1 HPA not known"), id="the saturated one"),
+        pytest.param(["east", "west"], ("14", "as last known"), ("?", "not known now"), id="none"),
+    ],
+)
+def test_what_is_not_seen_now_is_not_counted_as_it_is_now(
+    silent: list[str], replicas: tuple[str, str], saturated: tuple[str, str]
+) -> None:
+    state = fleet_of([one("east/a", 10, wants=32), one("west/b", 4)])
+    for name in silent:
+        state.clusters[name].reported_ms = NOON_MS - 120_000
+    tiles = {tile.name: (tile.value, tile.about) for tile in strip_view(state, None, NOON_MS)["tiles"]}
+    assert (tiles["Replicas"], tiles["Saturated"]) == (replicas, saturated)
+    seen = f"{', '.join(silent)} not seen now" if silent else "none with a problem"
+    assert clusters_verdict(state) == f"2 clusters, {seen}"
+
+
+def test_replicas_that_could_not_be_written_are_not_called_decided() -> None:
+    failed = {"type": "AbleToScale", "status": "False", "reason": "FailedUpdateScale", "message": "x"}
+    view = one("east/a", 4)
+    view.status["conditions"] = [failed]
+    (tile,) = [each for each in strip_view(fleet_of([view]), None, NOON_MS)["tiles"] if each.name == "Replicas"]
+    assert (tile.value, tile.about, tile.style) == ("4", "1 HPA not written", "trouble")
 
 
 @pytest.mark.parametrize(
@@ -286,6 +320,35 @@ def test_while_ingest_hangs_nothing_is_up_and_the_hung_process_is_the_verdict() 
     assert "green" not in {row["style"] for row in found["strip"]}
     assert verdict(state) == "Ingest hangs or does not run: 2 HPAs shown as last known."
     assert clusters_verdict(state) == "2 clusters, none of them known now: ingest hangs or does not run"
+
+
+async def test_a_cluster_whose_process_hangs_has_a_problem_that_is_said_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(Serving(session="r", clusters=["east"]), key=WHOLE_PARTITION_KEY)
+    for _ in range(6):
+        fleet.append(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]), after_ms=10_000)
+        fleet.append(after_ms=100)
+    fleet.checkpoint()
+    over(fleet, monkeypatch)
+    monkeypatch.setattr("tests.kit.page.GrowingPast.now_ms", lambda _: fleet.now_ms)
+    async with browsing() as client:
+        shown = Shown(await (await client.get("/clusters")).text())
+    assert "the reconciler of east hangs or does not run" in shown.text
+    assert "1 cluster, 1 with a problem" in shown.text
+    assert shown.cells["PROBLEMS"] == ["above"]
+
+
+def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
+    state = fleet_of([one("east/a", 4)])
+    state.hung = (HungProcess("archiver", NOON_MS, "the archiver hangs", "fleethpa admin archive --to DIR"),)
+    state.unread = "It has not answered for 2s."
+    assert state.ills == ("the source cannot be read",)
+    assert verdict(state) == "The source cannot be read: 1 HPA shown as last known."
+    state.remarks = (state.hung[0].text, "all clusters are paused (both directions, by anna)")
+    unread = _unread(state, "It has not answered for 2s.")
+    assert (unread.hung, unread.remarks) == ((), ("all clusters are paused (both directions, by anna)",))
+    assert [cluster_state(each) for each in unread.clusters.values()] == ["unknown"]
 
 
 def test_a_process_that_hides_nothing_is_named_before_what_hpas_need() -> None:

@@ -174,7 +174,10 @@ def test_a_second_hub_is_a_problem_of_the_hpas_that_it_scales(
     log = _moved_by_another_hub(*replicas)
     row = log.partition.state.hpas[WEB].row
     view = HpaView(WEB, {}, mode, "cluster", 0, moves=tuple(Move(*each) for each in row.moves), clock_ms=log.now_ms)
-    text = "fleethpa scaled it 2 times without a decision of this log: does another hub enforce it?"
+    text = (
+        "fleethpa scaled it 2 times, of which no outcome came into this log: "
+        "does another hub enforce it, or were outcomes lost?"
+    )
     assert [problem.text for problem in view.problems] == [text] * is_problem
 
 
