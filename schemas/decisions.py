@@ -81,7 +81,7 @@ IGNORED_REASON = "Ignored"
 
 NO_OUTCOME = "no outcome came back"
 """How the error of a write begins whose outcome did not come in time."""
-UNANSWERED = ("no answer within two sync periods", "the cluster's observer has been silent for more than 30s")
+UNANSWERED = ("no answer within two sync periods", "no report of the cluster's observer has come for more than 30s")
 """How the errors begin that say that nothing came into the log: about a metric, and about a scale."""
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]

@@ -167,7 +167,7 @@ def test_differs_silent_scale() -> None:
     last = [made for made in log.ticks(60) if "status" in made][-1]
 
     assert last["status"]["conditions"][0]["reason"] == "FailedGetScale"
-    assert "silent for more than 30s" in last["error"]
+    assert "has come for more than 30s" in last["error"]
 
 
 def test_differs_named_pod() -> None:

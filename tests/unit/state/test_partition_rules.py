@@ -368,7 +368,7 @@ def test_a_missing_sample_is_not_zero() -> None:
     [
         pytest.param(scale(spec=2, error="not found"), "not found", id="a scale that cannot be read says why"),
         pytest.param(
-            scale(spec=2, session="s"), "silent for more than 30s", id="an observer's word ages without heartbeats"
+            scale(spec=2, session="s"), "has come for more than 30s", id="an observer's word ages without heartbeats"
         ),
     ],
 )
@@ -429,7 +429,7 @@ def test_a_scale_that_is_too_old_names_who_is_silent(reason: Any, text: str) -> 
     for _ in range(6):  # now the observer itself falls silent
         log.add(answers(log, 50), after_ms=10_000)
     error = [decision["error"] for decision in _decoded(log) if "error" in decision][-1]
-    assert "observer has been silent for more than 30s" in error
+    assert "no report of the cluster's observer has come for more than 30s" in error
 
 
 def test_an_unobserved_scale_is_a_failed_read_and_not_zero() -> None:
