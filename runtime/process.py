@@ -190,6 +190,7 @@ class PartHealth:
     def __init__(self, *waiting_for: str) -> None:
         self.registry = CollectorRegistry()
         self.waiting_for: dict[str, str] = {name: "starting" for name in waiting_for}
+        self._checks: dict[str, Callable[[], str]] = {}
         self._notes: dict[str, str] = {}
         self.port = 0
         self.became_ready = asyncio.Event()
@@ -204,6 +205,10 @@ class PartHealth:
         """Record that this component is not up (any more)."""
         self.waiting_for[name] = why
 
+    def check(self, name: str, problem: Callable[[], str]) -> None:
+        """Ask this for each reader of /readyz: what keeps the component from working now; empty: nothing does."""
+        self._checks[name] = problem
+
     def record(self, name: str, text: str | None) -> None:
         """Remember a problem for readers of /readyz; None: it is over."""
         if text is None:
@@ -216,7 +221,8 @@ class PartHealth:
         self._notes = {name: text for name, text in self._notes.items() if not name.startswith(beginning)}
 
     def problems(self) -> list[str]:
-        return [f"[-] {name}: {why}" for name, why in sorted(self.waiting_for.items())]
+        unready = self.waiting_for | {name: why for name, ask in self._checks.items() if (why := ask())}
+        return [f"[-] {name}: {why}" for name, why in sorted(unready.items())]
 
     def notes(self) -> list[str]:
         """List problems that do not keep the part from being ready."""

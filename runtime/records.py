@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -32,6 +33,10 @@ class TopicMissingError(LookupError):
     """A public topic does not exist."""
 
 
+LONG_UNACKNOWLEDGED_S = 15.0
+"""Whoever writes at all has a heartbeat to write every few seconds, which brokers that work take at once."""
+
+
 class Publisher:
     """Writes bodies to public topics; returns when the brokers have them.
 
@@ -39,9 +44,21 @@ class Publisher:
     partition has room for it, however long that takes; otherwise only for as long as a request may take.
     """
 
-    def __init__(self, producer: AIOKafkaProducer, *, waits_for_room: bool = False) -> None:
-        self._producer, self._waits_for_room = producer, waits_for_room
+    def __init__(
+        self, producer: AIOKafkaProducer, *, waits_for_room: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._producer, self._waits_for_room, self._clock = producer, waits_for_room, clock
         self._partitions: dict[str, int] = {}
+        self._pending = 0
+        self._waits_since: float | None = None
+        """Since when a record waits for the brokers, without one that they have taken; None: none waits."""
+
+    def problem(self) -> str:
+        """Return that the brokers take no records, for `/readyz`; empty: they do, or nobody has one to write."""
+        since = self._waits_since
+        if since is None or (waits_s := self._clock() - since) < LONG_UNACKNOWLEDGED_S:
+            return ""
+        return f"the brokers have taken no record for {waits_s:.0f} s"
 
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
@@ -53,6 +70,18 @@ class Publisher:
 
         Raises KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
+        self._pending += 1
+        self._waits_since = self._clock() if self._waits_since is None else self._waits_since
+        try:
+            place = await self._send(topic, cluster, namespace, bodies, time_ms)
+        finally:
+            self._pending -= 1
+        self._waits_since = self._clock() if self._pending else None
+        return place
+
+    async def _send(
+        self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
+    ) -> RecordMetadata:
         if topic == SETTINGS:
             return await self._send_settings(cluster, namespace, bodies, time_ms)
         entries = cast("list[Body]", bodies)

@@ -17,6 +17,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.text import layout
+from fleethpa.show.words import counted
 
 EVERY_S: Final = 1.0
 StatusRow = tuple[str, ...]
@@ -92,7 +93,7 @@ def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
     if not status.get("conditions"):
         return "not evaluated yet"
     current, desired = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
-    return f"{current} replicas, {desired} desired" if current != desired else ""
+    return f"{counted(current, 'replica')}, {desired} desired" if current != desired else ""
 
 
 def _texts(problems: list[Problem]) -> str:

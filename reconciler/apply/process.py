@@ -131,6 +131,7 @@ class Reconciler:
             await stack.enter_async_context(self.health.served(self._config))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self._publisher = Publisher(producer, waits_for_room=True)
+            self.health.check("kafka", self._publisher.problem)
             # A group member that may not read its topic would wait for ever without an error.
             await kafkaclients.know_topics(producer, DECISIONS, OUTCOMES, SCALES)
             self._consumer = group_consumer(

@@ -54,6 +54,7 @@ class Observer:
             await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS)
             self.health.ready("kafka")
             self._publisher = Publisher(producer, waits_for_room=True)
+            self.health.check("kafka", self._publisher.problem)
             self._reports = RecordPublisher(self._publisher, self._metrics, self._config.clock)
             await self._observe(stop)
 

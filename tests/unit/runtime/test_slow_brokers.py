@@ -10,6 +10,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime import kafkaclients
+from runtime.process import PartHealth
 from runtime.records import Publisher, read_in_force
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
@@ -54,6 +55,58 @@ async def test_a_command_does_not_wait_for_room() -> None:
     with pytest.raises(KafkaTimeoutError):
         await Publisher(driver).send(SCALES, "c", "ns", [Heartbeat(session="s")], 1)
     assert driver.queued == []
+
+
+class Silent(FullQueue):
+    """A driver whose brokers acknowledge nothing until they are told to."""
+
+    def __init__(self) -> None:
+        super().__init__(times_full=0)
+        self.waiting: list[asyncio.Future[str]] = []
+
+    async def send(self, topic: str, value: bytes, key: bytes, partition: int) -> "asyncio.Future[str]":
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+
+async def test_brokers_that_take_no_record_are_a_reason_not_to_be_ready_until_they_take_one() -> None:
+    driver: Any = Silent()
+    now_s = 100.0
+    publisher, health = Publisher(driver, waits_for_room=True, clock=lambda: now_s), PartHealth()
+    health.check("kafka", publisher.problem)
+
+    async def beat() -> None:
+        await publisher.send(SCALES, "c", "ns", [Heartbeat(session="s")], 1)
+
+    async with asyncio.TaskGroup() as group:
+        beats = [group.create_task(beat()), group.create_task(beat())]
+        await asyncio.sleep(0)
+        now_s += 14
+        assert health.problems() == []
+        now_s += 62
+        assert health.problems() == ["[-] kafka: the brokers have taken no record for 76 s"]
+        driver.waiting[0].set_result("written")
+        await beats[0]
+        assert health.problems() == [], "the other has waited since now"
+        now_s += 20
+        assert health.problems() == ["[-] kafka: the brokers have taken no record for 20 s"]
+        driver.waiting[1].set_result("written")
+    now_s += 1_000
+    assert health.problems() == [], "nobody has a record to write"
+
+
+async def test_a_record_that_fails_has_been_taken_by_nobody() -> None:
+    driver: Any = Silent()
+    now_s = 0.0
+    publisher = Publisher(driver, waits_for_room=True, clock=lambda: now_s)
+    for _ in range(3):
+        sending = asyncio.ensure_future(publisher.send(SCALES, "c", "ns", [Heartbeat(session="s")], 1))
+        await asyncio.sleep(0)
+        now_s += 40
+        driver.waiting[-1].set_exception(KafkaTimeoutError())
+        with pytest.raises(KafkaTimeoutError):
+            await sending
+    assert publisher.problem() == "the brokers have taken no record for 120 s"
 
 
 class Beginning:
