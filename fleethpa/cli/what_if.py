@@ -36,8 +36,6 @@ from streams.hpa.evaluation import MetricEvaluation
 from streams.state.guards import left_its_type
 from streams.state.inputs import EvaluationInputs
 
-_UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
-
 
 @click.command("what-if")
 @click.argument("what", required=False, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
@@ -199,6 +197,17 @@ def _changed(
         raise usage(str(error)) from error
 
 
+_UNREAD: Final = {
+    "scaleUnavailable": "its scale could not be read, so how many replicas there are is not known",
+    "disabled": "the target has 0 replicas",
+    "aboveMax": "there are more replicas than maxReplicas",
+    "belowMin": "there are fewer replicas than minReplicas",
+    "metricsFailed": "the selector of its pods cannot be used",
+    "ignored": "fleethpa ignores this HPA",
+}
+"""By the path of an evaluation, why it read no metric."""
+
+
 def _report(
     inputs: EvaluationInputs,
     recorded: Recorded,
@@ -228,7 +237,11 @@ def _report(
         f"{_counts(after)}   winner {selected}   (recorded {_counts(before)})"
         + (f"   limited by {held}" if held else ""),
     ]
-    metrics = Grid(rows) if len(rows) > 1 else Sentences([_UNASKED])
+    metrics = (
+        Grid(rows)
+        if len(rows) > 1
+        else Sentences([f"metrics ignored: {_UNREAD.get(after.evaluation.path, 'none was read')}"])
+    )
     head = Section(str(recorded.hpa), f"decision {recorded.decision.id}", [Sentences(facts)])
     return QuestionReport("What if", "WhatIf", document, [head, Section(parts=[metrics])])
 
