@@ -10,7 +10,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from fleethpa.fleet.finding import Ref, Selection, check_known
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
+from fleethpa.show.text import rfc3339
 from schemas.decisionfields import DECISION_FIELDS, reader_of
 from schemas.keys import HpaId
 from schemas.partitioning import partition_for
@@ -90,6 +91,18 @@ class HpaPast:
     """Whether a deeper reading finds more, or checks what was read."""
     is_checked: bool = True
     """Whether the files of an archive were found to be what the archive says of itself."""
+
+
+def as_read_before(before: HpaPast | None) -> HpaPast:
+    """Return what is shown of an HPA whose past cannot be read now: what was read before, with the time of its newest
+    decision, which may be older than the state of the fleet.
+    """
+    note = "The past of this HPA cannot be read now."
+    if before is None:
+        return HpaPast((), (), is_whole=False, note=note, next_step="fleethpa doctor")
+    if before.again is not None:
+        note += f" What is shown of it was decided until {rfc3339(before.again.recorded.time_ms)}."
+    return replace(before, note=note, next_step="fleethpa doctor")
 
 
 class LastUsed(OrderedDict[K, V]):

@@ -58,7 +58,18 @@ from fleethpa.page.fleetview import (
     said_above,
 )
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import HPAS_KEPT, QUICK, WHOLE, Depth, HpaPast, KeptPasts, LastUsed, read_decisions, read_hpa
+from fleethpa.page.hpapast import (
+    HPAS_KEPT,
+    QUICK,
+    WHOLE,
+    Depth,
+    HpaPast,
+    KeptPasts,
+    LastUsed,
+    as_read_before,
+    read_decisions,
+    read_hpa,
+)
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, bundle_command, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rolloutview import KEPT as ROLLOUTS_KEPT
@@ -238,8 +249,7 @@ class PageServer:
             return await asked()
         if (read := await self.reader.answer_or_lost(asked())) is not None:
             return self._last_read.keep(hpa, read)
-        note = "The past of this HPA cannot be read now."
-        return self._last_read.get(hpa) or HpaPast((), (), is_whole=False, note=note, next_step="fleethpa doctor")
+        return as_read_before(self._last_read.get(hpa))
 
     def _depth(self, request: web.Request, hpa: HpaId, span_ms: int) -> Depth:
         """How much is read of an HPA: everything where it is asked for, or where most of it was read before."""

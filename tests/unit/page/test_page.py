@@ -822,6 +822,8 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
             assert "cannot be read since" in text, address
             assert ">Live<" not in text, address
         known = Shown(text)
+        newest = rfc3339(max(each.time_ms for each in fleet.decisions() if each.decision.kind == "evaluation"))
+        assert f"cannot be read now. What is shown of it was decided until {newest}." in text
         assert '<b class="past">5<small>last known' in text
         assert "at target" in known.text or "cpu" in known.text
         fleet_page = await (await client.get("/")).text()
