@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from fleethpa.frame.errors import ANSWER_IS_NO
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL
 from fleethpa.hub import reading
 from fleethpa.hub.reading import (
     READS,
@@ -148,6 +148,10 @@ def _text(name: str, value: Any) -> str:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+_ANSWERS: Final = (OK, ANSWER_IS_NO, PARTIAL)
+"""Exit codes with which the output is an answer: with the last one it names the part that is not known now."""
+
+
 class ToolAnswer(NamedTuple):
     """What a call answers: texts, the last of which says from which decisions and by which command."""
 
@@ -165,7 +169,7 @@ def answered(tool: Tool, answer: VerbAnswer, command: str) -> ToolAnswer:
     said = [f"The command also says:\n{err}"] if err else []
     code = [f"Exit code: {answer.code}"] if answer.code else []
     below = "\n".join([_of_decisions(out), *code, f"The same answer: {command}"])
-    return ToolAnswer([out or "The command printed nothing.", *said, below], answer.code > ANSWER_IS_NO)
+    return ToolAnswer([out or "The command printed nothing.", *said, below], answer.code not in _ANSWERS)
 
 
 def refused(text: str, command: str = "") -> ToolAnswer:

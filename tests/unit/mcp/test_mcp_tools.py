@@ -164,6 +164,17 @@ def test_ids_of_decisions_are_found_and_nothing_that_looks_like_them(text: str, 
             id="the answer is no, and there is a warning",
         ),
         pytest.param(
+            VerbAnswer(5, b"0 of 3\n", "warning: old\n"),
+            [
+                "0 of 3",
+                "The command also says:\nwarning: old",
+                "Decisions: this answer names none; the tool decisions lists them.\nExit code: 5\n"
+                "The same answer: fleethpa x",
+            ],
+            False,
+            id="an answer of which a part is not known now",
+        ),
+        pytest.param(
             VerbAnswer(4, b"", "Error: no HPA\n  Next: fleethpa get hpa -A\n"),
             ["Error: no HPA\n  Next: fleethpa get hpa -A", "The command: fleethpa x"],
             True,
