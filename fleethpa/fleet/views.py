@@ -281,12 +281,12 @@ def _of_needs(view: HpaView) -> Iterator[Problem]:
 
 
 def _blocked_by(view: HpaView) -> str:
-    """Return what holds the count of an HPA that is not paused: by its newest decision where one was read, else by its
-    row. Of an HPA that has a share of a FleetHPA only the row says it: what its own metrics ask for is not the share.
+    """Return what holds the count of an HPA that is not paused: in the words of its row, else, where its newest decision
+    was read, of that, which also tells of a write that a limit has cut.
     """
-    if view.paused:
-        return ""
-    return (words.braked(view.decision.decision) if view.decision else "") or view.held
+    if view.paused or view.held:
+        return "" if view.paused else view.held
+    return words.braked(view.decision.decision) if view.decision else ""
 
 
 def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:
