@@ -281,8 +281,8 @@ def _of_needs(view: HpaView) -> Iterator[Problem]:
 
 
 def _blocked_by(view: HpaView) -> str:
-    """Return what holds the count of an HPA that is not paused: in the words of its row, else, where its newest decision
-    was read, of that, which also tells of a write that a limit has cut.
+    """Return what holds the count of an HPA that is not paused: in the words of its row, else of its newest decision,
+    where that was read, which also tells of a write that a limit has cut.
     """
     if view.paused or view.held:
         return "" if view.paused else view.held
