@@ -451,10 +451,9 @@ def _decided_until_ms(partition: Partition, begun_ms: int) -> int:
 
 def _is_tick(number: int, log: ArchivedRecord) -> bool:
     try:
-        record = read_record(number, log.offset, log.value)
+        return read_record(number, log.offset, log.value).is_tick
     except LogError:
         return False
-    return not record.entries and record.by != "ingest"
 
 
 def _in_sequence(number: int, newest_first: list[list[ArchivedRecord]]) -> list[Recorded]:

@@ -168,7 +168,7 @@ SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
 OBSERVED = frozenset(each.tag for each in KINDS if each.is_observed)
-"""What the agent of a cluster may report, and nobody else of that cluster."""
+"""Kinds of entries that the agent of a cluster may report; of a cluster with an agent nobody else may."""
 
 WHOLE_PARTITION = frozenset(each.tag for each in KINDS if each.scope == "partition")
 """Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.

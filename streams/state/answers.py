@@ -49,6 +49,11 @@ class FoldedRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     by: Literal["", "ingest"] = ""
     every: SyncPeriods = 1
 
+    @property
+    def is_tick(self) -> bool:
+        """Whether a decider appended it to say that it works."""
+        return not self.entries and self.by != "ingest"
+
 
 _QUESTION = msgspec.json.Decoder(AnswerIdentity)
 _RECORD = msgspec.json.Decoder(FoldedRecord)

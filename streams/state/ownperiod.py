@@ -19,7 +19,7 @@ from streams.state.turns import is_waited_for
 
 
 class OwnPeriod(NamedTuple):
-    """What becomes of the sync period that an HPA states.
+    """The effect of the sync period that an HPA states.
 
     `period_ms`: the one that it has; None: its cluster's. `notice`: why that is not the stated one, as a predicate of
     the annotation; empty: it is.

@@ -217,10 +217,10 @@ class PartitionKernel:
         self.state.offset, self.state.now_ms = offset, row.clock_ms
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
         row.last_ms, self._last_value = timestamp_ms, value
-        if record.entries or record.by == "ingest":
-            row.ingested_ms = row.clock_ms
-        else:
+        if record.is_tick:
             row.ticked_ms, row.every = row.clock_ms, record.every
+        else:
+            row.ingested_ms = row.clock_ms
         return record
 
     def _evaluate(self, published: Mapping[str, bytes], only: Callable[[HpaId], bool] | None) -> list[DecisionRecord]:

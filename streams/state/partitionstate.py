@@ -25,7 +25,7 @@ _NOBODY: tuple[HpaId, ...] = ()
 
 
 class Message(Struct, frozen=True, gc=False):
-    """What one partition says to another: a body for `fleethpa.reports`, at this log time (Unix milliseconds)."""
+    """A message to another partition: a body for `fleethpa.reports`, at this log time (Unix milliseconds)."""
 
     cluster: str
     namespace: str
