@@ -224,7 +224,7 @@ def _unrendered(place: str, source: str, why: str) -> CommandError:
 
 def _action_in(body: Json) -> str:
     """The first text with a template action in what names an object or its target, or in an HPA's spec; empty: there
-    is none. The queries of KEDA's triggers are left out, since those of Loki have actions of their own.
+    is none. Queries of KEDA's triggers are not searched, because Loki's query language has {{ }} too.
     """
     metadata, spec = _metadata(body), body.get("spec")
     names = [body.get("apiVersion"), body.get("kind"), metadata.get("name"), metadata.get("namespace")]

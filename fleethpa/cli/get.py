@@ -13,7 +13,7 @@ import click
 from fleethpa.fleet.capacity import group_listing, named_groups
 from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import TYPE_WORDS, Selection, chosen, no_such_cluster, nothing_found, selection_options
-from fleethpa.fleet.hung import told_kinds
+from fleethpa.fleet.hung import is_of_hung
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView, by_cause
@@ -154,8 +154,8 @@ def get_hpa(
             state, views = await read(past)
             if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
-                none = f"No HPA {'had' if state.is_last_known else 'has'} a problem"
-                none += " when it was last known." if state.is_last_known else "."
+                is_old = state.is_last_known
+                none = "No HPA had a problem when it was last known." if is_old else "No HPA has a problem."
                 session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 table.show(views, headers=not no_headers)
@@ -186,14 +186,14 @@ async def _watch(
 
 def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
     """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
-    code, told = PARTIAL if state.is_cut_off and views else OK, told_kinds(state.hung)
+    code = PARTIAL if state.is_cut_off and views else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
             code = PARTIAL if trouble.hides_the_present else code
             # A remark on the state names it.
-            if not trouble.is_away and (trouble.since_ms is None or trouble.kind not in told):
+            if not trouble.is_away and not is_of_hung(trouble, state.hung):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 
@@ -217,9 +217,8 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
         now_ms = session.now_ms() if session.at_ms is None else state.clock_ms
         session.listing(cluster_listing(views, now_ms), output, headers=not no_headers)
     if output in ("table", "wide"):
-        told = told_kinds(state.hung)
         for view in views:
-            for trouble in (each for each in view.troubles if each.since_ms is None or each.kind not in told):
+            for trouble in (each for each in view.troubles if not is_of_hung(each, state.hung)):
                 session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
     return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK
 

@@ -47,7 +47,7 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
                     session.note(nothing_found(selection, state, "status"))
                     return OK
                 listed = wide_rows(await decided(past, views)) if output == "wide" else rows(views)
-                session.lines(news(listed, shown))
+                session.lines(changed_lines(listed, shown))
                 shown = listed
                 waiting = any(_waits(view, view.problems) for view in views)
                 if not (watch and waiting):
@@ -57,8 +57,8 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
     return session.run(work(), brief=not watch)
 
 
-def news(listed: Sequence[StatusRow], shown: Sequence[StatusRow]) -> list[str]:
-    """The lines of the rows whose state was not shown yet; another decision alone is no news."""
+def changed_lines(listed: Sequence[StatusRow], shown: Sequence[StatusRow]) -> list[str]:
+    """Return the lines of the rows whose state has changed since it was shown; a new decision alone does not count."""
     known = {(row[0], row[-1]) for row in shown}
     return [line for row, line in zip(listed, layout(listed), strict=True) if (row[0], row[-1]) not in known]
 

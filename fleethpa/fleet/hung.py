@@ -162,11 +162,16 @@ def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms
             yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")
 
 
-def told_kinds(hung: Iterable[HungProcess]) -> frozenset[Kind]:
-    """Return the troubles of clusters that follow from processes which every view says hang."""
-    names = {each.process for each in hung}
-    told: set[Kind] = {"observerSilent"} if names & {"observer", "agent"} else set()
-    return frozenset(told | ({"reconcilerSilent"} if names & {"reconciler", "agent"} else set()))
+_SILENT: Final[Mapping[Kind, frozenset[Process]]] = {
+    "observerSilent": frozenset({"observer", "agent"}),
+    "reconcilerSilent": frozenset({"reconciler", "agent"}),
+}
+
+
+def is_of_hung(trouble: ClusterTrouble, hung: Iterable[HungProcess]) -> bool:
+    """Return whether a trouble of a cluster is the silence of a process that hangs, which every view names already."""
+    processes = _SILENT.get(trouble.kind, frozenset())
+    return trouble.since_ms is not None and any(each.process in processes for each in hung)
 
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:

@@ -284,9 +284,9 @@ def _blocked_by(view: HpaView) -> str:
     """Return what holds the count of an HPA that is not paused: in the words of its row, else of its newest decision,
     where that was read, which also tells of a write that a limit has cut.
     """
-    if view.paused or view.held:
-        return "" if view.paused else view.held
-    return words.braked(view.decision.decision) if view.decision else ""
+    if view.paused:
+        return ""
+    return view.held or (words.braked(view.decision.decision) if view.decision else "")
 
 
 def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ from fleethpa.fleet.decisions import (
     reasons,
 )
 from fleethpa.fleet.finding import Selection
-from fleethpa.fleet.hung import told_kinds
+from fleethpa.fleet.hung import is_of_hung
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.troubles import SharedTrouble, shared_troubles
 from fleethpa.fleet.views import FleetState, HpaView
@@ -264,20 +264,14 @@ def cluster_rows(state: FleetState, now_ms: int) -> list[dict[str, Any]]:
 
 def cluster_troubles(state: FleetState) -> list[SharedTrouble]:
     """Return the troubles of clusters, each once; without the silence of a process that every view says hangs."""
-    told = told_kinds(state.hung)
     pairs = [(cluster, trouble) for cluster in state.clusters.values() for trouble in cluster.troubles]
-    return shared_troubles(
-        (cluster, trouble) for cluster, trouble in pairs if trouble.since_ms is None or trouble.kind not in told
-    )
+    return shared_troubles((cluster, trouble) for cluster, trouble in pairs if not is_of_hung(trouble, state.hung))
 
 
 def said_above(state: FleetState) -> set[str]:
     """Return the clusters of which a trouble is left out there, as every view says that a process hangs."""
-    told = told_kinds(state.hung)
-    kinds = {
-        name: {each.kind for each in cluster.troubles if each.since_ms} for name, cluster in state.clusters.items()
-    }
-    return {name for name, own in kinds.items() if own & told}
+    clusters = state.clusters.values()
+    return {cluster.name for cluster in clusters if any(is_of_hung(each, state.hung) for each in cluster.troubles)}
 
 
 def clusters_verdict(state: FleetState) -> str:

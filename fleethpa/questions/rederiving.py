@@ -179,7 +179,7 @@ def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
 
 
 def _unverified(partition: dict[str, Any]) -> str:
-    """What a fault left out of a log partition, which ends there."""
+    """Return which part of a log partition was not verified because of a fault, at which its verification ended."""
     number, last = partition["partition"], partition["lastLogOffset"]
     return f"log partition {number}{f' from offset {last} on' if partition['logRecords'] else ': nothing of it'}"
 

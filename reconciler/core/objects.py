@@ -151,7 +151,7 @@ def _stated_period_ms(hpa: JsonView) -> int | None:
 
 
 def _same_with_period(asking: Asking, hpa: JsonView) -> Asking:
-    """What an HPA asks for whose spec is as before; its annotations may be others."""
+    """Return what an HPA asks for whose spec has not changed, while its annotations may have."""
     period_ms = _stated_period_ms(hpa)
     return asking if asking.period_ms == period_ms else structs.replace(asking, period_ms=period_ms)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from fleethpa.cli.status import news
+from fleethpa.cli.status import changed_lines
 from fleethpa.fleet.decisionfinding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.decisions import Filter
@@ -805,8 +805,8 @@ def test_status_wide_has_a_line_for_each_hpa_and_no_id_where_there_is_no_decisio
 def test_a_new_decision_alone_prints_no_line_under_watch() -> None:
     before = [("east/shop/web", "0-2-uid-web", "3 replicas, 5 desired")]
     after = [("east/shop/web", "0-5-uid-web", "3 replicas, 5 desired"), ("east/shop/api", "0-5-uid-api", "ok")]
-    assert news(before, []) == ["east/shop/web  0-2-uid-web  3 replicas, 5 desired"]
-    assert news(after, before) == ["east/shop/api  0-5-uid-api  ok"]
+    assert changed_lines(before, []) == ["east/shop/web  0-2-uid-web  3 replicas, 5 desired"]
+    assert changed_lines(after, before) == ["east/shop/api  0-5-uid-api  ok"]
 
 
 def test_status_of_nothing_says_where_there_is_something(run: Cli) -> None:
