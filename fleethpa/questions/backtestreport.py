@@ -18,7 +18,7 @@ from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
 
 if TYPE_CHECKING:
-    from streams.analysis.answer import SpecDifference
+    from streams.analysis.answer import DecisionBounds, SpecDifference
     from streams.analysis.backtest import Backtest
 
 
@@ -160,7 +160,7 @@ def section(reported: Reported, *, wide: bool = False) -> Section:
     """Return what is reported of one HPA; `wide`: with all measures and scores."""
     result = reported.result
     measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
-    bounds = decisions_between(result.first_decision, result.last_decision)
+    bounds = decisions_between(result.decisions)
     return Section(
         str(result.hpa),
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
@@ -203,11 +203,9 @@ def _model_facts(result: Backtest) -> list[str]:
     return facts
 
 
-def decisions_between(first: str, last: str) -> str:
-    """The decisions that bound what was tried, by the short form of their IDs; empty: the first is not recorded.
-
-    `last`: empty: it is not recorded yet.
-    """
+def decisions_between(bounds: DecisionBounds) -> str:
+    """The decisions that bound what was tried, by the short form of their IDs; empty: the first is not recorded."""
+    first, last = bounds.first, bounds.last
     if not first or first == last:
         return short_id(first) if first else ""
     return f"{short_id(first)} … {short_id(last) if last else '(the last is not recorded yet)'}"
@@ -277,7 +275,7 @@ def _chart(result: Backtest) -> Chart:
 
 def _decisions(result: Backtest) -> dict[str, str]:
     other = "" if result.first is None else result.first.decision
-    return {"first": result.first_decision, "last": result.last_decision, "firstDifferent": other}
+    return {"first": result.decisions.first, "last": result.decisions.last, "firstDifferent": other}
 
 
 def _document(reported: Reported) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from msgspec import structs
 
 from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, spec_under
@@ -21,7 +19,6 @@ from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.partitioning import partition_for
-from streams.analysis.answer import SpecDifference
 from streams.analysis.backtest import Backtest, Model, backtest
 from streams.analysis.candidate import CandidateError, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.revisions import differences
@@ -178,19 +175,8 @@ async def run_all(
                     [result] = run([by_hpa[hpa]], events, model)
                     backtests[hpa] = result
     left_out.end(note, is_any_left=bool(backtests or faults))
-    recorded = await recorded_among(past, (id_ for each in backtests.values() for id_ in each.decisions))
-    return [(request, _of_recorded(backtests[request.hpa], recorded)) for request in wanted if request.hpa in backtests]
-
-
-def _of_recorded(result: Backtest, recorded: Container[str]) -> Backtest:
-    first, last = (id_ if id_ in recorded else "" for id_ in (result.first_decision, result.last_decision))
-    difference = of_recorded(result.first, recorded)
-    return structs.replace(result, first_decision=first, last_decision=last, first=difference)
-
-
-def of_recorded(first: SpecDifference | None, recorded: Container[str]) -> SpecDifference | None:
-    """A difference without the ID of its decision where that is not among the recorded ones (`recorded_among`)."""
-    return first if first is None or first.decision in recorded else structs.replace(first, decision="")
+    recorded = await recorded_among(past, (id_ for each in backtests.values() for id_ in each.named_decisions))
+    return [(request, backtests[request.hpa].among(recorded)) for request in wanted if request.hpa in backtests]
 
 
 def run(wanted: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:

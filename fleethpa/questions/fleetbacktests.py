@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -20,14 +20,7 @@ from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Sect
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
-from streams.analysis.acrossclusters import (
-    DecisionBounds,
-    FleetBacktest,
-    FleetTried,
-    MemberRecording,
-    MemberResult,
-    fleet_backtest,
-)
+from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import readers_by_hpa
 from streams.history.parallel import Faults
@@ -107,12 +100,7 @@ async def run_fleets(
                 backtests.append(_run(each, recordings))
     ids = [id_ for each in backtests for member in each.members for id_ in structs.astuple(member.decisions)]
     recorded = await recorded_among(past, ids)
-    return [structs.replace(each, members=[_of_recorded(of, recorded) for of in each.members]) for each in backtests]
-
-
-def _of_recorded(member: MemberResult, recorded: Container[str]) -> MemberResult:
-    first, last = (id_ if id_ in recorded else "" for id_ in structs.astuple(member.decisions))
-    return structs.replace(member, decisions=DecisionBounds(first, last))
+    return [structs.replace(each, members=[member.among(recorded) for member in each.members]) for each in backtests]
 
 
 async def _recordings(
@@ -200,7 +188,7 @@ def _verdict(
 
 
 def _details(result: FleetBacktest, was: _Was) -> list[str]:
-    bounds = {each.hpa.cluster: decisions_between(each.decisions.first, each.decisions.last) for each in result.members}
+    bounds = {each.hpa.cluster: decisions_between(each.decisions) for each in result.members}
     named = "; ".join(f"{cluster} {text}" for cluster, text in bounds.items() if text)
     texts = [f"recorded decisions: {named}"] if named else []
     if blocked := [each for each in result.members if each.recorded_at_max_minutes]:

@@ -25,7 +25,6 @@ from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.options import FailIf
 from fleethpa.questions.backtestreport import first_difference, measured, minutes
-from fleethpa.questions.backtests import of_recorded
 from fleethpa.show.report import Notes, QuestionReport, ReportPart, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted, listed
@@ -189,7 +188,10 @@ async def gate(
                         untried[str(hpa)] = str(error).removeprefix(f"{hpa}: ")
     recorded = await recorded_among(past, (each.pair.first.decision for each in tried if each.pair.first is not None))
     named = [
-        each._replace(pair=structs.replace(each.pair, first=of_recorded(each.pair.first, recorded))) for each in tried
+        each
+        if (first := each.pair.first) is None
+        else each._replace(pair=structs.replace(each.pair, first=first.among(recorded)))
+        for each in tried
     ]
     return sorted(named, key=lambda each: each.pair.hpa), dict(sorted(untried.items()))
 

@@ -5,16 +5,17 @@ the total is divided by the shares before; nothing that is wanted has an effect 
 clusters as they would: reports and allotments, one period apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import isfinite
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec
 from streams.across.allotments import allot, booked
 from streams.across.division import ROOM, Divided, capped, caps_of, next_division, next_room
 from streams.across.fleet import AWAY_PERIODS
+from streams.analysis.answer import DecisionBounds
 from streams.analysis.candidate import Candidate, CandidateError, check_metrics
 from streams.analysis.measures import Measures, Moment, measure
 from streams.hpa import autoscaler as kinds
@@ -58,13 +59,6 @@ class _Seen(Struct, frozen=True, gc=False):
     part: PartObservation
     replicas: int
     at_max: bool
-
-
-class DecisionBounds(Struct, frozen=True, omit_defaults=True):
-    """The IDs of the first and the last of some evaluations; empty: not known."""
-
-    first: str = ""
-    last: str = ""
 
 
 class MemberRecording:
@@ -115,6 +109,10 @@ class MemberResult(Struct, frozen=True, kw_only=True, rename="camel"):
     moves: int
     away_minutes: float
     decisions: DecisionBounds
+
+    def among(self, recorded: Container[str]) -> "MemberResult":
+        """Return the same without IDs that are not among those of recorded decisions."""
+        return structs.replace(self, decisions=self.decisions.among(recorded))
 
 
 class FleetBacktest(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The answer of a recorded evaluation, made again: with another input, or without one of the limits that bound it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from msgspec import Struct, structs
 
@@ -42,6 +42,17 @@ class Answer(Struct, frozen=True, kw_only=True):
         return [name for name in self.constraints if name != _NO_LIMIT]
 
 
+class DecisionBounds(Struct, frozen=True, omit_defaults=True):
+    """The IDs of the first and the last of some evaluations; empty: not known."""
+
+    first: str = ""
+    last: str = ""
+
+    def among(self, recorded: Container[str]) -> "DecisionBounds":
+        """Return the same without an ID that is not among those of recorded decisions."""
+        return DecisionBounds(*(id_ if id_ in recorded else "" for id_ in (self.first, self.last)))
+
+
 class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
     """A recorded evaluation at which two specs want other replicas.
 
@@ -58,6 +69,10 @@ class SpecDifference(Struct, frozen=True, kw_only=True, rename="camel"):
     changed_asked: int | None
     base_held: list[str]
     changed_held: list[str]
+
+    def among(self, recorded: Container[str]) -> "SpecDifference":
+        """Return the same without the ID of its decision if that is not among those of recorded decisions."""
+        return self if self.decision in recorded else structs.replace(self, decision="")
 
 
 def difference(inputs: EvaluationInputs, was: Answer, now: Answer) -> SpecDifference | None:

@@ -6,13 +6,13 @@ condensed to what both read: time, scale, pods, settings, guards and the load of
 condensed evaluation as for the whole one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
-from streams.analysis.answer import Answer, SpecDifference, answer, difference
+from streams.analysis.answer import Answer, DecisionBounds, SpecDifference, answer, difference
 from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start_up
 from streams.analysis.ideal import recorded_ideal
@@ -158,7 +158,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
     literature. `agreed`: evaluations with the recorded answer (open loop), which is the same proposal of each metric
     and the same limits beside the same replicas (`Compared.agrees`). `deployed`: the deployed spec in the closed loop,
-    which shows the model's own error. `first_decision`, `last_decision`: IDs of the first and the last evaluation, as
+    which shows the model's own error. `decisions`: the first and the last evaluation, as
     the log gives them. `first`: the first one at which deployed spec and candidate differ.
     """
 
@@ -173,8 +173,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     candidate_scores: Scores
     recorded_moments: list[Moment]
     candidate_moments: list[Moment]
-    first_decision: str
-    last_decision: str
+    decisions: DecisionBounds
     first: SpecDifference | None = None
     candidate_at_recorded_target: Measures | None = None
     candidate_scores_at_recorded_target: Scores | None = None
@@ -185,10 +184,15 @@ class Backtest(Struct, frozen=True, kw_only=True):
     """Other generations of the spec that were in force meanwhile."""
 
     @property
-    def decisions(self) -> list[str]:
+    def named_decisions(self) -> list[str]:
         """The IDs that it names."""
-        named = [self.first_decision, self.last_decision, "" if self.first is None else self.first.decision]
+        named = [self.decisions.first, self.decisions.last, "" if self.first is None else self.first.decision]
         return [id_ for id_ in named if id_]
+
+    def among(self, recorded: Container[str]) -> "Backtest":
+        """Return the same without IDs that are not among those of recorded decisions."""
+        first = None if self.first is None else self.first.among(recorded)
+        return structs.replace(self, decisions=self.decisions.among(recorded), first=first)
 
 
 def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
@@ -279,8 +283,7 @@ def _compared(
         candidate_scores=scores(moments, last.period_ms, ideal),
         recorded_moments=recorded,
         candidate_moments=moments,
-        first_decision=inputs[0].decision,
-        last_decision=last.decision,
+        decisions=DecisionBounds(inputs[0].decision, last.decision),
         candidate_at_recorded_target=measure(at_recorded, tolerance, last.period_ms) if at_recorded else None,
         candidate_scores_at_recorded_target=(scores(at_recorded, last.period_ms, ideal) if at_recorded else None),
     )
