@@ -158,8 +158,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
     replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
     literature. `agreed`: evaluations with the recorded answer (open loop), which is the same proposal of each metric
     and the same limits beside the same replicas (`Compared.agrees`). `deployed`: the deployed spec in the closed loop,
-    which shows the model's own error. `decisions`: the first and the last evaluation, as
-    the log gives them. `first`: the first one at which deployed spec and candidate differ.
+    which shows the model's own error. `decisions`: the first and the last evaluation, as the log gives them. `first`:
+    the first one at which deployed spec and candidate differ.
     """
 
     hpa: HpaId
