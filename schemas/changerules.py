@@ -5,15 +5,16 @@ just before it writes, with the settings of then (`reconciler.core.writeplan`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
+from schemas.constraints import CONSTRAINTS, cuts
 from schemas.settings import ClusterSettings
 
 
 class ScaleChange(NamedTuple):
-    """A change of replicas that is wanted. `low`, `high`: minReplicas and maxReplicas. `replaced_by`: the constraint
-    that has taken the place of the metrics, such as `Override`; empty: none has.
+    """A change of replicas that is wanted. `low`, `high`: minReplicas and maxReplicas. `constraints`: what replaced the
+    metrics and which limits have bounded it so far, named as in `constraintsApplied` of a decision.
     """
 
     cluster: str
@@ -21,7 +22,18 @@ class ScaleChange(NamedTuple):
     wanted: int
     low: int
     high: int
-    replaced_by: str = ""
+    constraints: Sequence[str] = ()
+
+    @property
+    def replaced_by(self) -> str:
+        """The constraint that has taken the place of the metrics, such as `Override`; empty: none that is known."""
+        known = (CONSTRAINTS.get(name) for name in self.constraints)
+        return next((each.name for each in known if each is not None and each.kind == "replacement"), "")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit has left a part of what was wanted: the next decisions go on from there."""
+        return any(cuts(name) for name in self.constraints)
 
     @property
     def size(self) -> int:
@@ -42,7 +54,8 @@ class ChangeRule(ABC):
         """Return how many replicas the change may add or remove; 0: it is not made; None: it is not bounded, or exempt.
 
         One that may leave a part of a change says so in `schemas.constraints` (`cuts`). The change is what the limits
-        before this one have left of the wanted one; for the reconciler, what all of them have.
+        before this one have left of the wanted one; for the reconciler, what all of them have. So a rule against small
+        changes exempts those that another limit has made small (`ScaleChange.is_cut`).
         """
 
     @abstractmethod

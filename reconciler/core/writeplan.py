@@ -9,7 +9,6 @@ from msgspec import Struct, structs
 
 from schemas.agentknowledge import KnownPause
 from schemas.changerules import ScaleChange, refused_by_rule
-from schemas.constraints import CONSTRAINTS, cuts
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.inforce import InForce, stopping
@@ -126,20 +125,14 @@ def _limit_refusal(decision: Decision, wanted: int, current: int, hpa: ObservedH
     low, high = decision.min_replicas, decision.max_replicas
     if hpa is not None:
         low, high = hpa.min_replicas, hpa.max_replicas
-    change = ScaleChange(decision.cluster, current, wanted, low, high, _replaced_by(decision))
+    change = ScaleChange(decision.cluster, current, wanted, low, high, decision.constraints_applied)
     if reason := refused_by_rule(guards.settings, change):
         return reason
     if guards.native and decision.origin == "cluster":
         return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
-    if not low <= wanted <= high and not _approaches(decision, wanted, current, low, high):
+    if not low <= wanted <= high and not _approaches(change):
         return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
     return ""
-
-
-def _replaced_by(decision: Decision) -> str:
-    """Return what has taken the place of the metrics; empty: nothing has, or nothing that is known here."""
-    known = (CONSTRAINTS.get(name) for name in decision.constraints_applied)
-    return next((each.name for each in known if each is not None and each.kind == "replacement"), "")
 
 
 def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: WriteGuards, now_ms: int) -> str:
@@ -157,10 +150,10 @@ def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: Write
     return f"{what} was paused after the decision"
 
 
-def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
+def _approaches(change: ScaleChange) -> bool:
     """Whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
-    is_cut = any(cuts(name) for name in decision.constraints_applied)
-    return is_cut and (high < wanted < current or current < wanted < low)
+    current, wanted = change.current, change.wanted
+    return change.is_cut and (change.high < wanted < current or current < wanted < change.low)
 
 
 # --- errors of the API ------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class SettingLimit(WriteLimit):
     def apply(self, inputs: RuleInputs, write: LimitedWrite) -> LimitedWrite:
         value, cluster, low, high = inputs
         current, wanted = write.pending.current_replicas, write.pending.desired_replicas
-        change = ScaleChange(cluster, current, wanted, low, high, write.replaced_by)
+        change = ScaleChange(cluster, current, wanted, low, high, (write.replaced_by, *write.constraints))
         most = self.rule.most(value, change)
         if most is None or change.size <= most:
             return write

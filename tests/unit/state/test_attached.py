@@ -13,7 +13,7 @@ from reconciler.core.writeplan import ObservedScale, Write, WriteGuards, plan
 from schemas.capacity import CapacityLimit
 from schemas.changerules import CHANGE_RULES, ChangeRule, ScaleChange
 from schemas.constraints import CONSTRAINTS, Constraint, is_limit
-from schemas.decisions import Decision
+from schemas.decisions import Decision, InputPosition
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.settings import ClusterSettings, SettingsSet, parse_budget
 from streams import attachments
@@ -25,7 +25,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, Pending
 from streams.partition import Partition
 from streams.state.limits.budgetbook import Left
 from streams.state.limits.bysetting import RuleInputs, SettingLimit
-from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.limits.limit import LimitedWrite, WriteLimit, limited
 from streams.state.limits.partialview import ViewNow
 from streams.state.limits.paused import PausesInForce
 from streams.state.limits.scaledownblock import parse_block
@@ -35,8 +35,8 @@ from tests.kit.documented import ROOT
 
 
 class MinStep(ChangeRule):
-    """A toy: changes of fewer replicas than the setting says are not written, unless they end at a bound of the HPA, or
-    an override asks for them.
+    """A toy: changes of fewer replicas than the setting says are not written, unless they end at a bound of the HPA, an
+    override asks for them, or another limit has made them small.
     """
 
     name = "MinStep"
@@ -44,7 +44,7 @@ class MinStep(ChangeRule):
     """Stands for a setting of its own; no decision depends on this one."""
 
     def most(self, value: int, change: ScaleChange) -> int | None:
-        is_exempt = change.wanted in (change.low, change.high) or change.replaced_by == "Override"
+        is_exempt = change.wanted in (change.low, change.high) or change.replaced_by == "Override" or change.is_cut
         return None if is_exempt or change.size >= value else 0
 
     def refusal(self, value: int, change: ScaleChange) -> str:
@@ -53,6 +53,10 @@ class MinStep(ChangeRule):
 
 @pytest.fixture
 def attached(monkeypatch: pytest.MonkeyPatch) -> None:
+    attach(monkeypatch)
+
+
+def attach(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = Constraint(name="MinStep", words="the min-step of the toy", kind="limit", label="min step")
     monkeypatch.setitem(CONSTRAINTS, "MinStep", toy)
     monkeypatch.setitem(CHANGE_RULES, "MinStep", MinStep())
@@ -235,7 +239,7 @@ CHANGES = st.builds(
     wanted=st.integers(0, 40),
     low=st.integers(0, 40),
     high=st.integers(0, 40),
-    replaced_by=st.sampled_from(["", "Override", "Fallback", "FleetHPA"]),
+    constraints=st.lists(st.sampled_from(["Tolerance", "Override", "FleetHPA", "RemovalBudget"]), max_size=2),
 )
 
 
@@ -250,6 +254,56 @@ def test_what_a_rule_leaves_is_not_refused_by_it(rule: ChangeRule, change: Scale
     left = change.current + (most if change.wanted > change.current else -most)
     again = rule.most(value, change._replace(wanted=left))
     assert again is None or abs(left - change.current) <= again
+
+
+CENTRAL = Decision(
+    id="0-7-u1",
+    seq=1,
+    prev="",
+    cluster="eu",
+    namespace="shop",
+    name="web",
+    uid="u1",
+    time="1970-01-01T00:00:00.000Z",
+    input=InputPosition(partition=0, offset=7, hash=""),
+    origin="central",
+    mode="enforce",
+    min_replicas=1,
+    max_replicas=100,
+    expires=1,
+)
+SETTINGS = st.builds(
+    ClusterSettings, frozen=st.booleans(), max_step=st.integers(0, 8), status_every_ms=st.integers(0, 8)
+)
+
+
+@given(
+    settings=SETTINGS,
+    bounding=st.sets(st.sampled_from(["ScaleDownBlock", "RemovalBudget", "AdditionBudget", "CapacityGroup"])),
+    change=st.integers(-10, 10).filter(bool),
+    replaced_by=st.sampled_from(["", "Override"]),
+)
+def test_what_all_limits_together_leave_is_written_by_the_reconciler_while_no_setting_changes(
+    settings: ClusterSettings, bounding: set[str], change: int, replaced_by: str
+) -> None:
+    """Else each decision wants a write that the last check refuses, period after period."""
+
+    def read(limit: WriteLimit) -> Any:
+        if isinstance(limit, SettingLimit):
+            value = getattr(settings, limit.rule.setting)
+            return RuleInputs(value, "eu", 1, 100) if value else None
+        return BLOCKING[limit.name] if limit.name in bounding else None
+
+    wanted = a_write(change)
+    with pytest.MonkeyPatch.context() as patched:
+        attach(patched)
+        left = limited(attachments.LIMITS, read, wanted.evaluation, wanted.pending, replaced_by)
+        wants = left.pending.desired_replicas
+        met = [name for name in (replaced_by, *left.constraints) if name]
+        made = structs.replace(CENTRAL, current_replicas=20, wants=wants, constraints_applied=met)
+        scale = ObservedScale(spec_replicas=20, status_replicas=20, selector="", resource_version="1")
+        action = plan(made, scale=scale, hpa=None, guards=WriteGuards(settings=settings), now_ms=0)
+    assert left.held or action == Write(wants, "1")
 
 
 @pytest.mark.usefixtures("attached")
