@@ -30,7 +30,7 @@ from schemas.kubernetes.shape import Json
 from schemas.partitioning import partition_for
 from schemas.syncperiods import MOST_PERIOD_MS
 from streams.analysis.counterfactual import Varied, total_of, varied
-from streams.analysis.revisions import Revision, RevisionReader, may_be_decided, under
+from streams.analysis.revisions import Revision, RevisionReader, under
 from streams.hpa.observation import PodSamples
 from streams.state.inputs import EvaluationInputs
 
@@ -63,7 +63,7 @@ async def with_decisions(past: Past, hpa: HpaId, revisions: Sequence[Revision]) 
     known, decision = list[Revision](), None
     for index, each in enumerate(revisions):
         is_later = decision is None or log_offset_of(decision.id) < each.offset
-        if is_later and may_be_decided(each):
+        if is_later and each.kind.may_be_decided:
             decision = await _first_evaluation(past, number, hpa, each)
         known.append(under(revisions, index, decision))
     return known

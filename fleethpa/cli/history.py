@@ -57,7 +57,7 @@ def history(
         columns=_columns(session),
         document=lambda each: revision_document(hpa, each),
         name=lambda each: f"revision/{hpa}@{each.offset}",
-        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted", "adopted", "released") else "",
+        style=lambda each: "" if each.kind.is_of_spec else "dim",
     )
     session.listing(listing, output, headers=not no_headers)
 

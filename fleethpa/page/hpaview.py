@@ -220,9 +220,8 @@ def _changed(each: Revision) -> dict[str, Any]:
 
 def to_marks(revisions: Sequence[Revision]) -> str:
     """Every change as a mark of the charts, at the time at which it was recorded (JSON)."""
-    kinds = {"mode": "command", "pause": "command", "resume": "command", "override": "command"}
     marks = [
-        Mark(time=each.time / 1000, kind=kinds.get(each.what, "spec"), text=_changed(each)["text"])
+        Mark(time=each.time / 1000, kind="spec" if each.kind.is_of_spec else "command", text=_changed(each)["text"])
         for each in revisions
     ]
     return msgspec.json.encode(marks).decode()

@@ -4,9 +4,9 @@ Nothing is evaluated, so that hours of the log cost little: samples, answers, po
 no spec, mode or observer session follows from them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -83,6 +83,33 @@ observer reported another version of Kubernetes, or its settings name other rule
 """
 
 
+class ChangeKind(NamedTuple):
+    """How readers treat a kind of change.
+
+    `is_of_spec`: the HPA itself came, changed or went; else somebody commanded it, or what is around it changed, which
+    lists show dimmed and charts mark apart. `may_be_decided`: decisions can be made under it.
+    """
+
+    is_of_spec: bool
+    may_be_decided: bool = True
+
+
+CHANGE_KINDS: Final[Mapping[What, ChangeKind]] = {
+    "created": ChangeKind(is_of_spec=True),
+    "spec": ChangeKind(is_of_spec=True),
+    "deleted": ChangeKind(is_of_spec=True, may_be_decided=False),
+    "adopted": ChangeKind(is_of_spec=True),
+    "released": ChangeKind(is_of_spec=True),
+    "mode": ChangeKind(is_of_spec=False),
+    "pause": ChangeKind(is_of_spec=False),
+    "resume": ChangeKind(is_of_spec=False),
+    "override": ChangeKind(is_of_spec=False),
+    # In other hands others decide, at a time that is no log time.
+    "hands": ChangeKind(is_of_spec=False, may_be_decided=False),
+    "rules": ChangeKind(is_of_spec=False),
+}
+
+
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One change. `generation`: of the spec from then on. `changes`: what differs, in words.
 
@@ -104,10 +131,9 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     manager: str = ""
     first_decision: str = ""
 
-
-def may_be_decided(revision: Revision) -> bool:
-    """Whether decisions can be made under a change. In other hands others decide, at a time that is no log time."""
-    return revision.what not in ("deleted", "hands")
+    @property
+    def kind(self) -> ChangeKind:
+        return CHANGE_KINDS[self.what]
 
 
 def under(revisions: Sequence[Revision], index: int, decision: Decision | None) -> Revision:
@@ -116,7 +142,7 @@ def under(revisions: Sequence[Revision], index: int, decision: Decision | None) 
     `decision`: None: there is none. It does not count if the spec was replaced, or the HPA deleted or created, before.
     """
     revision = revisions[index]
-    if decision is None or not may_be_decided(revision):
+    if decision is None or not revision.kind.may_be_decided:
         return revision
     offset = log_offset_of(decision.id)
     ends = (each.offset for each in revisions[index + 1 :] if each.what in ("created", "deleted"))

@@ -19,7 +19,7 @@ from fleethpa.show.text import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.analysis.measures import Measures
-from streams.analysis.revisions import Revision, What
+from streams.analysis.revisions import CHANGE_KINDS, Revision, What
 from streams.archive.layout import LOG, ArchivedRecord
 from streams.history.evaluations import events_between
 from tests.kit.archive import SMALL, decided, write_archive
@@ -511,7 +511,7 @@ def test_history_names_no_decision_of_the_hpa_that_was_made_again(
 
 def test_the_published_schema_of_history_knows_every_change() -> None:
     items = orjson.loads((SCHEMAS / "RevisionList.json").read_bytes())["properties"]["items"]["items"]["properties"]
-    assert items["what"]["enum"] == list(get_args(What))
+    assert items["what"]["enum"] == list(get_args(What)) == list(CHANGE_KINDS)
     assert items.keys() - {"cluster", "namespace", "name"} == set(Revision.__struct_encode_fields__)
 
 
