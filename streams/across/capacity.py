@@ -31,7 +31,7 @@ from streams.across.allotments import CapacityLeft, allot_capacity, outstanding,
 from streams.across.fleet import is_seen
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
-from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimRow, GroupRow, MemberReport
+from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimReport, ClaimRow, GroupRow, MemberReport
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.logtime import CAPACITY_LASTS_MS
@@ -248,41 +248,70 @@ def report(
     priorities = _priorities(state, hpa)
     if not priorities and not row.claims:
         return []
-    if wanted is None and cut is None and _reports_the_same(state, hpa, priorities, settings, pods, current):
+    has_write = wanted is not None or cut is not None
+    if not has_write and _reports_the_same(state, hpa, priorities, settings, pods, current):
         return []
     messages = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
-    claims = {name: claim for name, claim in row.claims.items() if name in priorities}
-    is_enforced = wanted is not None or cut is not None or row.mode == "enforce"
+    # What the scale says alone is the tenant's to write: it counts as far as pods run, or as it was allotted.
+    counts_allotted = has_write or row.mode == "enforce"
+    may_send = current is not None and is_seen(namespace, now_ms)
+    claims: dict[str, ClaimRow] = {}
     until_ms = now_ms + REPORTS_MS
     for name, priority in priorities.items():
         group = state.row.groups[name]
-        claim = claims.get(name, ClaimRow(group.revision))
-        if claim.revision != group.revision:
-            claim = ClaimRow(group.revision, claim.number)
-        if claim.is_new or claim.waits != (cut is not None):
-            claim = structs.replace(claim, waits=cut is not None, is_new=False)
-        is_fresh = _is_fresh(claim, now_ms)
-        # What the scale says alone is the tenant's to write: it counts as far as pods run, or as it was allotted.
-        runs = max(pods.running_ready, claim.replicas if is_enforced else 0)
-        has = max(min(current or 0, runs), 0 if wanted is None else wanted.desired_replicas)
-        wants = has if wanted is None else wanted.desired_replicas
-        wants = wants if cut is None else cut.in_
-        most = max(has, claim.replicas if is_fresh else 0)
-        what = (claim.number, not is_fresh, has, most, wants, weight(hpa, group.spec.limit, settings, pods), priority)
-        is_due = what != claim.reported or now_ms - claim.reported_ms >= REPORTS_MS
-        if is_due and current is not None and is_seen(namespace, now_ms):
+        claim = _present(row.claims.get(name), group.revision, waits=cut is not None)
+        runs = max(pods.running_ready, claim.replicas if counts_allotted else 0)
+        has = min(current or 0, runs)
+        use = weight(hpa, group.spec.limit, settings, pods)
+        what = _to_report(claim, has, use, priority, wanted, cut, is_fresh=_is_fresh(claim, now_ms))
+        if may_send and (what != claim.reported or now_ms - claim.reported_ms >= REPORTS_MS):
             claim = structs.replace(claim, reported=what, reported_ms=now_ms)
             messages.append(_message(hpa, name, claim, state, what))
         claims[name] = claim
-        ends_ms = claim.reported_ms + REPORTS_MS if what == claim.reported else 0
-        until_ms = min(until_ms, ends_ms, claim.until_ms if is_fresh else ends_ms)
+        until_ms = min(until_ms, _same_until_ms(claim, what))
     row.claims = claims
     reports = _Derived.of(state).reports
-    if wanted is None and cut is None:
-        reports[hpa.id] = _LastReport(claims, priorities, settings, pods, current, until_ms)
-    else:
+    if has_write:
         reports.pop(hpa.id, None)
+    else:
+        reports[hpa.id] = _LastReport(claims, priorities, settings, pods, current, until_ms)
     return [each for each in messages if each is not None]
+
+
+def _present(claim: ClaimRow | None, revision: int, *, waits: bool) -> ClaimRow:
+    """Return what an HPA has of a group in its present revision, once an evaluation has used the newest allotment.
+
+    `waits`: the group has cut the write of that evaluation.
+    """
+    if claim is None or claim.revision != revision:
+        claim = ClaimRow(revision, 0 if claim is None else claim.number)
+    return structs.replace(claim, waits=waits, is_new=False) if claim.is_new or claim.waits != waits else claim
+
+
+def _to_report(
+    claim: ClaimRow, has: int, use: int, priority: int, wanted: Pending | None, cut: Step | None, *, is_fresh: bool
+) -> ClaimReport:
+    """Return what an HPA with `has` replicas reports, of which each uses `use`; a write that begins now counts."""
+    if wanted is not None:
+        has = max(has, wanted.desired_replicas)
+    wants = has if wanted is None else wanted.desired_replicas
+    return ClaimReport(
+        obeys=claim.number,
+        has_ended=not is_fresh,
+        has=has,
+        most=max(has, claim.replicas if is_fresh else 0),
+        wants=wants if cut is None else cut.in_,
+        weight=use,
+        priority=priority,
+    )
+
+
+def _same_until_ms(claim: ClaimRow, what: ClaimReport) -> int:
+    """Return until when the HPA has nothing else to report while its inputs are the same; 0: it has something now."""
+    if what != claim.reported:
+        return 0
+    ends_ms = claim.reported_ms + REPORTS_MS
+    return ends_ms if what.has_ended else min(ends_ms, claim.until_ms)
 
 
 def _reports_the_same(
@@ -313,20 +342,13 @@ def leave(state: State, hpa: Hpa) -> list[Message]:
 def _left(hpa: Hpa, name: str, claim: ClaimRow, state: State) -> Message | None:
     if name not in state.row.groups:
         return None
-    what = (claim.number, True, 0, 0, 0, 0, 0)
+    what = ClaimReport(claim.number, has_ended=True, has=0, most=0, wants=0, weight=0, priority=0)
     return _message(hpa, name, claim, state, what, has_left=True)
 
 
 def _message(
-    hpa: Hpa,
-    name: str,
-    claim: ClaimRow,
-    state: State,
-    what: tuple[int, bool, int, int, int, int, int],
-    *,
-    has_left: bool = False,
+    hpa: Hpa, name: str, claim: ClaimRow, state: State, what: ClaimReport, *, has_left: bool = False
 ) -> Message:
-    obeys, has_ended, has, most, wants, weight_, priority = what
     body = CapacityReport(
         group=name,
         cluster=hpa.id.cluster,
@@ -334,13 +356,7 @@ def _message(
         name=hpa.id.name,
         revision=claim.revision,
         at=max(0, state.offset),
-        obeys=obeys,
-        has_ended=has_ended,
-        has=has,
-        most=most,
-        wants=wants,
-        weight=weight_,
-        priority=priority,
+        **what._asdict(),
         has_left=has_left,
     )
     return Message(CAPACITY, name, state.now_ms, body)

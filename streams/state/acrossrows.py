@@ -5,7 +5,7 @@ Fields are only ever added at the end, with a default: the structs are stored as
 """
 
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -141,6 +141,18 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
         return self.replicas != KEEP
 
 
+class ClaimReport(NamedTuple):
+    """What an HPA reports to a CapacityGroup: these fields of `schemas.capacity.CapacityReport`."""
+
+    obeys: int
+    has_ended: bool
+    has: int
+    most: int
+    wants: int
+    weight: int
+    priority: int
+
+
 class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
     """What an HPA has of a CapacityGroup: the newest allotment (number 0: none), and what it reported last.
 
@@ -155,7 +167,7 @@ class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
     share: int = 0
     waits: bool = False
     is_new: bool = False
-    reported: tuple[int, bool, int, int, int, int, int] | None = None
+    reported: ClaimReport | None = None
     reported_ms: int = 0
 
 
