@@ -437,7 +437,8 @@ _ANNOTATIONS: Final = {
     "autoscaling.keda.sh/paused-scale-out": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-out",
 }
 _OF_THE_SPEC: Final = {
-    "pollingInterval": "metrics are asked for once per sync period: fleethpa settings CLUSTER sync-period=…",
+    "pollingInterval": "metrics are asked for once per sync period: that of the cluster (fleethpa settings CLUSTER "
+    "sync-period=…), or the HPA's own (annotation fleethpa.io/sync-period)",
     "cooldownPeriod": "to 0 an HPA goes by its scale-down window: behavior.scaleDown.stabilizationWindowSeconds",
     "initialCooldownPeriod": "to 0 an HPA goes by its scale-down window",
     "idleReplicaCount": "an HPA has no replicas for when nothing is to be done: minReplicas 0, or a schedule",
