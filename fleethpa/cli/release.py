@@ -1,65 +1,20 @@
-"""`fleethpa release`: HPAs go back to the native controller of their cluster.
-
-Up to 20 HPAs at a time take these steps. In brackets: who scales if the run is killed after the step.
-
-1. *Try* a dry run on the API server; an HPA that it would refuse is reported and left out. (The central HPA.)
-2. *Stop*: pause the central HPA for a minute and wait for its last write. (The central HPA, after the minute.)
-3. *Create* the native HPA from the present spec, with the time of its last scaling and the condition ScaledToZero, and
-   report it to the log, so that the central HPA is refused from then on. (The native controller.)
-4. *Wait* for the native controller's first status, which comes within one of its sync periods. If none comes, nothing
-   would scale: the native HPA is deleted again and the central one continues. (The native controller.)
-5. *End* the central HPA. (The native controller.)
-
-Two controllers never scale the same target; between steps 2 and 4 neither does, for some seconds and one sync period of
-the native controller. The next run continues where one ended. No step changes the replicas.
-"""
+"""`fleethpa release`: HPAs go back to the native controller of their cluster."""
 
 from __future__ import annotations
-
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.changes import handover
-from fleethpa.changes.fleetmanifests import members_of
-from fleethpa.changes.handoverplans import (
-    MARK,
-    ReleasePlan,
-    carried_status,
-    concerns,
-    manifest_to_create,
-    native_differences,
-    release_plan,
-    unreleased_fleet_hpa,
-    with_status,
-)
-from fleethpa.changes.records import PlannedRecord, deleted_record
-from fleethpa.changes.writing import Concern, WriteOptions, change, confirm, rest, write_options
-from fleethpa.fleet.state import fleet_now, read_state
-from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, not_found, usage
+from fleethpa.changes.fleetrelease import release_fleet
+from fleethpa.changes.releasing import ReleaseSteps, planned
+from fleethpa.changes.writing import WriteOptions, write_options
+from fleethpa.fleet.state import fleet_now
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.errors import OK, not_found
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.words import counted, listed
-from reconciler.clusters.answers import ApiError
-from schemas.keys import FLEET, HpaId
-from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
-from streams.state.clustersettings import effective
-
-if TYPE_CHECKING:
-    from reconciler.clusters.nativehpas import NativeHpas
-
-STOPPED_MS: Final = 60_000
-"""For how long the central HPA is paused: what a release that was killed leaves behind ends by itself."""
-REQUEST_S: Final = 5.0
-"""How long a request to the API server may take."""
-_CONFLICTS: Final = 3
-_ENDED_S: Final = 30.0
-"""How long a last write may take: longer than it takes to expire."""
+from fleethpa.show.words import counted
+from schemas.keys import FLEET
 
 
 @click.command()
@@ -89,7 +44,7 @@ async def release(
     @fleet/NAMESPACE/NAME gives all HPAs of a FleetHPA back to their clusters, and then deletes it.
     """
     wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
-    begin = _release_fleet if place.cluster == FLEET else _release
+    begin = release_fleet if place.cluster == FLEET else _release
     return await begin(session, place, include_held, wait_s, options)
 
 
@@ -102,70 +57,8 @@ async def _release(
         if not views:
             _nothing_to_release(session, state, place)
             return OK
-        plan = await _planned(state, place, views, hpas, include_held)
-        return await _Release(session, place, hpas, state, options, plan=plan, native_s=native_s).carry_out(plan)
-
-
-async def _planned(
-    state: FleetState,
-    place: handover.Place,
-    views: Sequence[HpaView],
-    hpas: NativeHpas,
-    include_held: bool,
-    fleet_hpa: HpaId | None = None,
-) -> ReleasePlan:
-    """Return what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
-    _check_controller(state, place.cluster)
-    natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
-    plan = release_plan(state, views, natives, include_held, fleet_hpa)
-    await _try(hpas, plan)
-    plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
-    return plan
-
-
-async def _release_fleet(
-    session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
-) -> int:
-    """Release the HPA in each cluster of a FleetHPA, then delete that. Nothing is done where one cannot be released."""
-    fleet_hpa = HpaId(FLEET, place.namespace, place.name)
-    state = await fleet_now(session)
-    if place.clusters:
-        raise usage(f"{fleet_hpa} is released as a whole", next_step="leave out -C")
-    if fleet_hpa not in state.hpas:
-        raise not_found(f"there is no FleetHPA {fleet_hpa}", next_step="fleethpa get hpa -A")
-    async with AsyncExitStack() as opened:
-        hand_overs: list[_Release] = []
-        for hpa in members_of(state, fleet_hpa):
-            hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
-            at = handover.Place(*hpa)
-            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, fleet_hpa)
-            hand_overs.append(_Release(session, at, hpas, state, options, plan=plan, native_s=native_s))
-        plans = [each.plan for each in hand_overs]
-        held = unreleased_fleet_hpa(state, fleet_hpa, include_held)
-        problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
-        if code := session.report(*problems):
-            return code
-        all_concerns = [concern for plan in plans for concern in plan.concerns]
-        all_concerns += _concerns_of_fleet_hpa(
-            state.hpas[fleet_hpa], [state.hpas[hpa] for hpa in members_of(state, fleet_hpa)]
-        )
-        confirm(session, all_concerns, options, f"release {fleet_hpa}")
-        for hand_over in hand_overs:
-            hand_over.plan.concerns = []
-            if (code := await hand_over.carry_out(hand_over.plan)) != OK:
-                return code
-        gone = deleted_record(fleet_hpa, session.config.author, options.reason or _Release.because)
-        return await change(session, "release", [gone], [], options)
-
-
-def _concerns_of_fleet_hpa(fleet_hpa: HpaView, members: Sequence[HpaView]) -> list[Concern]:
-    """Return what a user must agree to, beside what is so in each cluster."""
-    concern_list = [Concern(f"release deletes {fleet_hpa.id}: nothing divides a total among its clusters any more")]
-    most, limit = sum([each.spec["maxReplicas"] for each in members]), fleet_hpa.spec["maxReplicas"]
-    if most > limit:
-        text = f"the native HPAs may have {most} replicas together; the FleetHPA has maxReplicas {limit}"
-        concern_list.append(Concern(text, harmful=True))
-    return concern_list
+        plan = await planned(state, place, views, hpas, include_held)
+        return await ReleaseSteps(session, place, hpas, state, options, plan=plan, native_s=native_s).carry_out(plan)
 
 
 def _nothing_to_release(session: Session, state: FleetState, place: handover.Place) -> None:
@@ -173,225 +66,3 @@ def _nothing_to_release(session: Session, state: FleetState, place: handover.Pla
     if not known:
         raise not_found(f"no HPA is known in {place}", next_step="fleethpa get hpa -A")
     session.out(f"{place}: nothing to release ({counted(len(known), 'HPA')}, all of the cluster's own)")
-
-
-def _check_controller(state: FleetState, cluster: str) -> None:
-    """See that somebody will scale what is released.
-
-    Raises CommandError: it was set or proven that the cluster has no native controller (exit 1).
-    """
-    if effective(state.settings, cluster).native_absent:
-        raise CommandError(
-            f"cluster {cluster} has no native HPA controller, so nothing would scale what is released",
-            cause="It was proven, or set, that the controller is switched off. Switch it on first.",
-            next_step=f"switch it on, then fleethpa admin clusters prove-native-absent {cluster}",
-        )
-
-
-async def _try(hpas: NativeHpas, plan: ReleasePlan) -> None:
-    """Leave out what the API server would refuse to create, webhooks and quotas included."""
-    for hpa, view in list(plan.moved.items()):
-        if hpa in plan.natives:
-            continue
-        try:
-            with handover.asking(hpa.cluster, f"release {hpa}"):
-                await hpas.create(manifest_to_create(view), dry_run=True)
-        except CommandError as error:
-            if not isinstance(error.__cause__, ApiError):
-                raise
-            del plan.moved[hpa]
-            cause = f"The API server would refuse it: {error.__cause__}."
-            step = f"fleethpa history {hpa} --revision N -o yaml | kubectl create --dry-run=server -f -"
-            plan.problems.append(CommandError(f"{hpa} cannot be released", cause=cause, next_step=step))
-
-
-# --- doing ------------------------------------------------------------------------------------------------------------
-
-
-class _Release(handover.HandOver["HpaView"]):
-    """Steps 2 to 5 of the module's docstring. What moves are central HPAs."""
-
-    verb, because = "release", "released to the cluster"
-
-    def __init__(self, *common: Any, plan: ReleasePlan, native_s: float) -> None:
-        """`native_s`: how long to wait for the first status of the native controller."""
-        super().__init__(*common)
-        self.plan, self._native_s = plan, native_s
-        self._stopped: set[HpaId] = set()
-
-    def described(self, plan: handover.Plan[HpaView]) -> Iterator[str]:
-        for hpa in plan.moved:
-            first = "the native HPA is there already" if hpa in self.plan.natives else "create the native HPA"
-            yield f"hpa {hpa}: {first}, wait for its first status, end the central HPA"
-
-    def afterwards(self) -> Iterator[str]:
-        where = f"-n {self.place.namespace}" if self.place.namespace else "-A"
-        yield f"Next: kubectl --context {self.place.cluster} get hpa {where}"
-
-    async def move(self, group: Mapping[HpaId, HpaView]) -> int:
-        stopped_at = time.monotonic()
-        if (code := await self._stop(group)) != OK:
-            return code
-        natives: dict[HpaId, Json] = {}
-        try:
-            await self._create(group, natives, stopped_at)
-        finally:
-            # Also of a group of which only some could be created.
-            code = await self._report(natives)
-        if code != OK:
-            return code
-        unseen = await self._unseen(natives)
-        ended = [hpa for hpa in group if hpa not in unseen]
-        if ended:
-            code = await self.record([self._ended(hpa) for hpa in ended])
-            resumed = [self._resumed(hpa, self.reason) for hpa in ended]
-            code = max(code, await self.record(resumed, silent=True))
-        if unseen:
-            await self._delete_natives(unseen, natives)
-            raise self._no_controller(unseen)
-        return code
-
-    async def _report(self, natives: Mapping[HpaId, Json]) -> int:
-        """See that the log knows the native HPAs, so that the central ones are refused."""
-        if not self.by_agent:
-            return await self.record([self._created(hpa, native) for hpa, native in natives.items()], silent=True)
-        uids = {hpa: native["metadata"]["uid"] for hpa, native in natives.items()}
-        late = await handover.until_reported(self.session, uids)
-        if late:
-            await self._delete_natives(list(natives), natives)
-            raise CommandError(
-                f"the agent of cluster {late[0].cluster} has not reported the native HPA {late[0]}",
-                cause=self._deleted_natives(natives),
-                next_step=f"fleethpa get clusters {late[0].cluster}",
-                code=UNREACHABLE,
-            )
-        return OK
-
-    async def _stop(self, group: Mapping[HpaId, HpaView]) -> int:
-        """Pause those that write, and wait until no write of them is on its way any more."""
-        writing = [view for hpa, view in group.items() if hpa not in self.plan.natives and hpa not in self.plan.held]
-        code = await self.record([self._pause(view) for view in writing], silent=True)
-        self._stopped |= {view.id for view in writing}
-        ends = time.monotonic() + _ENDED_S
-        while code == OK and (open_ := await self._still_writing(group)):
-            if time.monotonic() > ends:
-                raise CommandError(
-                    f"the last write of {open_[0]} has not ended",
-                    cause="Nothing was created. The central HPAs continue within a minute.",
-                    next_step=f"fleethpa status {open_[0]}",
-                    code=UNREACHABLE,
-                )
-            await rest(handover.LOOK_EVERY_S)
-        return code
-
-    def _pause(self, view: HpaView) -> PlannedRecord:
-        # Log time and this machine's may differ.
-        until = max(self.session.now_ms(), view.clock_ms) + STOPPED_MS
-        body = Command(
-            command="pause", name=view.id.name, until=until, author=self.author, reason=f"{MARK}: {self.reason}"
-        )
-        return handover.about(view.id, f"hpa {view.id} paused for a minute", body)
-
-    async def _still_writing(self, group: Mapping[HpaId, HpaView]) -> list[HpaId]:
-        async with self.session.past() as past:
-            state = await read_state(past, sorted({view.partition for view in group.values()}))
-        return [hpa for hpa, view in state.hpas.items() if hpa in group and view.is_writing]
-
-    async def _create(self, group: Mapping[HpaId, HpaView], natives: dict[HpaId, Json], stopped_at: float) -> None:
-        """Create the native HPAs that are not there yet; all of them end up in `natives`."""
-        for hpa, view in group.items():
-            native = self.plan.natives.get(hpa)
-            if native is None:
-                if time.monotonic() - stopped_at > STOPPED_MS / 1000 - 2 * REQUEST_S:
-                    raise CommandError(
-                        f"{hpa} is not released: the pause of its central HPA is nearly over",
-                        cause="The steps before took too long.",
-                        next_step="release again",
-                        code=UNREACHABLE,
-                    )
-                with handover.asking(hpa.cluster, f"create the native HPA {hpa}"):
-                    native = await self.hpas.create(manifest_to_create(view))
-            natives[hpa] = native
-            if carried := carried_status(view):
-                with handover.asking(hpa.cluster, f"write the status of the native HPA {hpa}"):
-                    await self._carry_status(native, carried)
-
-    async def _carry_status(self, native: Json, carried: Json) -> None:
-        """Give a native HPA what its controller must know of the past; what it has written itself stays."""
-        for left in reversed(range(_CONFLICTS)):
-            try:
-                await self.hpas.replace_status(with_status(native, carried))
-                return
-            except ApiError as error:
-                newest = await self.hpas.get(native["metadata"]["namespace"], native["metadata"]["name"])
-                if newest is None or not error.is_conflict or not left:
-                    raise
-                native = newest
-
-    def _created(self, hpa: HpaId, native: Json) -> PlannedRecord:
-        body = AutoscalerSet(hpa=native, author=self.author, reason=self.reason)
-        return handover.about(hpa, f"native HPA {hpa} created", body)
-
-    async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
-        """Wait for the native controller's first status of each; return those that got none in time."""
-        open_ = list(natives)
-        ends = time.monotonic() + self._native_s
-        while True:
-            with handover.asking(self.place.cluster, "read the native HPAs"):
-                open_ = [hpa for hpa in open_ if not _is_looked_after(await self.hpas.get(hpa.namespace, hpa.name))]
-            if not open_ or time.monotonic() >= ends:
-                return open_
-            await rest(handover.LOOK_EVERY_S)
-
-    def _ended(self, hpa: HpaId) -> PlannedRecord:
-        """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
-        deleted = AutoscalerDeleted(name=hpa.name, origin="central", author=self.author, reason=self.reason)
-        shadow = Command(command="mode", name=hpa.name, mode="shadow", author=self.author, reason=self.reason)
-        return handover.about(hpa, f"hpa {hpa} released", deleted, shadow)
-
-    def _resumed(self, hpa: HpaId, reason: str) -> PlannedRecord:
-        body = Command(command="resume", name=hpa.name, author=self.author, reason=reason)
-        return handover.about(hpa, f"hpa {hpa} resumed", body)
-
-    async def _delete_natives(self, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
-        """Delete native HPAs again, so that the central ones continue."""
-        reason = "no native controller looked at it"
-        writes = []
-        for hpa in unseen:
-            if hpa in self.plan.kept:
-                continue
-            uid = natives[hpa]["metadata"]["uid"]
-            await self.delete(hpa, uid)
-            if not self.by_agent:
-                writes.append(self.deletion(hpa, uid, reason))
-            if hpa in self._stopped:
-                writes.append(self._resumed(hpa, reason))
-        await self.record(writes, silent=True)
-
-    def _deleted_natives(self, hpas: Collection[HpaId]) -> str:
-        """Return what became of native HPAs that `_delete_natives` was called for, in words."""
-        kept = [str(hpa) for hpa in hpas if hpa in self.plan.kept]
-        texts = []
-        if len(kept) < len(hpas):
-            texts.append("The native HPAs that fleethpa created were deleted again, and the central ones continue.")
-        if kept:
-            texts.append(
-                f"Not deleted, since fleethpa did not create it or would not scale in its place: {listed(kept)}."
-            )
-        return " ".join(texts)
-
-    def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:
-        first = unseen[0]
-        return CommandError(
-            f"the native controller of cluster {first.cluster} has not looked at "
-            f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
-            cause=f"Nothing would have scaled. {self._deleted_natives(unseen)}",
-            next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
-        )
-
-
-def _is_looked_after(native: Json | None) -> bool:
-    """Whether the native controller has evaluated an HPA: `carried_status` writes neither of these."""
-    status = (native or {}).get("status") or {}
-    seen = {each["type"] for each in status.get("conditions") or ()}
-    return bool(status.get("observedGeneration")) or "AbleToScale" in seen

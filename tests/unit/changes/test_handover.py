@@ -65,7 +65,7 @@ class Cluster:
         monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
         monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
         monkeypatch.setattr(handover, "rest", self.rest)
-        monkeypatch.setattr("fleethpa.cli.release.rest", self.rest)
+        monkeypatch.setattr("fleethpa.changes.releasing.rest", self.rest)
         self.monkeypatch = monkeypatch
 
     # --- the log, as a command writes it ------------------------------------------------------------------------------
