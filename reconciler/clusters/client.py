@@ -44,7 +44,7 @@ from reconciler.clusters.credentials import (
     clusters_of,
     identity,
 )
-from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TooLargeError, TransferError
+from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TooLargeError, TransferError, no_connection
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.codec import whole_number
 from schemas.limits import CLUSTER_ANSWER
@@ -455,6 +455,8 @@ def retry_after_ms(named: str, stated: Mapping[str, Any]) -> int | None:
 
 
 def _described(error: BaseException, timeout_s: float | None) -> str:
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return no_connection(timeout_s)
     if isinstance(error, asyncio.TimeoutError):
         return f"no answer within {timeout_s:g} s" if timeout_s else "no answer in time"
     return str(error) or type(error).__name__

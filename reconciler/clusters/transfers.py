@@ -259,12 +259,15 @@ class Transfers:
             handle.answered.set_result(result)
 
 
+def no_connection(timeout_s: float | None) -> str:
+    """Return the words for a server with which no connection was made in time. `timeout_s`: of the whole request."""
+    return f"no connection within {min(CONNECT_TIMEOUT_S, timeout_s or CONNECT_TIMEOUT_S):g} s"
+
+
 def _error(handle: _Handle, code: int, message: str) -> TransferError:
-    is_up = handle.curl.getinfo(pycurl.NUM_CONNECTS) == 0 or handle.curl.getinfo(pycurl.CONNECT_TIME) > 0
-    is_tls = code in (pycurl.E_SSL_CONNECT_ERROR, pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CERTPROBLEM)
-    was_connected = is_up and not is_tls and code not in (pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_CONNECT)
+    was_connected = handle.curl.getinfo(pycurl.REQUEST_SIZE) > 0
     if code == pycurl.E_WRITE_ERROR and handle.size > CLUSTER_ANSWER.most:
         return TooLargeError(f"the answer has more than {CLUSTER_ANSWER.most} bytes, the limit", was_connected=True)
     if code == pycurl.E_OPERATION_TIMEDOUT:
-        message = f"no answer within {handle.timeout_s:g} s"
+        message = f"no answer within {handle.timeout_s:g} s" if was_connected else no_connection(handle.timeout_s)
     return TransferError(message or f"libcurl's error {code}", was_connected=was_connected)

@@ -5,6 +5,7 @@ import base64
 import gc
 import gzip
 import json
+import socket
 import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -302,6 +303,25 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_the_next_request_is_a
         server.goes_on.set()
 
 
+def connect_within(monkeypatch: pytest.MonkeyPatch, timeout_s: float) -> None:
+    """Let a connection take so long, by libcurl and by aiohttp."""
+    for module in ("transfers", "client"):
+        monkeypatch.setattr(f"reconciler.clusters.{module}.CONNECT_TIMEOUT_S", timeout_s)
+
+
+async def test_a_server_that_accepts_and_says_nothing_was_not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose process is stopped: its system accepts, and the handshake of TLS never ends."""
+    connect_within(monkeypatch, 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        client = client_of(stopped.getsockname()[1], local_identity().certificate_pem)
+        with pytest.raises(NoAnswerError, match=r"GET /pods: no connection within 0\.2 s") as found:
+            await client.get("/pods", timeout_s=60)
+        with pytest.raises(NoAnswerError, match=r"GET /pods: no (connection|answer) within 0\.1 s"):
+            await client.get("/pods", timeout_s=0.1)
+        await client.close()
+    assert not found.value.was_connected
+
+
 async def test_an_answer_that_comes_in_pieces_is_read_whole() -> None:
     async def piecemeal(server: Server, connection: Connection) -> None:
         await server.next(connection)
@@ -350,8 +370,8 @@ async def test_a_small_answer_that_unpacks_to_much_is_not_taken(monkeypatch: pyt
         with pytest.raises(
             UnreadableError, match=f"{method} /pods: the answer has more than {CLUSTER_ANSWER.most} bytes"
         ):
-            await client.request(method, "/pods", body={} if method == "POST" else None)
-        assert await client.get("/pods") == {"metadata": {}}
+            await client.request(method, "/pods", body={} if method == "POST" else None, timeout_s=60)
+        assert await client.get("/pods", timeout_s=60) == {"metadata": {}}
 
 
 async def test_an_event_of_a_watch_without_end_is_not_taken() -> None:
@@ -427,7 +447,9 @@ async def test_a_server_that_throttles_says_until_when(header: bytes, after_ms: 
     assert (found.value.status, found.value.reason, found.value.retry_after_ms) == (429, "TooManyRequests", after_ms)
 
 
-async def test_a_hundred_requests_at_once_are_answered_each_by_its_own_answer() -> None:
+async def test_a_hundred_requests_at_once_are_answered_each_by_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_within(monkeypatch, 60)  # one process makes a hundred handshakes, on both sides
+
     async def echoing(server: Server, connection: Connection) -> None:
         while True:
             first, _, _ = await server.next(connection)
