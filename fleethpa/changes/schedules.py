@@ -198,7 +198,7 @@ def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
     """
     rule = rule_at(schedule, now_ms)
     settings = (*schedule.otherwise, *(rule.settings if rule is not None else ()))
-    return checked(hpa, changed_spec(hpa["spec"], settings), f"schedule of {hpa['metadata']['name']}")
+    return checked(hpa, changed_spec(hpa["spec"], settings, is_kept=True), f"schedule of {hpa['metadata']['name']}")
 
 
 def check_schedule(hpa: Json) -> None:
@@ -210,8 +210,9 @@ def check_schedule(hpa: Json) -> None:
     if schedule is None:
         return
     parse_zone(schedule.time_zone, "timeZone")
+    otherwise = changed_spec(hpa["spec"], tuple(schedule.otherwise), is_kept=True)
     for settings in [(), *(rule.settings for rule in schedule.parsed())]:
-        checked(hpa, changed_spec(hpa["spec"], (*schedule.otherwise, *settings)), "schedule")
+        checked(hpa, changed_spec(otherwise, settings), "schedule")
 
 
 def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Json:

@@ -185,6 +185,7 @@ _PERCENT: Final = re.compile(r"([0-9]+)%")
 _MOST_DIGITS: Final = 18
 """Of a whole percentage: as many as fit into 64 bits. Python reads none of more than 4,300."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]+")
 _MOST: Final = parse_quantity(f"{2**63 - 1}m")
 _LEAST: Final = parse_quantity(f"-{2**63 - 1}m")
 """What the controller can calculate with: 64-bit integers of thousandths."""
@@ -202,10 +203,15 @@ def split(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+def changed_spec(spec: dict[str, Any], settings: tuple[str, ...], *, is_kept: bool = False) -> dict[str, Any]:
     """Return a copy of a defaulted spec with `--set` applied, not yet checked.
 
-    Raises CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
+    Args:
+        is_kept: the settings are those that a schedule keeps, which were checked when it was made; the target may have
+            been of another type then.
+
+    Raises CommandError: there is no such field or metric, the value is not of its kind, or the unit of a utilization
+    is missing (exit 2).
     """
     changed = copy.deepcopy(spec)
     for text in settings:
@@ -218,7 +224,7 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, A
                 int(value) if _INTEGER.fullmatch(value) else value
             )
         else:
-            _set_target(changed, name, value)
+            _set_target(changed, name, value, is_kept)
     return changed
 
 
@@ -241,7 +247,7 @@ def _whole(name: str, value: str) -> int:
     return int(value)
 
 
-def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
+def _set_target(spec: dict[str, Any], name: str, value: str, is_kept: bool) -> None:
     targets = [target for known, target in _targets(spec) if known == name]
     if not targets:
         names = list(dict.fromkeys(known for known, _ in _targets(spec)))
@@ -255,10 +261,22 @@ def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
             number = _whole_percent(f"--set {name}={value}", percent[1])
             target.update({"type": "Utilization", "averageUtilization": number})
             continue
+        if target.get("averageUtilization") is not None and not is_kept:
+            _refuse_without_unit("--set", name, value)
         kind = "value" if target.get("type") == "Value" else "averageValue"
         _quantity(f"--set {name}", value)
         target.clear()
         target.update({"type": kind[0].upper() + kind[1:], kind: value})
+
+
+def _refuse_without_unit(option: str, name: str, value: str) -> None:
+    """Raise CommandError where a bare number is given for a utilization: 70 would be read as 70 cores, not as 70 %."""
+    if _DIGITS.fullmatch(value):
+        raise usage(
+            f"{option} {name}={value}: the target is a utilization, and {value} has no unit",
+            cause="A percentage has a %; a quantity per pod has a suffix here, such as 500m or 2Gi.",
+            next_step=f"{option} {name}={value}%",
+        )
 
 
 def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -351,6 +369,8 @@ def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> 
         if number.spec.calculation != "utilization":
             raise usage(f"--metric {name}={value}: the target is not a utilization", cause="Write +30%, or a quantity.")
         return total_of(inputs, number.index, percent=_whole_percent(f"--metric {name}={value}", percent[1]))
+    if number.spec.calculation == "utilization":
+        _refuse_without_unit("--metric", name, value)
     milli = _quantity(f"--metric {name}", value)
     of_pods = isinstance(inputs.observation.answers[number.index], PodSamples)
     return total_of(inputs, number.index, milli=milli) if of_pods else milli

@@ -374,3 +374,17 @@ async def test_it_gets_ready_after_its_first_look_and_ends_when_it_is_stopped(
 def test_no_rule_is_in_force_outside_of_its_times(tmp_path: Path) -> None:
     schedule = made(body(tmp_path), RULES, "UTC")
     assert rule_at(schedule, MONDAY_NIGHT) is None
+
+
+def test_a_rule_whose_utilization_lacks_its_unit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="70 has no unit"):
+        made(body(tmp_path), ["Mon-Fri 07:00-20:00 cpu=70"], "UTC")
+
+
+def test_what_holds_otherwise_comes_back_although_a_rule_has_made_the_target_a_utilization(tmp_path: Path) -> None:
+    average = MANIFEST.replace("type: Utilization, averageUtilization: 50", "type: AverageValue, averageValue: '2'")
+    hpa = body(tmp_path, average)
+    schedule = made(hpa, ["Mon 12:00-13:00 cpu=70%"], "UTC")
+    under_rule = {**hpa, "spec": spec_at(hpa, schedule, MONDAY_NOON)}
+    assert values(under_rule["spec"])[1] == 70
+    assert spec_at(under_rule, schedule, MONDAY_NIGHT)["metrics"] == hpa["spec"]["metrics"]
