@@ -13,7 +13,7 @@ from fleethpa.fleet.finding import Selection, chosen, nothing_found, selection_o
 from fleethpa.fleet.lists import short_decision
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, Problem, by_cause
-from fleethpa.frame.errors import ANSWER_IS_NO, OK
+from fleethpa.frame.errors import ANSWER_IS_NO, NOT_FOUND, OK
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.text import layout
@@ -33,8 +33,9 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
     """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
 
     Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
-    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line;
-    with -o wide each has its own, with the ID of its newest decision, which `fleethpa explain` takes.
+    with another writer, or whose replicas are not yet as desired; exit 4 if there is no HPA to ask about. HPAs of a
+    cluster with the same cause share a line; with -o wide each has its own, with the ID of its newest decision, which
+    `fleethpa explain` takes.
     """
 
     async def work() -> int:
@@ -45,7 +46,7 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
                 views = chosen(state, selection)
                 if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))
-                    return OK
+                    return NOT_FOUND
                 listed = wide_rows(await decided(past, views)) if output == "wide" else rows(views)
                 session.lines(changed_lines(listed, shown))
                 shown = listed

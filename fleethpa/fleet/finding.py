@@ -218,6 +218,7 @@ def selection_options(metavar: str = NAMES, *, required: bool = False, labels: b
 # --- finding them -----------------------------------------------------------------------------------------------------
 
 _MOST_LABELS: Final = 10
+_MOST_NEAR: Final = 3
 
 
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
@@ -233,9 +234,9 @@ def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
     if views := chosen(state, selection):
         return views
     known = sorted(state.clusters)
-    is_cluster_known = any(map(selection.cluster_matches, known))
-    cause = "" if is_cluster_known or not known else nearest_cluster(selection.clusters[0], known)
-    raise not_found(f"no HPA matches {selection}", cause=cause, next_step="fleethpa get hpa -A")
+    if known and not any(map(selection.cluster_matches, known)):
+        raise _no_cluster_matches(selection.clusters[0], known)
+    raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
 
 
 def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> list[HpaView]:
@@ -290,9 +291,13 @@ def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple
     known = sorted(set(state.clusters) | set(contexts))
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
-            cause = nearest_cluster(glob, known)
-            raise not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
+            raise _no_cluster_matches(glob, known)
     return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
+
+
+def _no_cluster_matches(glob: str, known: Collection[str]) -> CommandError:
+    cause = nearest_cluster(glob, known)
+    return not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
 
 
 def no_such_cluster(name: str, state: FleetState) -> CommandError:
@@ -319,10 +324,14 @@ def unknown_cluster(
 
 
 def nearest_cluster(name: str, known: Iterable[str]) -> str:
-    """Which clusters there are, for the cause of an error; the one that was probably meant comes first."""
+    """Which clusters there are, for the cause of an error; the one that was probably meant comes first, or all that are
+    as near: `esat` is as near to `west` as to `east`.
+    """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean {near[0]}? " if near else ""
+    near = difflib.get_close_matches(name, names, n=_MOST_NEAR)
+    ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+    likely = sorted(each for each, ratio in zip(near, ratios, strict=True) if ratio == ratios[0])
+    meant = f"Did you mean {' or '.join(likely)}? " if likely else ""
     return f"{meant}Known are {', '.join(names) or 'none'}."
 
 

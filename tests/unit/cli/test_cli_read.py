@@ -809,9 +809,9 @@ def test_a_new_decision_alone_prints_no_line_under_watch() -> None:
     assert changed_lines(after, before) == ["east/shop/api  0-5-uid-api  ok"]
 
 
-def test_status_of_nothing_says_where_there_is_something(run: Cli) -> None:
+def test_status_of_nothing_is_no_success_and_says_where_there_is_something(run: Cli) -> None:
     result = run("status")
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (4, "")
     assert "No HPAs found in namespace default; there are 1 elsewhere: fleethpa status -A" in result.stderr
 
 

@@ -115,6 +115,8 @@ WRONG = (
     ("replay abc", 4, "no HPA abc"),
     ("decisions -A --since tomorrow", 2, "2026-11-21T08:00:15Z"),
     ("status nosuch", 4, "no HPA nosuch"),
+    ("status -A -C nosuch", 4, "no cluster matches nosuch; known are east"),
+    ("shadow-report -A -C nosuch", 4, "no cluster matches 'nosuch'"),
     ("doctor --only foo", 2, "Known are kafka"),
     ("shadow-report --since x", 2, "2026-11-21T08:00:15Z"),
     ("export decisions -o xml", 2, "'xml' is not one of"),

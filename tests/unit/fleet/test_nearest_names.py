@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleethpa.fleet.finding import Ref, no_such_hpa
+from fleethpa.fleet.finding import Ref, nearest_cluster, no_such_hpa
 from schemas.keys import HpaId
 
 EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout")
@@ -74,3 +74,9 @@ def test_a_suggestion_stays_in_the_cluster_that_was_meant(
     error = no_such_hpa(ref, known, None)
 
     assert (error.cause, error.next_step) == (cause, next_step)
+
+
+def test_of_clusters_that_are_equally_near_none_is_left_out() -> None:
+    assert nearest_cluster("esat", ["east", "west", "north"]).startswith("Did you mean east or west? ")
+    assert nearest_cluster("nroth", ["east", "west", "north"]).startswith("Did you mean north? ")
+    assert nearest_cluster("prod", ["east", "west"]) == "Known are east, west."
