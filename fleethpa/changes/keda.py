@@ -151,7 +151,7 @@ class _Reader:
         advanced = self._advanced(spec)
         self._times(spec)
         if self.least == 0 and self.metrics and not any(each["type"] == "External" for each in self.metrics):
-            self.left["spec.minReplicaCount"] = "0 needs a metric that is not of the pods: minReplicas is 1"
+            self.left.setdefault("spec.minReplicaCount", "0 needs a metric that is not of the pods: minReplicas is 1")
             self.least = 1
         annotations = self._fallback(spec) | self._schedule()
         named = self._named(advanced.get("name") or f"keda-hpa-{name}", annotations)
@@ -310,9 +310,16 @@ class _Reader:
         self.left[path], self.lost = why, True
 
     def _resource(self, path: str, kind: str, trigger: Json, metadata: Json) -> None:
-        aim = str(trigger.get("metricType") or metadata.get("type") or "Utilization")
+        stated, older = trigger.get("metricType"), metadata.get("type")
+        aim = str(stated or older or "Utilization")
         value = str(metadata.get("value", ""))
         self._leave(metadata, f"{path}.metadata.", ("type", "value", "containerName"), "not known here")
+        if stated and older and stated != older:
+            # KEDA refuses the two together, or goes by metadata.type, by its version.
+            self._lose(f"{path}.metadata.type", f"metricType is {stated}, and this says {older}: keep one of them")
+            return
+        if not stated and not older:
+            self.left[f"{path}.metricType"] = "not given, so that KEDA refuses the trigger: Utilization is taken"
         if aim == "Utilization" and (percent := whole_number(value)) is not None:
             target: Json = {"type": "Utilization", "averageUtilization": percent}
         elif aim == "AverageValue" and value:
@@ -432,7 +439,7 @@ _OF_DATADOG: Final = {"average": _AVERAGE, "global": "Value"}
 """Its own names of a metric's type."""
 _ANNOTATIONS: Final = {
     "autoscaling.keda.sh/paused": "fleethpa pause CLUSTER/NAMESPACE/NAME",
-    "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N",
+    "autoscaling.keda.sh/paused-replicas": "fleethpa override CLUSTER/NAMESPACE/NAME --replicas N --for 2h",
     "autoscaling.keda.sh/paused-scale-in": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-in",
     "autoscaling.keda.sh/paused-scale-out": "fleethpa pause CLUSTER/NAMESPACE/NAME --scale-out",
 }

@@ -301,6 +301,28 @@ def test_what_no_api_server_would_take_makes_no_hpa(changes: dict[str, Any], pat
     assert why in found.left[path]
 
 
+def test_a_least_that_is_no_number_is_named_beside_metrics_of_the_pods_too() -> None:
+    cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
+    body = OBJECTS["orders"] | {"spec": {"scaleTargetRef": {"name": "a"}, "minReplicaCount": "2", "triggers": [cpu]}}
+    found = read(body)
+    assert found.hpa is None
+    assert "'2' is not a number" in found.left["spec.minReplicaCount"]
+
+
+def test_types_of_a_cpu_target_that_contradict_each_other_are_lost_and_a_missing_one_is_named() -> None:
+    def of_trigger(**trigger: Any) -> Any:
+        spec = {"scaleTargetRef": {"name": "a"}, "minReplicaCount": 2, "triggers": [{"type": "cpu"} | trigger]}
+        return read(OBJECTS["orders"] | {"spec": spec})
+
+    both = of_trigger(metricType="AverageValue", metadata={"type": "Utilization", "value": "80"})
+    assert not both.is_whole
+    assert "keep one of them" in both.left["spec.triggers[0].metadata.type"]
+    assert of_trigger(metricType="Utilization", metadata={"type": "Utilization", "value": "80"}).is_whole
+    neither = of_trigger(metadata={"value": "80"})
+    assert neither.is_whole
+    assert "Utilization is taken" in neither.left["spec.triggers[0].metricType"]
+
+
 @pytest.mark.parametrize("value", ["${LENGTH}", "{{ .Values.length }}", "0", "-1", "5%"])
 def test_a_target_that_is_no_number_above_0_is_lost_by_name(value: str) -> None:
     body = copy.deepcopy(OBJECTS["lagged"])
