@@ -83,6 +83,26 @@ def test_no_view_has_a_serious_violation_or_scrolls_sideways(
     context.close()
 
 
+@pytest.mark.parametrize("width", [768, 400, 380])
+def test_what_opens_on_a_click_does_not_scroll_sideways(browser: Browser, archived: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    for name, path in views(page, archived).items():
+        page.goto(archived + path)
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+    page.close()
+
+
+def test_without_javascript_no_view_says_that_it_moves_or_has_an_empty_chart(browser: Browser, archived: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{archived}/hpa/east/shop/checkout")
+    assert page.get_by_text("Charts and the replay need JavaScript").is_visible()
+    assert page.locator("#charts").is_hidden()
+    assert page.get_by_text("From current to desired replicas").is_visible()
+    context.close()
+
+
 @pytest.fixture(scope="module")
 def large() -> Iterator[str]:
     """The page over 500 HPAs, of which some are paused, at max, or without metrics."""
