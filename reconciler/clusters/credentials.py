@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ from reconciler.core.clusterkeys import (
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from reconciler.core.objects import FIELD_MANAGER
 from reconciler.core.writeplan import WRITE_TIMEOUT_S
-from runtime.tls import without_prompt
+from runtime.tls import EncryptedKeyError, without_prompt
 from schemas.jsontext import read_document
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
@@ -59,6 +60,9 @@ _PASSED: Final = frozenset(
 )
 _PASSED_PREFIXES: Final = ("LC_", "XDG_", "AWS_", "AZURE_", "AAD_", "ARM_", "GOOGLE_", "CLOUDSDK_", "GKE_", "USE_GKE_")
 """Variables that a plugin gets: those with which it finds its own credentials, such as a pod's cloud identity."""
+_AUTHORITY: Final = ("certificate-authority",)
+_CERTIFICATE: Final = ("client-certificate", "client-key")
+"""Fields that name a file."""
 _PASSED_ON: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
@@ -82,6 +86,10 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         reason = reason or cluster_refusal(cluster) or user_refusal(user)
         if reason := reason or ("" if is_found else plaintext_refusal(cluster, user)):
             raise ConfigException(reason)
+        for where, part, fields in (("cluster", cluster, _AUTHORITY), ("user", user, _CERTIFICATE)):
+            for field in fields:
+                if (path := part.get(field)) and not part.get(f"{field}-data") and not Path(path).is_file():
+                    raise ConfigException(f"{where}.{field} {path} cannot be read: there is no such file")
 
     def _load_user_token(self) -> bool:
         """Use the token of the file, else the other one. Source: client-go transport/token_source.go: it is trimmed."""
@@ -89,9 +97,9 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         if name:
             try:
                 token = Path(self._get_base_path(self._user.path), name).read_text(encoding="utf-8").strip() or token
-            except OSError:
+            except OSError as error:
                 if not token:
-                    raise
+                    raise ConfigException(f"user.tokenFile {name} cannot be read: {error.strerror}") from error
             if not token:
                 raise ConfigException(f"tokenFile {name} is empty")
         if token:
@@ -170,13 +178,16 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     name = plugin.args[0]
     spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
     request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    process = await asyncio.create_subprocess_exec(
-        *plugin.args,
-        env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(request)},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *plugin.args,
+            env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(request)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise ConfigException(f"user.exec.command {name} cannot be run: {error.strerror}") from error
     try:
         async with asyncio.timeout(TIMEOUT_S):
             written, complaint = await process.communicate()
@@ -308,8 +319,11 @@ class Credentials:
         try:
             without_prompt(configuration.cert_file, configuration.key_file)
             return ApiClient(configuration=configuration), transfers_of(configuration, proxy_of(configuration))
+        except EncryptedKeyError as error:
+            raise self._failed(str(error)) from error
         except _FAULTS as error:
-            raise self._failed(str(error) or type(error).__name__) from error
+            why = certificate_fault(configuration) or str(error) or type(error).__name__
+            raise self._failed(why) from error
 
     def _failed(self, why: str) -> ConfigError:
         self._failure = f"cluster {self._config.name}: its credentials cannot be loaded: {why}"
@@ -366,10 +380,7 @@ def _merge(paths: Sequence[str]) -> ConfigNode:
     return ConfigNode(paths[0], merged, paths[0])
 
 
-_PATHS: Final[Mapping[str, Sequence[str]]] = {
-    "clusters": ("certificate-authority",),
-    "users": ("client-certificate", "client-key", "tokenFile"),
-}
+_PATHS: Final[Mapping[str, Sequence[str]]] = {"clusters": _AUTHORITY, "users": (*_CERTIFICATE, "tokenFile")}
 
 
 def _resolved(entry: Json, kind: str, path: str) -> Json:
@@ -391,6 +402,24 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
     """Return what a client is made of beside its token: the server's address, and the certificates with their age."""
     files = filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file))
     return (configuration.host, *((path, os.stat(path).st_mtime_ns) for path in files if os.path.exists(path)))
+
+
+def certificate_fault(configuration: Configuration) -> str:
+    """Which of the certificates cannot be used, by its field in a kubeconfig, and why; empty: all can be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority, certificate, key = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
+    field = "cluster.certificate-authority"
+    try:
+        if authority:
+            context.load_verify_locations(authority)
+        field = "user.client-certificate or user.client-key"
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        return f"{field} (or its -data) is not what it must be, in PEM: {error}"
+    except OSError as error:
+        return f"{field} {error.filename or authority} cannot be read: {error.strerror}"
+    return ""
 
 
 def proxy_of(configuration: Configuration) -> str | None:

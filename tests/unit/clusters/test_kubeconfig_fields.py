@@ -135,6 +135,28 @@ async def test_a_token_file_is_read_as_client_go_does(
         ),
         pytest.param({"username": "a"}, {}, "user.username needs user.password", id="half a name"),
         pytest.param({"tokenFile": "/dev/null"}, {}, "tokenFile /dev/null is empty", id="an empty token"),
+        pytest.param({"tokenFile": "/nope"}, {}, "user.tokenFile /nope cannot be read: No such", id="no token's file"),
+        pytest.param(
+            {"exec": {"command": "nope", "apiVersion": "client.authentication.k8s.io/v1"}},
+            {},
+            "user.exec.command nope cannot be run: No such",
+            id="no plugin",
+        ),
+        pytest.param(
+            {},
+            {"certificate-authority": "/nope"},
+            "cluster.certificate-authority /nope cannot be read",
+            id="no authority's file",
+        ),
+        pytest.param(
+            {}, {"certificate-authority-data": "YQ=="}, "cluster.certificate-authority .* in PEM", id="no PEM"
+        ),
+        pytest.param(
+            {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
+            {},
+            "user.client-certificate or user.client-key .* in PEM",
+            id="a certificate that is none",
+        ),
         pytest.param({"client-key-data": "YQ=="}, {}, "user.client-key needs user.client-cert", id="a key alone"),
         pytest.param({"token": 12}, {}, "user.token must be a text", id="a number as token"),
         pytest.param({"token": [MARKER]}, {}, "user.token must be a text", id="a list as token"),
