@@ -165,9 +165,12 @@ async def check(
     if missing := [name for name in names if name not in known]:
         what = "cluster" if are_found(options) else "context for cluster"
         raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
+    checks = finding_checks(members)
+    if not known and not checks:
+        cause = "Neither a context of the kubeconfig nor an option names one."
+        raise not_found("no cluster to check", cause=cause, next_step="name a kubeconfig with --kubeconfig FILE")
     reviews = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
     answers = await asyncio.gather(*reviews)
-    checks = finding_checks(members)
     checks += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
         session.lines(line for each in checks for line in lines(session, each))

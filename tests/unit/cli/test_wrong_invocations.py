@@ -23,6 +23,7 @@ from tests.kit.cli import Cli, Fleet
 from tests.kit.documented import ROOT
 
 FILES: dict[str, bytes] = {
+    "empty.kubeconfig": b"kind: Config\nclusters: null\ncontexts: null\nusers: null\n",
     "hpa.yaml": (ROOT / "examples" / "checkout.yaml").read_bytes(),
     "binary.yaml": b"\xff\xfe\x00",
     "empty.yaml": b"",
@@ -243,6 +244,7 @@ WRONG = (
     ("settings east gates=Nope=true", 2, "write NAME=true or NAME=false of HPAConfigurableTolerance"),
     # Processes and their tools.
     ("admin clusters rbac --namespace 'A B'", 2, "--namespace 'A B' is not a name"),
+    ("admin clusters check --kubeconfig empty.kubeconfig", 4, "no cluster to check"),
     ("admin clusters check --kubeconfig nosuch", 2, "kubeconfig nosuch cannot be used"),
     ("admin archive --to folder --key file --brokers a:1", 2, "is not a private key in PEM form"),
     ("admin archive --to folder --segment-size 0", 2, "not in the range"),
