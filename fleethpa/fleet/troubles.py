@@ -7,7 +7,7 @@ forbidden or fails, a metrics API that fails, and a reconciler that is missing o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
@@ -98,10 +98,8 @@ class HungProcess:
         return self.process in ("ingest", "decider", "observer", "agent")
 
 
-_CUT_OFF: Final[Mapping[Kind, str]] = {
-    "observerSilent": "cluster {} not observed",
-    "apiServerAway": "cluster {} unreachable",
-}
+_UNOBSERVED: Final = "not observed"
+_REFUSES: Final = "refuses the credentials of its observer"
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,8 @@ class ClusterTrouble:
 
     `since_ms`: when it began (Unix milliseconds; None: it was never otherwise). `what`, `detail`: what is wrong, and
     what more is known of it, without the name of the cluster. `next_step`: the command that helps. `known_ms`: the log
-    time as of which since when is said; None: it is not said.
+    time as of which since when is said; None: it is not said. `cut_off`: what it makes the cluster, in few words, if
+    no metrics can come because of it; empty: they can.
     """
 
     kind: Kind
@@ -119,6 +118,7 @@ class ClusterTrouble:
     next_step: str
     detail: str = ""
     known_ms: int | None = None
+    cut_off: str = ""
 
     @property
     def text(self) -> str:
@@ -243,9 +243,9 @@ def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> l
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
     """Why no metrics of a cluster can come, in few words: `cluster north unreachable for 21s`; empty: they can."""
     for trouble in troubles:
-        words = _CUT_OFF.get(trouble.kind)
-        if words and trouble.since_ms is not None:
-            return f"{words.format(cluster)} for {span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or '0s'}"
+        if trouble.cut_off and trouble.since_ms is not None:
+            lasts = span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or "0s"
+            return f"cluster {cluster} {trouble.cut_off} for {lasts}"
     return ""
 
 
@@ -278,10 +278,10 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         yield ClusterTrouble("left", newest.reported_ms, "it has left the fleet", step, f": {left}", now_ms)
     elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
         what = "its observer was stopped"
-        yield ClusterTrouble("observerSilent", newest.reported_ms, what, start, known_ms=now_ms)
+        yield ClusterTrouble("observerSilent", newest.reported_ms, what, start, known_ms=now_ms, cut_off=_UNOBSERVED)
     elif reported_ms < due_ms:
         what = "its observer has been silent"
-        yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms)
+        yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms, cut_off=_UNOBSERVED)
     elif newest is not None:
         yield from _reported(cluster.name, now_ms, newest.troubles)
 
@@ -296,14 +296,22 @@ def _left(report: ReportRow) -> str:
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
-        what = "refuses the observer" if trouble.reason == "forbidden" else "is away"
-        step = f"kubectl --context {cluster} get --raw /readyz"
-        yield ClusterTrouble("apiServerAway", trouble.since, f"its API server {what}", step, _error(trouble), now_ms)
+        refuses = trouble.reason == "forbidden"  # of what names no resource: it does not know who asks
+        what = _REFUSES if refuses else "is away" if trouble.reason == "unreachable" else "cannot be asked"
+        step = f"kubectl --context {cluster} {'auth whoami' if refuses else 'get --raw /readyz'}"
+        cut = _REFUSES if refuses else "unreachable"
+        what = f"its API server {what}"
+        yield ClusterTrouble("apiServerAway", trouble.since, what, step, _error(trouble), now_ms, cut)
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
-        if trouble not in away and not (away and trouble.reason == "unreachable"):
+        if trouble not in away and not any(_is_of_server(trouble, each) for each in away):
             yield _part(cluster, now_ms, trouble)
+
+
+def _is_of_server(trouble: ObserverTrouble, away: ObserverTrouble) -> bool:
+    """Whether a part has no other trouble than the API server: no answer came, or the same error for everything."""
+    return trouble.reason == "unreachable" or (bool(trouble.error) and trouble.error == away.error)
 
 
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:

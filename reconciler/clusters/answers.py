@@ -22,6 +22,8 @@ from schemas.codec import whole_number
 from schemas.jsontext import read_json
 from schemas.limits import ERROR, shortened
 
+UNKNOWN_USER = 401
+"""The status of each answer of an API server to somebody whom it does not know: without credentials that hold."""
 _ODD_SHAPE = (LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
 

@@ -20,6 +20,7 @@ from kubernetes.aio.client import Configuration
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.clusters.answers import (
+    UNKNOWN_USER,
     ApiError,
     ConfigError,
     ListPage,
@@ -223,7 +224,7 @@ class ClusterClient:
             response = await self._send(session, method, path, sent, content_type, timeout)
             data = await self._read_all(response, method, path, timeout_s)
             status, named = response.status, response.headers.get("Retry-After", "")
-        if status < 500:
+        if status < 500 and status != UNKNOWN_USER:  # which it answers to everything: it is of no use then
             self.on_answer()
         if not 200 <= status < 300:
             raise await self._refused(status, data, named, method, path)
@@ -311,7 +312,7 @@ class ClusterClient:
             raise NoAnswerError(f"{method} {path}: {_described(error, timeout_s)}", was_connected=True) from error
 
     async def _refused(self, status: int, data: bytes, retry_after: str, method: str, path: str) -> ApiError:
-        if status == 401:
+        if status == UNKNOWN_USER:
             self._token_until = 0.0
             await self._reload()
         stated = status_body(data)

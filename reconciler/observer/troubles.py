@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.answers import UNKNOWN_USER, ApiError, ClusterError, UnreachableError
 from runtime.log import Clock
 from schemas.observed import API_SERVER_PART, ObserverTrouble, Reason
 
@@ -28,7 +28,9 @@ def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
     """The problem that an error shows. `rights` are what the request needed, as `verb resource.group`."""
     if isinstance(error, UnreachableError):
         return ReadProblem("unreachable", str(error))
-    if isinstance(error, ApiError) and error.status in (401, 403):
+    if isinstance(error, ApiError) and error.status == UNKNOWN_USER:  # no right helps somebody who is not known
+        return ReadProblem("forbidden", str(error))
+    if isinstance(error, ApiError) and error.status == 403:
         return ReadProblem("forbidden", str(error), rights)
     return ReadProblem("failing", str(error))
 

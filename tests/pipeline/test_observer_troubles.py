@@ -168,6 +168,23 @@ async def test_an_api_server_that_is_away_is_distinguished_from_a_metrics_api_th
             assert part.health.registry.get_sample_value(up, {"cluster": "east"}) == 1
 
 
+async def test_credentials_that_hold_no_longer_are_one_trouble_which_names_no_right(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with observed(made):
+            await until_all_is_well(made)
+            fault = sim.add_fault(Fault(path="/", status=401, message="Unauthorized"))
+            sim.store.end_watches()
+            refused = await made.topics.until(lambda: troubles(made).get("apiServer"), "the refusal of everything")
+            assert (refused.reason, refused.error, refused.rights) == ("forbidden", "Unauthorized", [])
+            assert {each.error for each in troubles(made).values()} == {"Unauthorized"}
+            assert not any(each.rights for each in troubles(made).values())
+            sim.clear_faults(fault)
+            await until_all_is_well(made)
+
+
 async def test_polls_move_the_time_of_the_last_sync_though_no_watch_has_news(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         made.sims["east"].apply(deployment("web", 2))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, shared_troubles
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, cut_off, shared_troubles
 from schemas.observed import ObserverTrouble
 from streams.state.partitionrow import ControlRow, ReportRow, ServedRow
 
@@ -63,6 +63,19 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             {"reports": [report(trouble("apiServer", "unreachable"), trouble("metrics.k8s.io", "forbidden"))]},
             ["apiServerAway", "metricsFailing"],
             id="another cause beside an API server that is away",
+        ),
+        pytest.param(
+            {
+                "reports": [
+                    report(
+                        trouble("apiServer", error="overloaded"),
+                        trouble("pods", error="overloaded"),
+                        trouble("autoscalers", error="another"),
+                    )
+                ]
+            },
+            ["apiServerAway", "watchFailing"],
+            id="an API server that answers everything with one error is one trouble",
         ),
         pytest.param(
             {"reports": [report(trouble("external.metrics.k8s.io"), trouble("widgets.example.com", "forbidden"))]},
@@ -132,3 +145,21 @@ def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
     assert fresh.text.endswith("; its agent reports: no right")
     [old] = troubles_of(**usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
     assert "its agent reports" not in old.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "what", "cut"),
+    [
+        ("unreachable", "its API server is away", "cluster east unreachable for 1m"),
+        (
+            "forbidden",
+            "its API server refuses the credentials of its observer",
+            "cluster east refuses the credentials of its observer for 1m",
+        ),
+        ("failing", "its API server cannot be asked", "cluster east unreachable for 1m"),
+    ],
+)
+def test_why_an_api_server_gives_no_answers_is_said_as_it_is(reason: str, what: str, cut: str) -> None:
+    found = troubles_of(reported_ms=NOW_MS, reports=[report(trouble("apiServer", reason))], served=ALIVE)
+    assert [each.what for each in found] == [what]
+    assert cut_off("east", NOW_MS, found) == cut
