@@ -34,16 +34,19 @@ class SignsOfLife:
     decided_ms: Mapping[int, int]
     quiet_ms: Mapping[QuietProcess, int]
 
-    @property
-    def newest_ms(self) -> int:
-        """The newest of all."""
-        return max((*self.ingested_ms.values(), *self.decided_ms.values(), *self.quiet_ms.values()), default=0)
+    def newest_ms(self, now_ms: int) -> int:
+        """The newest of all. A heartbeat has the time of its process alone: one that is ahead of the log and of the
+        reader's clock, `now_ms`, too, says nothing about the others.
+        """
+        beats_ms = [each for each in self.quiet_ms.values() if each <= now_ms]
+        return max((*self.ingested_ms.values(), *self.decided_ms.values(), *beats_ms), default=0)
 
     def present_ms(self, now_ms: int, quiet_ms: int) -> int:
         """The present by the newest sign: the reader's clock may be another one. Where no process gives any, `now_ms`,
         the present of the reader.
         """
-        return now_ms if now_ms - self.newest_ms > quiet_ms else self.newest_ms
+        newest_ms = self.newest_ms(now_ms)
+        return now_ms if now_ms - newest_ms > quiet_ms else newest_ms
 
 
 def hung_processes(
@@ -58,7 +61,7 @@ def hung_processes(
         quiet_ms: after how much silence a process hangs.
     """
     hung = _of_flow(signs.present_ms(now_ms, quiet_ms), signs, clusters, quiet_ms)
-    return [*hung, *_without_signs(signs.quiet_ms, signs.newest_ms, min(MOST_SIGN_DUE_MS, quiet_ms))]
+    return [*hung, *_without_signs(signs.quiet_ms, signs.newest_ms(now_ms), min(MOST_SIGN_DUE_MS, quiet_ms))]
 
 
 def _of_flow(present_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int) -> list[HungProcess]:
@@ -159,7 +162,8 @@ def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms
     for process, then_ms in quiet_ms.items():
         if present_ms - then_ms > due_ms:
             text = f"the {process} hangs or does not run: no heartbeat{since(then_ms, present_ms)}"
-            yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")
+            # A heartbeat states its process' own time, and nobody else's.
+            yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]} (or its clock is behind)")
 
 
 _SILENT: Final[Mapping[Kind, frozenset[Process]]] = {

@@ -156,6 +156,7 @@ def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: Qu
     assert named(MOST_SIGN_DUE_MS) == []
     (text,) = named(MOST_SIGN_DUE_MS + 1)
     assert text.startswith(f"the {process} hangs or does not run: no heartbeat since ")
+    assert " (or its clock is behind). Next: " in text
     assert text.endswith(f". Next: fleethpa {'admin archive --to DIR' if process == 'archiver' else f'run {process}'}")
 
 
@@ -171,6 +172,18 @@ def test_the_clock_of_the_reader_names_no_process(skew_ms: int) -> None:
     assert hung(ago(900, 4_000), ago(900, 900), signs=signs, skew_ms=skew_ms) == []
     (named,) = hung(ago(900, 900), ago(30_000, 30_000), signs=signs, skew_ms=skew_ms)
     assert named.process == "decider"
+
+
+@pytest.mark.parametrize("ahead", get_args(QuietProcess))
+def test_the_clock_of_one_process_that_is_ahead_says_nothing_about_the_others(ahead: QuietProcess) -> None:
+    signs: dict[QuietProcess, int] = {name: NOW_MS - 4_000 for name in get_args(QuietProcess)}
+    signs[ahead] = NOW_MS + 120_000
+    assert hung(ago(900, 4_000), ago(900, 900), [cluster("east")], signs) == []
+    assert hung(ago(900, 4_000), ago(900, 900), [cluster("east")], signs, skew_ms=-3_000) == []
+    (named,) = hung(ago(900, 900), ago(30_000, 30_000), signs=signs)
+    assert named.process == "decider"
+    (named,) = hung(ago(30_000), ago(30_000), signs=signs)
+    assert "neither ingest nor the decider has written to the log" in named.text
 
 
 def test_a_clock_that_is_far_ahead_may_also_be_a_log_without_writers() -> None:
