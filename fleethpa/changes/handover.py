@@ -271,7 +271,8 @@ def asking(cluster: str, what: str) -> Iterator[None]:
         step = "run the command again" if error.is_conflict else f"fleethpa admin clusters check {cluster} --enforce"
         raise CommandError(f"cannot {what}: {error}", next_step=step) from error
     except ClusterError as error:
-        raise unreachable(f"cluster {cluster} does not answer: {error}", next_step="check --kubeconfig") from error
+        step = f"kubectl --context {cluster} get --raw /readyz"
+        raise unreachable(f"cluster {cluster} does not answer: {error}", next_step=step) from error
 
 
 async def native_objects(hpas: NativeHpas, place: Place) -> dict[HpaId, Json]:

@@ -142,24 +142,28 @@ def get_hpa(
 
     async def read(past: Past) -> tuple[FleetState, list[HpaView]]:
         state = await read_state(past)
-        views = [view for view in pick(state) if view.problems or not problem]
+        picked[:] = pick(state)
+        views = [view for view in picked if view.problems or not problem]
         if problem or output not in ("table", "name"):
             views = await decided(past, views)
         return state, [view for view in views if view.problems or not problem]
 
+    picked: list[HpaView] = []
+    """Those that were asked for, with a problem or without one."""
     table = _HpaTable(session, output, problem, namespaces=selection.namespace is None or bool(selection.refs))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
             state, views = await read(past)
             if not views and table.is_plain:
-                healthy = problem and chosen(state, selection)
-                is_old = state.is_last_known
+                healthy = problem and picked
+                hidden = {name for name, cluster in state.clusters.items() if cluster.hidden is not None}
+                is_old = state.is_last_known or any(view.id.cluster in hidden for view in picked)
                 none = "No HPA had a problem when it was last known." if is_old else "No HPA has a problem."
                 session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 table.show(views, headers=not no_headers)
-            code = _cluster_troubles(session, state, views)
+            code = _cluster_troubles(session, state, picked)
             if watch:
                 await _watch(lambda: read(past), table, views)
             return code
@@ -189,11 +193,13 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
     code = PARTIAL if state.is_cut_off and views else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
+        first = next((trouble for trouble in cluster.troubles if trouble.blinds), None)
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
             code = PARTIAL if trouble.hides_the_present else code
-            # A remark on the state names it.
-            if not trouble.is_away and not is_of_hung(trouble, state.hung):
+            # A remark on the state names it, or the first of its kind.
+            is_named = trouble.is_away or (trouble.blinds and trouble == first) or is_of_hung(trouble, state.hung)
+            if not is_named:
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 

@@ -347,7 +347,8 @@ def _inventory_step(where: str) -> str:
 def access_check(access: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
     """Return what a cluster's answers mean."""
     if access.error:
-        return CheckResult("failure", "access", access.cluster, access.error, "check --kubeconfig")
+        step = f"kubectl --context {access.cluster} get --raw /readyz"
+        return CheckResult("failure", "access", access.cluster, access.error, step)
     if not access.denied:
         work = "observe and enforce" if enforce else "observe"
         return CheckResult("ok", "access", access.cluster, f"{access.version}: may {work} ({access.asked} permissions)")

@@ -68,8 +68,8 @@ def _columns(now_ms: int) -> list[Column[ClusterView]]:
 
 
 def cluster_state(cluster: ClusterView) -> str:
-    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `stand-in` (not in the hub's
-    hands), `frozen`, `paused` or `unknown` (never observed, or nothing comes into the log).
+    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server gives no answers), `stand-in`
+    (not in the hub's hands), `frozen`, `paused` or `unknown` (never observed, or nothing comes into the log).
     """
     if cluster.has_left:
         return "gone"
@@ -80,7 +80,7 @@ def cluster_state(cluster: ClusterView) -> str:
         return "gone"
     if "observerSilent" in kinds:
         return "silent"
-    if "apiServerAway" in kinds:
+    if kinds & {"apiServerAway", "credentialsRefused"}:
         return "away"
     if "standIn" in kinds:
         return "stand-in"

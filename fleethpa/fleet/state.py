@@ -246,7 +246,9 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
 
 
 def away_remarks(state: FleetState) -> Iterator[str]:
-    """Yield which clusters' API servers do not answer: what is shown of these clusters is the last that was known."""
+    """Yield which clusters' API servers do not answer, and in which something is not watched: what is shown of these
+    clusters is the last that was known, of the latter that which is watched.
+    """
     troubles = {
         name: trouble for name, cluster in state.clusters.items() for trouble in cluster.troubles if trouble.is_away
     }
@@ -255,6 +257,12 @@ def away_remarks(state: FleetState) -> Iterator[str]:
         others = f" (and {listed(list(troubles)[1:], 3)})" if len(troubles) > 1 else ""
         hpas = counted(sum(hpa.cluster in troubles for hpa in state.hpas), "HPA")
         yield f"cluster {name}{others}: {first.text}; {hpas} shown as last known. Next: {first.next_step}"
+    for name, cluster in state.clusters.items():
+        blind = [trouble for trouble in cluster.troubles if trouble.blinds] if name not in troubles else []
+        if blind:
+            more = f" (and {len(blind) - 1} more)" if blind[1:] else ""
+            shown = "what depends on it is shown as last known"
+            yield f"cluster {name}: {blind[0].text}{more}; {shown}. Next: {blind[0].next_step}"
 
 
 async def _too_late(past: Past, state: FleetState) -> list[str]:

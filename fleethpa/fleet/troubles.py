@@ -7,7 +7,7 @@ forbidden or fails, a metrics API that fails, and a reconciler that is missing o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from schemas.observed import (
     REFUSED_PART,
     RIVALS_PART,
     ObserverTrouble,
+    Reason,
 )
 from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
@@ -37,12 +38,12 @@ REFUSED_SHOWN_MS: Final = 3_600_000
 MOST_SILENT_MS: Final = 30_000
 
 Kind = Literal[
-    "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
-    "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
+    "observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "metricsFailing",
+    "canaryFailing", "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
     "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld", "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
-    {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
+    {"observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "left"}
 )
 _MINOR: Final[frozenset[Kind]] = frozenset(
     {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
@@ -98,8 +99,12 @@ class HungProcess:
         return self.process in ("ingest", "decider", "observer", "agent")
 
 
-_UNOBSERVED: Final = "not observed"
 _REFUSES: Final = "refuses the credentials of its observer"
+_CUT_OFF: Final[Mapping[Kind, str]] = {
+    "observerSilent": "cluster {} not observed",
+    "apiServerAway": "cluster {} unreachable",
+    "credentialsRefused": f"cluster {{}} {_REFUSES}",
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,7 @@ class ClusterTrouble:
 
     `since_ms`: when it began (Unix milliseconds; None: it was never otherwise). `what`, `detail`: what is wrong, and
     what more is known of it, without the name of the cluster. `next_step`: the command that helps. `known_ms`: the log
-    time as of which since when is said; None: it is not said. `cut_off`: what it makes the cluster, in few words, if
-    no metrics can come because of it; empty: they can.
+    time as of which since when is said; None: it is not said.
     """
 
     kind: Kind
@@ -118,7 +122,6 @@ class ClusterTrouble:
     next_step: str
     detail: str = ""
     known_ms: int | None = None
-    cut_off: str = ""
 
     @property
     def text(self) -> str:
@@ -142,9 +145,14 @@ class ClusterTrouble:
         return self.kind in _STALE and self.since_ms is not None
 
     @property
+    def blinds(self) -> bool:
+        """Whether something in the cluster is not watched any more, which every read verb and view names, too."""
+        return self.kind in ("watchForbidden", "watchFailing") and self.since_ms is not None
+
+    @property
     def is_away(self) -> bool:
-        """Whether the cluster's API server does not answer any more, which every read verb and view names first."""
-        return self.kind == "apiServerAway" and self.since_ms is not None
+        """Whether the cluster's API server gives no answers any more, which every read verb and view names first."""
+        return self.kind in ("apiServerAway", "credentialsRefused") and self.since_ms is not None
 
 
 @dataclass
@@ -243,9 +251,9 @@ def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> l
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
     """Why no metrics of a cluster can come, in few words: `cluster north unreachable for 21s`; empty: they can."""
     for trouble in troubles:
-        if trouble.cut_off and trouble.since_ms is not None:
-            lasts = span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or "0s"
-            return f"cluster {cluster} {trouble.cut_off} for {lasts}"
+        words = _CUT_OFF.get(trouble.kind)
+        if words and trouble.since_ms is not None:
+            return f"{words.format(cluster)} for {span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or '0s'}"
     return ""
 
 
@@ -278,10 +286,10 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         yield ClusterTrouble("left", newest.reported_ms, "it has left the fleet", step, f": {left}", now_ms)
     elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
         what = "its observer was stopped"
-        yield ClusterTrouble("observerSilent", newest.reported_ms, what, start, known_ms=now_ms, cut_off=_UNOBSERVED)
+        yield ClusterTrouble("observerSilent", newest.reported_ms, what, start, known_ms=now_ms)
     elif reported_ms < due_ms:
         what = "its observer has been silent"
-        yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms, cut_off=_UNOBSERVED)
+        yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms)
     elif newest is not None:
         yield from _reported(cluster.name, now_ms, newest.troubles)
 
@@ -293,15 +301,23 @@ def _left(report: ReportRow) -> str:
     )
 
 
+_API_SERVER: Final[Mapping[Reason, tuple[Kind, str, str]]] = {
+    "unreachable": ("apiServerAway", "is away", "get --raw /readyz"),
+    "failing": ("apiServerAway", "cannot be asked", "get --raw /readyz"),
+    # Of what names no resource: it does not know who asks.
+    "forbidden": ("credentialsRefused", _REFUSES, "auth whoami"),
+}
+"""Reason -> kind of trouble, what is wrong with the API server, and what to ask it next."""
+
+
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
-        refuses = trouble.reason == "forbidden"  # of what names no resource: it does not know who asks
-        what = _REFUSES if refuses else "is away" if trouble.reason == "unreachable" else "cannot be asked"
-        step = f"kubectl --context {cluster} {'auth whoami' if refuses else 'get --raw /readyz'}"
-        cut = _REFUSES if refuses else "unreachable"
-        what = f"its API server {what}"
-        yield ClusterTrouble("apiServerAway", trouble.since, what, step, _error(trouble), now_ms, cut)
+        kubectl = f"kubectl --context {cluster}"
+        kind, word, step = _API_SERVER[trouble.reason]
+        yield ClusterTrouble(
+            kind, trouble.since, f"its API server {word}", f"{kubectl} {step}", _error(trouble), now_ms
+        )
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.

@@ -31,7 +31,15 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord, Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
+from schemas.observed import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    ObserverTrouble,
+)
 from schemas.settings import SettingsSet
 from streams.archive.layout import DECISIONS, LOG, archived_record
 from streams.state.moves import KEPT_MOVES
@@ -768,6 +776,28 @@ def test_colours_are_in_explain_only_when_asked_for(run: Cli) -> None:
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_watched_any_more_is_named_by_each_verb_and_no_hpa_is_said_to_have_no_problem(
+    run: Cli, fleet: Fleet
+) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    assert run("status", "-A").stderr == ""
+    since = fleet.now_ms - 7_000
+    troubles = [
+        ObserverTrouble(part=part, reason="failing", since=since, error="EOF") for part in ("autoscalers", "pods")
+    ]
+    fleet.append(ClusterReport(cluster="east", session="s", instance="o", troubles=troubles), key=WHOLE_PARTITION_KEY)
+    for arguments in (["status", "-A"], ["get", "hpa", "-A"], ["get", "hpa", "-A", "--problem"], ["decisions", "-A"]):
+        stated = run(*arguments).stderr
+        assert re.match(
+            r"warning: cluster east: watching autoscalers fails since .* \(7s ago\): EOF \(and 1 more\); ", stated
+        )
+        assert stated.count("watching autoscalers") == 1, stated
+    shown = run("get", "hpa", "-A", "--problem").stderr
+    assert "No HPA had a problem when it was last known." in shown
+    assert "watching pods fails" in shown
 
 
 def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) -> None:
