@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -37,6 +37,35 @@ LONG_UNACKNOWLEDGED_S = 15.0
 """Whoever writes at all has a heartbeat to write every few seconds, which brokers that work take at once."""
 
 
+class Unacknowledged:
+    """Since when records wait for the brokers, without one that these have taken. `clock`: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pending = 0
+        self._waits_since: float | None = None
+        """None: none waits."""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A record waits while the context is open, which ends when the brokers have it, or it is given up."""
+        self._pending += 1
+        self._waits_since = self._clock() if self._waits_since is None else self._waits_since
+        try:
+            yield
+        finally:
+            self._pending -= 1
+        self._waits_since = self._clock() if self._pending else None
+
+    @property
+    def problem(self) -> str:
+        """That the brokers take no records, for `/readyz`; empty: they do, or nobody has one to write."""
+        since = self._waits_since
+        if since is None or (waits_s := self._clock() - since) < LONG_UNACKNOWLEDGED_S:
+            return ""
+        return f"the brokers have taken no record for {waits_s:.0f} s"
+
+
 class Publisher:
     """Writes bodies to public topics; returns when the brokers have them.
 
@@ -47,18 +76,13 @@ class Publisher:
     def __init__(
         self, producer: AIOKafkaProducer, *, waits_for_room: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._producer, self._waits_for_room, self._clock = producer, waits_for_room, clock
+        self._producer, self._waits_for_room = producer, waits_for_room
         self._partitions: dict[str, int] = {}
-        self._pending = 0
-        self._waits_since: float | None = None
-        """Since when a record waits for the brokers, without one that they have taken; None: none waits."""
+        self._unacknowledged = Unacknowledged(clock)
 
     def problem(self) -> str:
         """Return that the brokers take no records, for `/readyz`; empty: they do, or nobody has one to write."""
-        since = self._waits_since
-        if since is None or (waits_s := self._clock() - since) < LONG_UNACKNOWLEDGED_S:
-            return ""
-        return f"the brokers have taken no record for {waits_s:.0f} s"
+        return self._unacknowledged.problem
 
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
@@ -70,14 +94,8 @@ class Publisher:
 
         Raises KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
-        self._pending += 1
-        self._waits_since = self._clock() if self._waits_since is None else self._waits_since
-        try:
-            place = await self._send(topic, cluster, namespace, bodies, time_ms)
-        finally:
-            self._pending -= 1
-        self._waits_since = self._clock() if self._pending else None
-        return place
+        with self._unacknowledged.waiting():
+            return await self._send(topic, cluster, namespace, bodies, time_ms)
 
     async def _send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int

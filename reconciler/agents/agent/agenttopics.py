@@ -23,6 +23,7 @@ from runtime import kafkaclients
 from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer
 from runtime.log import Clock
+from runtime.records import Unacknowledged
 from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
 from schemas.agents import ONLY_PARTITION
 from schemas.codec import WireError, decode, encode, whole_number
@@ -145,9 +146,6 @@ class AgentPublisher:
 
     Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
     heartbeats the newest of a kind.
-
-    Args:
-        note: called with why nothing can be written; an empty text once it can.
     """
 
     def __init__(
@@ -157,10 +155,11 @@ class AgentPublisher:
         metrics: ObserverMetrics,
         time: BrokerTime,
         clock: Clock,
-        note: Callable[[str], None],
+        waits: Unacknowledged | None = None,
     ) -> None:
         self._kafka, self._topic, self._metrics = kafka, topic, metrics
-        self._time, self._clock, self._note = time, clock, note
+        self._time, self._clock = time, clock
+        self._unacknowledged, self._error = waits or Unacknowledged(), ""
         self._producer: AIOKafkaProducer | None = None
         self._outcomes: deque[tuple[Where, Body, asyncio.Future[None]]] = deque()
         self._signs: dict[tuple[Where, type], Body] = {}
@@ -170,6 +169,11 @@ class AgentPublisher:
         self._is_over = False
         self._arrived, self._has_room, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._has_room.set()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be written, for `/readyz`; empty: it can. The driver tries for long without an error."""
+        return self._error or self._unacknowledged.problem
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
         """Hand bodies over; waits while too many wait already. `topic` is where an observer of the hub would write."""
@@ -268,18 +272,20 @@ class AgentPublisher:
 
     async def _send(self, records: list[tuple[Where, list[Body]]]) -> None:
         """Write records in their order; tried until it works. What was written twice does no harm."""
-        while True:
-            try:
-                await self._try_to_send(records)
-            except KafkaError as error:
-                text = f"{type(error).__name__}: {error}"
-                log.error("nothing can be reported", extra={"topic": self._topic, "error": text})
-                self._note(f"{self._topic} cannot be written: {text}")
+        with self._unacknowledged.waiting():
+            while not await self._is_sent(records):
                 await self._disconnect()
                 await asyncio.sleep(RECONNECT_S)
-            else:
-                self._note("")
-                return
+
+    async def _is_sent(self, records: list[tuple[Where, list[Body]]]) -> bool:
+        try:
+            await self._try_to_send(records)
+        except KafkaError as error:
+            self._error = f"{self._topic} cannot be written: {type(error).__name__}: {error}"
+            log.error("nothing can be reported", extra={"topic": self._topic, "error": self._error})
+            return False
+        self._error = ""
+        return True
 
     async def _try_to_send(self, records: list[tuple[Where, list[Body]]]) -> None:
         producer = await self._connected()

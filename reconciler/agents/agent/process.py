@@ -114,14 +114,7 @@ class AgentTerm:
         """What shows that a native controller runs, independent of the settings; empty: nothing does."""
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
-        self.publisher = AgentPublisher(
-            config.kafka,
-            self.topics.reports,
-            observer_metrics,
-            self.time,
-            self.now_ms,
-            lambda trouble: health.record("kafka", trouble or None),
-        )
+        self.publisher = AgentPublisher(config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms)
         self._reading = asyncio.Event()
         """Set whenever the topic of commands was read; a beat that finds it unset waits."""
         self.has_caught_up = False
@@ -379,7 +372,9 @@ class Agent:
             await asyncio.sleep(RETRY_S / 4)
 
     def show(self, election: Election) -> None:
-        """Show on /readyz who leads, and what keeps the Lease out of reach; for long, and the replica is not ready."""
+        """Show on /readyz who leads, what keeps the Lease out of reach, and why the leader cannot write to Kafka; with
+        a Lease out of reach for long, the replica is not ready.
+        """
         if election.is_out_of_reach:
             self.health.unready("lease", f"{election.trouble}; {_NOBODY_SCALES}")
         elif election.holder:
@@ -387,3 +382,4 @@ class Agent:
         leader = "this replica" if election.leads else election.holder or "nobody"
         self.health.record("leader", f"{leader}, generation {election.generation}")
         self.health.record("lease", election.trouble or None)
+        self.health.record("kafka", (self.term.publisher.problem if self.term else "") or None)

@@ -14,6 +14,7 @@ from reconciler.agents.agent import agenttopics as module
 from reconciler.agents.agent.agenttopics import AgentPublisher
 from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
+from runtime.records import LONG_UNACKNOWLEDGED_S, Unacknowledged
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, Outcome, PublicRecord
@@ -56,17 +57,16 @@ class Broker:
 
 @asynccontextmanager
 async def publishing(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[AgentPublisher, list[str]]]:
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, waits: Unacknowledged | None = None
+) -> AsyncIterator[AgentPublisher]:
     monkeypatch.setattr(module, "strict_producer", lambda *_, **__: broker)
     monkeypatch.setattr(module, "RECONNECT_S", 0.0)
-    notes: list[str] = []
     metrics, time = ObserverMetrics(CollectorRegistry()), BrokerTime()
-    made = AgentPublisher(KafkaSettings(), TOPIC, metrics, time, lambda: 1_000, notes.append)
+    made = AgentPublisher(KafkaSettings(), TOPIC, metrics, time, lambda: 1_000, waits)
     made.time = time  # type: ignore[attr-defined]
     running = asyncio.create_task(made.run())
     try:
-        yield made, notes
+        yield made
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -86,7 +86,7 @@ async def test_what_no_topic_takes_is_passed_over_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = SmallBroker()
-    async with publishing(broker, monkeypatch) as (publisher, _), asyncio.timeout(PATIENCE_S):
+    async with publishing(broker, monkeypatch) as publisher, asyncio.timeout(PATIENCE_S):
         await publisher.publish("east", "shop", Outcome(decision="x" * 3_000, name="web", uid="u", result="applied"))
         await publisher.put("pods", "east", "shop", [PodDeleted(name="x" * 3_000)])
         await publisher.put("pods", "east", "api", pods(1))
@@ -104,7 +104,7 @@ async def test_outcomes_and_heartbeats_overtake_observations_which_keep_their_or
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker()
-    async with publishing(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as out:
         await out.put("fleethpa.pods", "east", "shop", pods(*range(40)))
         await out.put("fleethpa.scales", "east", "shop", [Heartbeat(session="s@1")])
         await out.publish("east", "shop", DONE)
@@ -116,7 +116,7 @@ async def test_outcomes_and_heartbeats_overtake_observations_which_keep_their_or
 
 async def test_a_heartbeat_of_many_namespaces_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
-    async with publishing(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as out:
         await out.beat("east", ["shop", "bank", "vault"], Heartbeat(session="s@1"))
         await out.drained()
     assert broker.bodies == [Heartbeat(session="s@1", namespaces=["bank", "vault"])]
@@ -125,7 +125,7 @@ async def test_a_heartbeat_of_many_namespaces_is_one_record(monkeypatch: pytest.
 
 async def test_the_farewell_is_written_behind_the_heartbeats_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
-    async with publishing(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as out:
         for namespaces in (["shop"], ["bank"]):
             await out.beat("east", namespaces, Heartbeat(session="s@1", watches=["pods"]))
         await out.beat("east", ["shop", "bank"], Heartbeat(session="s@1"))
@@ -136,8 +136,14 @@ async def test_the_farewell_is_written_behind_the_heartbeats_that_wait(monkeypat
 async def test_while_the_brokers_are_away_nothing_is_lost_and_of_signs_of_life_the_newest_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broker = Broker(KafkaTimeoutError(), KafkaConnectionError("away"), KafkaTimeoutError())
-    async with publishing(broker, monkeypatch) as (out, notes):
+    class Noting(Broker):
+        async def start(self) -> None:
+            problems.append(out.problem)
+            await super().start()
+
+    problems: list[str] = []
+    broker = Noting(KafkaTimeoutError(), KafkaConnectionError("away"), KafkaTimeoutError())
+    async with publishing(broker, monkeypatch) as out:
         for number in range(3):
             await out.put("fleethpa.scales", "east", "shop", [Heartbeat(session=f"s@{number}")])
             await out.put("fleethpa.pods", "east", "shop", pods(number))
@@ -145,13 +151,38 @@ async def test_while_the_brokers_are_away_nothing_is_lost_and_of_signs_of_life_t
         await out.drained()
     assert broker.started == 4, "a producer that could not write is not used again"
     assert broker.bodies == [DONE, Heartbeat(session="s@2"), *pods(0, 1, 2)]
-    assert ("KafkaTimeoutError" in notes[0], notes[-1]) == (True, "")
+    assert problems[0] == out.problem == ""
+    assert f"{TOPIC} cannot be written: KafkaTimeoutError" in problems[1]
+
+
+async def test_brokers_that_take_nothing_for_long_are_a_problem_although_the_driver_gives_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mute(Broker):
+        """Answers once it is asked to."""
+
+        async def send(self, *arguments: Any, **named: Any) -> "asyncio.Future[RecordMetadata]":
+            came.set()
+            await answers.wait()
+            return await super().send(*arguments, **named)
+
+    now, came, answers = [100.0], asyncio.Event(), asyncio.Event()
+    async with publishing(Mute(), monkeypatch, Unacknowledged(lambda: now[0])) as out:
+        await out.put("fleethpa.pods", "east", "shop", pods(1))
+        await came.wait()
+        now[0] += LONG_UNACKNOWLEDGED_S - 1
+        assert out.problem == ""
+        now[0] += 5
+        assert out.problem == f"the brokers have taken no record for {LONG_UNACKNOWLEDGED_S + 4:.0f} s"
+        answers.set()
+        await out.drained()
+        assert out.problem == ""
 
 
 async def test_the_brokers_time_is_learnt_from_append_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for append_ms, known in ((None, False), (5_000_000, True)):
         broker = Broker(append_ms=append_ms)
-        async with publishing(broker, monkeypatch) as (out, _):
+        async with publishing(broker, monkeypatch) as out:
             await out.publish("east", "shop", DONE)
             now_ms = out.time.now_ms(module.boot_s())  # type: ignore[attr-defined]
             assert (now_ms is not None) is known
@@ -161,7 +192,7 @@ async def test_who_waits_for_an_outcome_to_be_written_is_let_go_when_the_term_en
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker(*[KafkaTimeoutError()] * 10_000)
-    async with publishing(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as out:
         waiting = asyncio.create_task(out.publish("east", "shop", DONE))
         while len(broker.errors) == 10_000:
             await asyncio.sleep(0)
@@ -174,7 +205,7 @@ async def test_who_waits_for_an_outcome_to_be_written_is_let_go_when_the_term_en
 async def test_more_observations_than_may_wait_hold_up_who_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_LIMIT", 10)
     broker = Broker(*[KafkaTimeoutError()] * 5)
-    async with publishing(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as out:
         await out.put("fleethpa.pods", "east", "shop", pods(*range(10)))
         second = asyncio.create_task(out.put("fleethpa.pods", "east", "shop", pods(10)))
         await asyncio.sleep(0)

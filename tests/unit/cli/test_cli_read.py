@@ -789,7 +789,7 @@ def test_what_is_not_watched_any_more_is_named_by_each_verb_and_no_hpa_is_said_t
         ObserverTrouble(part=part, reason="failing", since=since, error="EOF") for part in ("autoscalers", "pods")
     ]
     fleet.append(ClusterReport(cluster="east", session="s", instance="o", troubles=troubles), key=WHOLE_PARTITION_KEY)
-    for arguments in (["status", "-A"], ["get", "hpa", "-A"], ["get", "hpa", "-A", "--problem"], ["decisions", "-A"]):
+    for arguments in (["status", "-A"], ["get", "hpa", "-A"], ["get", "hpa", "-A", "--problem"]):
         stated = run(*arguments).stderr
         assert re.match(
             r"warning: cluster east: watching autoscalers fails since .* \(7s ago\): EOF \(and 1 more\); ", stated
