@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Kind, Process, since
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Kind, Process, silent_words, since
 from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
@@ -108,8 +108,9 @@ def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
 _CLUSTER_TEXTS: Final[tuple[tuple[Process, str, str], ...]] = (
     ("observer", "the observer", "pods and metrics there are as last known"),
     ("reconciler", "the reconciler", "nothing is written there"),
-    ("agent", "the agent", "pods and metrics there are as last known, and nothing is written there"),
-    ("agent", "the reconciler in the agent", "nothing is written there"),
+    # Where it is a stand-in, the cluster's own controller may scale meanwhile.
+    ("agent", "the agent", "pods and metrics there are as last known, and what is decided is not written there"),
+    ("agent", "the reconciler in the agent", "what is decided is not written there"),
 )
 
 
@@ -123,7 +124,7 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
         if troubles := silent[who]:
             since_ms = max(each.since_ms or 0 for each in troubles.values())
             of = listed(list(troubles), SHOWN)
-            what = f"{who} of {of} hangs or does not run: no report{since(since_ms, present_ms)}"
+            what = f"{who} of {of} {silent_words(process)}: no report{since(since_ms, present_ms)}"
             # The log of an agent is in its cluster; the others' processes are the hub's.
             step = next(iter(troubles.values())).next_step if process == "agent" else f"fleethpa run {process}"
             yield HungProcess(process, since_ms, f"{what}, {follows}", step)

@@ -74,6 +74,11 @@ def silent_limit_ms(sync_period_ms: int) -> int:
 Process = Literal["ingest", "decider", "observer", "reconciler", "router", "scheduler", "archiver", "hub", "agent"]
 
 
+def silent_words(process: Process) -> str:
+    """What a process does from which nothing comes. An agent is in another network than the brokers."""
+    return "hangs, does not run or does not reach Kafka" if process == "agent" else "hangs or does not run"
+
+
 @dataclass(frozen=True)
 class HungProcess:
     """A process from which nothing comes. `since_ms`: its last sign. `what`: what is known of it, and what follows."""
@@ -91,7 +96,7 @@ class HungProcess:
     @property
     def brief(self) -> str:
         """A few words for a title."""
-        return f"{self.process} hangs or does not run"
+        return f"{self.process} {silent_words(self.process)}"
 
     @property
     def hides_the_present(self) -> bool:
