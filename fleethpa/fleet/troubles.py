@@ -28,8 +28,10 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
+from streams.state.hpastate import WRITE_TTL_MS
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
+from streams.state.timing import held_ms
 
 LEAST_QUIET_MS: Final = 12_000
 MOST_QUIET_MS: Final = 20_000
@@ -39,8 +41,9 @@ MOST_SILENT_MS: Final = 30_000
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "metricsFailing",
-    "canaryFailing", "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
-    "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld", "versionUnknown",
+    "canaryFailing", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
+    "rivalsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
+    "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "left"}
@@ -256,6 +259,8 @@ def shared_troubles(troubles: Iterable[tuple[ClusterView, ClusterTrouble]]) -> l
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
     """Why no metrics of a cluster can come, in few words: `cluster north unreachable for 21s`; empty: they can."""
     for trouble in troubles:
+        if trouble.kind == "observerClock":
+            return f"all reports of the observer of {cluster} count as too old"
         words = _CUT_OFF.get(trouble.kind)
         if words and trouble.since_ms is not None:
             return f"{words.format(cluster)} for {span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or '0s'}"
@@ -296,7 +301,19 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         what = "its observer has been silent"
         yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms)
     elif newest is not None:
+        period_ms = cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS
+        late_ms = newest.reported_ms - newest.stated_ms if newest.stated_ms else 0
+        if late_ms > held_ms(period_ms):
+            what = f"its observer's clock is {_seconds(late_ms)} behind log time, or its reports come so late"
+            yield ClusterTrouble("observerClock", None, what, _CLOCKS, ": all its metrics count as too old")
         yield from _reported(cluster.name, now_ms, newest.troubles)
+
+
+_CLOCKS: Final = "compare the clocks, see docs/operations.md#recovery"
+
+
+def _seconds(ms: int) -> str:
+    return span(ms // 1000 * 1000)
 
 
 def _left(report: ReportRow) -> str:
@@ -407,12 +424,24 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     waiting = f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
-    elif served.reported_ms < due_ms:
+        return
+    if served.reported_ms < due_ms:
         what, now_ms = "its reconciler has been silent", cluster.clock_ms
         yield ClusterTrouble("reconcilerSilent", served.reported_ms, what, start, f": {waiting}", now_ms)
-    elif served.problem:
+        return
+    off_ms = served.reported_ms - served.stated_ms if served.stated_ms else 0
+    if off_ms < -WRITE_TTL_MS // 2:
+        text = f"its reconciler's clock is {_seconds(-off_ms)} ahead of log time: writes count as too late"
+        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS)
+    elif off_ms > MOST_SILENT_MS:
+        text = f"its reconciler's clock is {_seconds(off_ms)} behind log time, or its reports come so late"
+        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS, ": it may carry out writes that are too old")
+    if served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
-        yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster.name} get --raw /readyz")
+        of_rights = " is forbidden: " in served.problem
+        check, ask = f"fleethpa admin clusters check {cluster.name}", f"kubectl --context {cluster.name}"
+        step = check if of_rights else f"{ask} get --raw /readyz"
+        yield ClusterTrouble("reconcilerFailing", None, text, step)
 
 
 def _unknown_version(cluster: ClusterView) -> Iterator[ClusterTrouble]:

@@ -158,11 +158,24 @@ class EntryFold(Folding):
         pauses = paused_by(row.pauses.get(cluster, {}), body, self.now_ms)
         self.state.put_pauses(cluster, pauses)
 
+    def _stated_ms(self) -> int:
+        """When this was made, by the sender's clock; 0: not known."""
+        return 0 if self.source is None else self.source.time
+
     def cluster_report(self, body: ClusterReport) -> None:
         """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""
         cluster = body.cluster
         forget_reports(self.state, cluster)
-        row = ReportRow(cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped)
+        row = ReportRow(
+            cluster,
+            body.instance,
+            body.session,
+            self.now_ms,
+            body.started,
+            body.troubles,
+            body.stopped,
+            self._stated_ms(),
+        )
         key = f"{cluster}/{body.instance}"
         self.state.put_bounded(limits.ALL_REPORTS, self.state.row.reports, key, row.forms)
 
@@ -173,7 +186,7 @@ class EntryFold(Folding):
             return
         target = target_key(body.target)
         old = self.namespace.scales.get(target, ScaleRow())
-        stated_ms = 0 if self.source is None or not body.session else self.source.time
+        stated_ms = self._stated_ms() if body.session else 0
         if old.session == body.session and stated_ms < old.stated_ms:
             self.namespace.count_ignored("scale older than what the session reported before")
             return
@@ -259,9 +272,10 @@ class EntryFold(Folding):
 
     def serving(self, body: Serving) -> None:
         """A reconciler reports which clusters it serves."""
+        stated_ms = self._stated_ms()
         for cluster in body.clusters:
             problem = body.problems.get(cluster, "")
-            forms = [ServedRow(self.now_ms, problem[:length], body.session) for length in _PROBLEM_LENGTHS]
+            forms = [ServedRow(self.now_ms, problem[:length], body.session, stated_ms) for length in _PROBLEM_LENGTHS]
             self.state.put_bounded(limits.ALL_PROBLEMS, self.state.row.served, cluster, forms)
 
     def agent(self, body: AgentSet) -> None:

@@ -33,7 +33,9 @@ class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ReportRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest report of an observer on a whole cluster, and when it arrived (log time)."""
+    """The newest report of an observer on a whole cluster, and when it arrived (log time). `stated_ms`: when it was
+    made, by the observer's clock; 0: not known.
+    """
 
     cluster: str
     instance: str
@@ -42,6 +44,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
     started_ms: int = 0
     troubles: list[ObserverTrouble] = []
     stopped: bool = False
+    stated_ms: int = 0
 
     @property
     def forms(self) -> list["ReportRow"]:
@@ -53,11 +56,14 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ServedRow(Struct, array_like=True, frozen=True, gc=False):
-    """Newest report of a cluster's reconciler. `problem`: why it cannot write there."""
+    """Newest report of a cluster's reconciler. `problem`: why it cannot write there. `stated_ms`: when it was made, by
+    the reconciler's clock; 0: not known.
+    """
 
     reported_ms: int = 0
     problem: str = ""
     session: str = ""
+    stated_ms: int = 0
 
 
 class AgentRow(Struct, array_like=True, frozen=True, gc=False):

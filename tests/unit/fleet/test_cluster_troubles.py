@@ -88,6 +88,20 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             id="a Prometheus that is away hides nothing of the cluster",
         ),
         pytest.param({"reports": [report(trouble("canary"))]}, ["canaryFailing"], id="the canary"),
+        pytest.param({"reports": [report(stated_ms=NOW_MS - 35_000)]}, [], id="reports that come 30 s late"),
+        pytest.param(
+            {"reports": [report(stated_ms=NOW_MS - 35_001)]}, ["observerClock"], id="an observer whose clock is behind"
+        ),
+        pytest.param({"reports": [report(stated_ms=NOW_MS + 120_000)]}, [], id="one whose clock is ahead does no harm"),
+        pytest.param({"served": ServedRow(NOW_MS, stated_ms=NOW_MS + 5_000)}, [], id="a reconciler 5 s ahead"),
+        pytest.param(
+            {"served": ServedRow(NOW_MS, stated_ms=NOW_MS + 5_001)}, ["reconcilerClock"], id="a reconciler more ahead"
+        ),
+        pytest.param(
+            {"served": ServedRow(NOW_MS, "down", stated_ms=NOW_MS - 120_000)},
+            ["reconcilerClock", "reconcilerFailing"],
+            id="a reconciler whose clock is behind, and that cannot write",
+        ),
         pytest.param({"served": None}, ["reconcilerSilent"], id="no reconciler"),
         pytest.param({"served": None, "enforced": 0}, [], id="no reconciler, and none is needed"),
         pytest.param({"served": ServedRow(NOW_MS - 30_001)}, ["reconcilerSilent"], id="a silent reconciler"),
@@ -163,3 +177,15 @@ def test_why_an_api_server_gives_no_answers_is_said_as_it_is(reason: str, what: 
     found = troubles_of(reported_ms=NOW_MS, reports=[report(trouble("apiServer", reason))], served=ALIVE)
     assert [each.what for each in found] == [what]
     assert cut_off("east", NOW_MS, found) == cut
+
+
+def test_by_how_much_a_clock_is_wrong_is_said_and_that_metrics_count_as_too_old() -> None:
+    observer = report(stated_ms=NOW_MS - 5_000 - 121_300)
+    served = ServedRow(NOW_MS, stated_ms=NOW_MS + 120_900)
+    found = troubles_of(reported_ms=NOW_MS, reports=[observer], served=served)
+    assert [each.text for each in found] == [
+        "its observer's clock is 2m1s behind log time, or its reports come so late: all its metrics count as too old",
+        "its reconciler's clock is 2m ahead of log time: writes count as too late",
+    ]
+    assert cut_off("east", NOW_MS, found) == "all reports of the observer of east count as too old"
+    assert all(each.is_grave for each in found)

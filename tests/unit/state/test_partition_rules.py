@@ -509,7 +509,10 @@ def test_a_report_on_a_cluster_is_kept_in_the_partition_row_and_decides_nothing(
     assert log.add(log.entry(report, WHOLE_PARTITION_KEY), after_ms=SECOND) == []
     row = decode_row(b"0|p", log.partition.checkpoint()[-1][1])
     assert isinstance(row, PartitionRow)
-    assert row.reports == {"eu/node-1": ReportRow("eu", "node-1", "node-1@9", log.now_ms, 1, [trouble])}
+    stated_ms = log.now_ms - SECOND  # the entry was made before it was appended
+    assert row.reports == {
+        "eu/node-1": ReportRow("eu", "node-1", "node-1@9", log.now_ms, 1, [trouble], False, stated_ms)
+    }
     others = ClusterReport(cluster="eu", session="node-2@9", instance="node-2")
     log.add(log.entry(others, WHOLE_PARTITION_KEY), after_ms=REPORT_KEPT_MS)
     assert sorted(log.partition.state.row.reports) == ["eu/node-1", "eu/node-2"]
