@@ -118,20 +118,6 @@ def without_early_turn(planned: Turn, now_ms: int, evaluated_ms: int, period_ms:
     return Turn(False, planned.due_ms, planned.due_ms)
 
 
-def is_in_time(
-    arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, asked_every_ms: int
-) -> bool:
-    """Return whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
-    `turn` then gives an evaluation, and the next one a period later.
-    """
-    return (
-        arrival.started_ms == now_ms >= _in_time_from(due_ms, period_ms, asked_every_ms)
-        and now_ms - arrival.before_ms >= asked_every_ms - slack_ms(asked_every_ms)
-        and now_ms - evaluated_ms >= period_ms // 2
-        and evaluated_ms > 0
-    )
-
-
 def _in_time_from(due_ms: int, period_ms: int, asked_every_ms: int) -> int:
     """Return from when on an answer brings the evaluation that is due. Of several answers in a period of the HPA it is
     the one at its end, so that the period is never shorter.

@@ -5,15 +5,12 @@ from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.subject import accounts_of
-from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
+from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, recent, turn
 
 
 def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
     """Return whether the HPA is evaluated with this record."""
     row, now_ms, period_ms, asked_every_ms = hpa.row, state.now_ms, settings.sync_period_ms, settings.asked_every_ms
-    came = namespace.arrivals.get(hpa.awaits[0]) if len(hpa.awaits) == 1 else None
-    if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms, asked_every_ms):
-        return Turn(True, now_ms + period_ms, now_ms)
     arrivals = [recent(namespace.arrivals.get(key), now_ms) for key in hpa.awaits]
     polled, first_wait_ms = hpa.polled, ANSWER_WAIT_MS
     # An observer asks a new question within a period, once the scale has named the pods.
