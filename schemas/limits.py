@@ -189,7 +189,7 @@ def _in_partition(what: str, kibibytes: int, shown: str = _SHOWN, refused_by: st
 # Of each kind by itself, so that none takes the room of another. The sums decide what is stored and so what is decided;
 # into how many rows it is cut (`ROW`) decides nothing.
 NAMESPACE_HPAS = _in_namespace("HPAs", 640)
-NAMESPACE_RIVALS = _in_namespace("other autoscalers of targets", 64)
+NAMESPACE_CONFLICTING = _in_namespace("other autoscalers of targets", 64)
 NAMESPACE_COMMANDS = _in_namespace("modes and pauses", 64)
 NAMESPACE_PODS = _in_namespace("pods", 16 * 1024)
 NAMESPACE_ANSWERS = _in_namespace("answers of metrics APIs", 24 * 1024)

@@ -125,7 +125,7 @@ class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_d
     group: str = ""
 
 
-class Rival(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+class ConflictingAutoscaler(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """An object other than an HPA that drives `target`, such as a ScaledObject of KEDA."""
 
     kind: str
@@ -136,7 +136,7 @@ class Rival(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_de
 class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     """A chunk of a full list of a namespace's HPAs, as `PodList`; removes only what came from the cluster.
 
-    `rivals`: other objects that drive a target in this namespace.
+    `conflicting`: other objects that drive a target in this namespace.
     `managers`: name of an HPA of this chunk → `[manager, managerTime]`, as `AutoscalerSet` has them.
     """
 
@@ -144,7 +144,7 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     hpas: list[dict[str, Any]]
     chunk: Count = 0
     chunks: ChunkCount = 1
-    rivals: list[Rival] = []
+    conflicting: list[ConflictingAutoscaler] = []
     session: str = ""
     managers: dict[str, tuple[str, TimeMs]] = {}
 
@@ -261,7 +261,7 @@ API_SERVER_PART = "apiServer"
 CANARY_PART = "canary"
 MEMBERSHIP_PART = "membership"
 NATIVE_EVIDENCE_PART = "nativeEvidence"
-RIVALS_PART = "scaledobjects"
+CONFLICTING_PART = "scaledobjects"
 """The `part` of troubles of an observer (`ObserverTrouble`)."""
 REFUSED_PART = "refusedReports"
 """The `part` of the trouble that ingest adds to the reports of an agent of which it refused something."""

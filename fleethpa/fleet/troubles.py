@@ -18,10 +18,10 @@ from schemas.entries import HUB_HOLDER
 from schemas.observed import (
     API_SERVER_PART,
     CANARY_PART,
+    CONFLICTING_PART,
     MEMBERSHIP_PART,
     NATIVE_EVIDENCE_PART,
     REFUSED_PART,
-    RIVALS_PART,
     ObserverTrouble,
     Reason,
 )
@@ -42,14 +42,14 @@ MOST_SILENT_MS: Final = 30_000
 Kind = Literal[
     "observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "metricsFailing",
     "canaryFailing", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
-    "rivalsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
+    "conflictsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
     "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "left"}
 )
 _MINOR: Final[frozenset[Kind]] = frozenset(
-    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
+    {"canaryFailing", "conflictsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
 )
 
 
@@ -380,8 +380,8 @@ def _kind_of_part(cluster: str, trouble: ObserverTrouble) -> tuple[Kind, str, st
     if trouble.part == REFUSED_PART:
         step = f"read fleethpa.rejected; fleethpa admin clusters remove {cluster}, if its agent is not to be trusted"
         return "reportsRefused", "ingest refuses some of what its agent reports", step, ""
-    if trouble.part == RIVALS_PART:
-        return "rivalsUnseen", f"watching {trouble.part} fails{where}", check, missing
+    if trouble.part == CONFLICTING_PART:
+        return "conflictsUnseen", f"watching {trouble.part} fails{where}", check, missing
     if trouble.reason == "forbidden":
         return "watchForbidden", f"watching {trouble.part} is forbidden{where}", check, missing
     return "watchFailing", f"watching {trouble.part} fails{where}", check, missing

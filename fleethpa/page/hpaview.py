@@ -64,7 +64,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int, *, every
         "groups": [name for name, members in state.capacity_members.items() if str(hpa) in members],
         "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,
         "moves": list(reversed(view.moves)) if view is not None else [],
-        "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
+        "has_other_writers": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read, every=every),
         "is_evaluated": bool(read.decisions),
         "whole_ms": 0 if read.has_more else read.since_ms,

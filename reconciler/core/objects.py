@@ -18,7 +18,7 @@ from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.kubernetes.shape import HPA_HEAD, JsonView, group_of
-from schemas.observed import Container, Pod, Rival, ScaleSet, Target, decode_shape, shape_of
+from schemas.observed import ConflictingAutoscaler, Container, Pod, ScaleSet, Target, decode_shape, shape_of
 from schemas.syncperiods import PERIOD_ANNOTATION, own_period_ms
 
 CANARY_LABEL = "fleethpa.io/canary"
@@ -76,15 +76,15 @@ def target_of(hpa: JsonView) -> Target:
 SCALED_OBJECT = "ScaledObject"
 
 
-def conflicting_autoscaler(scaled_object: JsonView) -> Rival:
-    """A ScaledObject of KEDA as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
+def conflicting_autoscaler(scaled_object: JsonView) -> ConflictingAutoscaler:
+    """A ScaledObject of KEDA as `AutoscalerList.conflicting` holds it; KEDA's default target is a Deployment."""
     reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
     target = Target(
         group=group_of(reference.get("apiVersion") or "apps/v1"),
         kind=reference.get("kind") or "Deployment",
         name=reference.get("name") or "",
     )
-    return Rival(kind=SCALED_OBJECT, name=scaled_object["metadata"]["name"], target=target)
+    return ConflictingAutoscaler(kind=SCALED_OBJECT, name=scaled_object["metadata"]["name"], target=target)
 
 
 def spec_manager(metadata: JsonView) -> tuple[str, int]:

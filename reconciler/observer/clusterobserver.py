@@ -45,9 +45,9 @@ from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.observed import (
     CANARY_PART,
+    CONFLICTING_PART,
     MEMBERSHIP_PART,
     NATIVE_EVIDENCE_PART,
-    RIVALS_PART,
     AutoscalerDeleted,
     AutoscalerSet,
     ClusterReport,
@@ -290,8 +290,8 @@ class ClusterObserver:
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         managers = {name: hpa.manager for name, hpa in state.hpas.items()}
-        hpas, rivals = list(map(reported_hpa, state.hpas.values())), list(state.rivals.values())
-        lists = autoscaler_lists(hpas, rivals, self._list_id(), self.session, managers)
+        hpas, conflicting = list(map(reported_hpa, state.hpas.values())), list(state.conflicting.values())
+        lists = autoscaler_lists(hpas, conflicting, self._list_id(), self.session, managers)
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
     # --- other autoscalers: KEDA's ScaledObjects drive targets, too ---------------------------------------------------
@@ -299,7 +299,7 @@ class ClusterObserver:
     async def _follow_scaled_objects(self) -> None:
         """Report the ScaledObjects of every namespace; nothing else is asked where KEDA is not installed."""
         resource = await self._discovery.served(SCALED_OBJECT, "keda.sh", look_every_s=LOOK_FOR_KEDA_S)
-        noted = partial(self._problem, RIVALS_PART)
+        noted = partial(self._problem, CONFLICTING_PART)
         await self._mirror(resource.path, Listener(self._scaled_objects_listed, self._scaled_object_changed, noted))
 
     async def _scaled_objects_listed(self, scope: str, items: list[Json]) -> None:

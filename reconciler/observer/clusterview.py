@@ -21,7 +21,7 @@ from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from runtime.log import wall_clock_ms
 from schemas.answers import MetricAnswer
 from schemas.kubernetes.shape import Json
-from schemas.observed import API_SERVER_PART, Heartbeat, Pod, Rival, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, ConflictingAutoscaler, Heartbeat, Pod, ScaleSet, Target
 from schemas.syncperiods import StatedPeriod
 
 
@@ -160,7 +160,7 @@ class NamespaceState:
     pods: dict[str, Pod] = field(default_factory=dict)
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     asked: dict[Target, str] = field(default_factory=dict)
-    rivals: dict[str, Rival] = field(default_factory=dict)
+    conflicting: dict[str, ConflictingAutoscaler] = field(default_factory=dict)
     periods: frozenset[StatedPeriod] = frozenset()
 
     def targets(self) -> set[Target]:
@@ -263,24 +263,26 @@ class ClusterState:
 
     def replace_scaled_objects(self, scope: str, items: Iterable[Json]) -> list[str]:
         """Apply a full list of ScaledObjects; return the namespaces in which something changed."""
-        rivals_of: dict[str, dict[str, Rival]] = {name: {} for name in self.scope(scope)}
+        conflicting_of: dict[str, dict[str, ConflictingAutoscaler]] = {name: {} for name in self.scope(scope)}
         for item in items:
-            rivals_of.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = conflicting_autoscaler(
-                item
+            conflicting_of.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = (
+                conflicting_autoscaler(item)
             )
-        changed = [name for name, rivals in rivals_of.items() if self.namespace(name).rivals != rivals]
+        changed = [
+            name for name, conflicting in conflicting_of.items() if self.namespace(name).conflicting != conflicting
+        ]
         for name in changed:
-            self.namespace(name).rivals = rivals_of[name]
+            self.namespace(name).conflicting = conflicting_of[name]
         return changed
 
     def set_scaled_object(self, item: Json, *, is_there: bool) -> bool:
         """A ScaledObject came or was changed, or is gone; False if nothing that is reported changed."""
-        rivals, name = self.namespace(item["metadata"]["namespace"]).rivals, item["metadata"]["name"]
-        before, now = rivals.get(name), conflicting_autoscaler(item) if is_there else None
+        conflicting, name = self.namespace(item["metadata"]["namespace"]).conflicting, item["metadata"]["name"]
+        before, now = conflicting.get(name), conflicting_autoscaler(item) if is_there else None
         if now is None:
-            rivals.pop(name, None)
+            conflicting.pop(name, None)
         else:
-            rivals[name] = now
+            conflicting[name] = now
         return before != now
 
     # --- scales -------------------------------------------------------------------------------------------------------

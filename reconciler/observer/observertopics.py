@@ -33,7 +33,7 @@ from schemas.keys import SessionName, parse_session
 from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
 from schemas.limits import BEAT_NAMESPACES, CLUSTERS, NAME
-from schemas.observed import AutoscalerList, AutoscalerSet, Heartbeat, Pod, PodList, Rival
+from schemas.observed import AutoscalerList, AutoscalerSet, ConflictingAutoscaler, Heartbeat, Pod, PodList
 from schemas.syncperiods import PERIOD_ANNOTATION
 from schemas.topics import SCALES
 
@@ -340,7 +340,7 @@ def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
 
 def autoscaler_lists(
     hpas: Sequence[dict[str, Any]],
-    rivals: Sequence[Rival],
+    conflicting: Sequence[ConflictingAutoscaler],
     list_id: str,
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,
@@ -348,7 +348,7 @@ def autoscaler_lists(
     """Return a full list of a namespace's HPAs; the first chunks have the other autoscalers, each the managers
     of its HPAs.
     """
-    others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
+    others = [list(conflicting)] if len(encode(conflicting)) <= _BESIDE_HPAS_BYTES else [*split(conflicting), []]
     parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
     known = managers or {}
     return [
@@ -357,7 +357,7 @@ def autoscaler_lists(
             hpas=part,
             chunk=i,
             chunks=len(parts),
-            rivals=others[i] if i < len(others) else [],
+            conflicting=others[i] if i < len(others) else [],
             session=session,
             managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
         )

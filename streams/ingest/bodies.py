@@ -23,11 +23,11 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    ConflictingAutoscaler,
     Heartbeat,
     PodDeleted,
     PodList,
     PodSet,
-    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -163,9 +163,9 @@ def _checked_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
 
 def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
-    rivals = list(_checked_autoscalers(body.rivals, refuse))
+    conflicting = list(_checked_autoscalers(body.conflicting, refuse))
     hpas = list(_good(body.hpas, lambda hpa: _checked_hpa(hpa, place, refuse), refuse))
-    checked = structs.replace(body, hpas=hpas, rivals=rivals)
+    checked = structs.replace(body, hpas=hpas, conflicting=conflicting)
     limits.check(limits.LIST, len(encode(checked)), f"HPAs of namespace {place.namespace}")
     return checked
 
@@ -188,14 +188,14 @@ def _good(items: Iterable[T], take: Callable[[T], T], refuse: Refuse) -> Iterato
             refuse(refusal)
 
 
-def _checked_autoscalers(rivals: list[Rival], refuse: Refuse) -> Iterator[Rival]:
-    """A rival of an impossible name has no target, so the list is as good without it."""
-    for index, rival in enumerate(rivals):
-        size = max(map(len, (rival.kind, rival.name, *target_key(rival.target))))
+def _checked_autoscalers(conflicting: list[ConflictingAutoscaler], refuse: Refuse) -> Iterator[ConflictingAutoscaler]:
+    """A conflicting autoscaler of an impossible name has no target, so the list is as good without it."""
+    for index, other in enumerate(conflicting):
+        size = max(map(len, (other.kind, other.name, *target_key(other.target))))
         if size <= limits.SCALE_NAME.most:
-            yield rival
+            yield other
         else:
-            refuse(OverLimitError(limits.SCALE_NAME, f"rivals[{index}]", size))
+            refuse(OverLimitError(limits.SCALE_NAME, f"conflicting[{index}]", size))
 
 
 def _command(body: Command, place: SourcePlace) -> None:

@@ -14,7 +14,16 @@ from schemas import limits
 from schemas.entries import LeftNative
 from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
-from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin, Rival
+from schemas.observed import (
+    ABSENT,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Command,
+    ConflictingAutoscaler,
+    Mode,
+    Origin,
+)
 from schemas.pauses import OVERRIDE, pauses_after
 from schemas.syncperiods import PERIOD_ANNOTATION
 from streams.state.folding import Folding
@@ -186,37 +195,37 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
         _take_hpa(fold, AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
     namespace.touch()
     namespace.hpa_list = progress
-    _add_rivals(namespace, body.rivals, is_first=body.chunk == 0)
+    _add_conflicting(namespace, body.conflicting, is_first=body.chunk == 0)
     if body.chunk == body.chunks - 1:
         is_whole = progress.next_chunk == body.chunks
         if is_whole:
             _remove_unlisted(fold, progress.mark)
-        _end_rivals(namespace, is_whole)
+        _end_conflicting(namespace, is_whole)
         namespace.hpa_list = ListProgress()
 
 
-def _add_rivals(namespace: Namespace, rivals: Iterable[Rival], *, is_first: bool) -> None:
-    """Take the rivals of a chunk of a full list, of which this may be the first."""
+def _add_conflicting(namespace: Namespace, conflicting: Iterable[ConflictingAutoscaler], *, is_first: bool) -> None:
+    """Take the conflicting of a chunk of a full list, of which this may be the first."""
     if is_first:
-        _release_rivals(namespace, namespace.rivals_coming)
-        namespace.rivals_coming = []
-    for rival in rivals:
-        if namespace.takes(limits.NAMESPACE_RIVALS, f"{rival.kind} {rival.name}", encoded_size(rival)):
-            namespace.rivals_coming = [*namespace.rivals_coming, rival]
+        _release_conflicting(namespace, namespace.conflicting_coming)
+        namespace.conflicting_coming = []
+    for other in conflicting:
+        if namespace.takes(limits.NAMESPACE_CONFLICTING, f"{other.kind} {other.name}", encoded_size(other)):
+            namespace.conflicting_coming = [*namespace.conflicting_coming, other]
 
 
-def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
-    """A full list has ended: if it came whole, its rivals replace those before."""
-    gone = namespace.rivals if is_whole else namespace.rivals_coming
+def _end_conflicting(namespace: Namespace, is_whole: bool) -> None:
+    """A full list has ended: if it came whole, its conflicting replace those before."""
+    gone = namespace.conflicting if is_whole else namespace.conflicting_coming
     if is_whole:
-        namespace.rivals = namespace.rivals_coming
-    namespace.rivals_coming = []
-    _release_rivals(namespace, gone)
+        namespace.conflicting = namespace.conflicting_coming
+    namespace.conflicting_coming = []
+    _release_conflicting(namespace, gone)
 
 
-def _release_rivals(namespace: Namespace, rivals: Iterable[Rival]) -> None:
-    less = sum([encoded_size(rival) for rival in rivals])
-    namespace.gives_back(limits.NAMESPACE_RIVALS, less)
+def _release_conflicting(namespace: Namespace, conflicting: Iterable[ConflictingAutoscaler]) -> None:
+    less = sum([encoded_size(other) for other in conflicting])
+    namespace.gives_back(limits.NAMESPACE_CONFLICTING, less)
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:

@@ -102,18 +102,20 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
         )
     own = DirectoryKey(hpa.id.name, origin)
     others = namespace.by_target.get(target, ())
-    rivals = sorted([other for other in others if other != own and _stops(namespace, other, own, settings)])
-    if rivals and rivals[0].origin == origin:
+    conflicting = sorted([other for other in others if other != own and _stops(namespace, other, own, settings)])
+    if conflicting and conflicting[0].origin == origin:
         # They stop each other. A command that names the other one would be given for both, and followed for both it
         # would delete both.
-        text = f"{_describe_hpa(namespace, rivals[0])} drives {_print(target)} too, and the newer of the two must go"
+        text = (
+            f"{_describe_hpa(namespace, conflicting[0])} drives {_print(target)} too, and the newer of the two must go"
+        )
         return f"{text}; AGE shows which that is", f"fleethpa get hpa -C {cluster} -n {namespace.name}"
-    if rivals:
-        return _too(_describe_hpa(namespace, rivals[0]), target), _deletion(namespace, rivals[0])
-    for rival in namespace.rivals:
-        if target_key(rival.target) == target:
-            deletion = _kubectl_deletion(namespace, rival.kind.lower(), rival.name)
-            return _too(f"{rival.kind} {namespace.name}/{rival.name}", target), deletion
+    if conflicting:
+        return _too(_describe_hpa(namespace, conflicting[0]), target), _deletion(namespace, conflicting[0])
+    for each in namespace.conflicting:
+        if target_key(each.target) == target:
+            deletion = _kubectl_deletion(namespace, each.kind.lower(), each.name)
+            return _too(f"{each.kind} {namespace.name}/{each.name}", target), deletion
     return "", ""
 
 
@@ -131,8 +133,8 @@ def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, setting
     return asked_mode(namespace, other.name, settings) == "enforce"
 
 
-def _too(rival: str, target: TargetName) -> str:
-    return f"{rival} drives {_print(target)} too, and one of them must go, for example"
+def _too(other: str, target: TargetName) -> str:
+    return f"{other} drives {_print(target)} too, and one of them must go, for example"
 
 
 def _describe_hpa(namespace: Namespace, key: DirectoryKey) -> str:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.keys import HpaId
-from schemas.observed import Mode, Pod, PodList, Rival
+from schemas.observed import ConflictingAutoscaler, Mode, Pod, PodList
 from streams.state.membership import Membership, TrackedPod
 from streams.state.namespacerows import (
     Held,
@@ -58,6 +58,8 @@ class Namespace:
         "by_target",
         "cluster",
         "commands",
+        "conflicting",
+        "conflicting_coming",
         "directory",
         "dirty",
         "expiry_slot",
@@ -75,8 +77,6 @@ class Namespace:
         "periods",
         "pod_list",
         "registered",
-        "rivals",
-        "rivals_coming",
         "scales",
         "series",
         "shortest_ms",
@@ -107,8 +107,8 @@ class Namespace:
         self.pod_list = ListProgress()
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
-        self.rivals: list[Rival] = []
-        self.rivals_coming: list[Rival] = []
+        self.conflicting: list[ConflictingAutoscaler] = []
+        self.conflicting_coming: list[ConflictingAutoscaler] = []
         self.scales: dict[TargetName, ScaleRow] = {}
         self.watches: dict[str, WatchRow] = {}
         self.listed: dict[str, str] = {}

@@ -57,8 +57,8 @@ def row_of_namespace(namespace: Namespace, side: int) -> NamespaceRow:
 _OF_FIRST_ROW = (
     "pod_list",
     "hpa_list",
-    "rivals",
-    "rivals_coming",
+    "conflicting",
+    "conflicting_coming",
     "watches",
     "listed",
     "born",
@@ -143,8 +143,8 @@ def _count(namespace: Namespace) -> None:
         held.add(limits.NAMESPACE_HPAS, hpa_size(hpa, known), known.own, hpas=1)
     for target, scale in namespace.scales.items():
         held.add(limits.NAMESPACE_SCALES, scale_size(target, scale))
-    for rival in (*namespace.rivals, *namespace.rivals_coming):
-        held.add(limits.NAMESPACE_RIVALS, encoded_size(rival))
+    for other in (*namespace.conflicting, *namespace.conflicting_coming):
+        held.add(limits.NAMESPACE_CONFLICTING, encoded_size(other))
     for name, command in namespace.commands.items():
         held.add(limits.NAMESPACE_COMMANDS, encoded_size((name, command)))
 

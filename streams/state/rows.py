@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, field
 from schemas.answers import DEFAULT_WINDOW_MS, MetricAnswer
 from schemas.codec import encode_to_keep
 from schemas.keys import HpaId
-from schemas.observed import Mode, Origin, Pod, Rival
+from schemas.observed import ConflictingAutoscaler, Mode, Origin, Pod
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.acrossrows import ClaimRow, FleetRow, ShareRow
 from streams.state.ledger import StateError
@@ -412,8 +412,8 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     # In part 0:
     pod_list: ListProgress = ListProgress()
     hpa_list: ListProgress = ListProgress()
-    rivals: list[Rival] = []
-    rivals_coming: list[Rival] = []
+    conflicting: list[ConflictingAutoscaler] = []
+    conflicting_coming: list[ConflictingAutoscaler] = []
     watches: dict[str, WatchRow] = {}
     listed: dict[str, str] = {}
     """Watch -> session whose full list this namespace holds."""

@@ -172,7 +172,7 @@ def stored(partition: Partition) -> list[Any]:
             space.answers,
             space.series,
             space.arrivals,
-            space.rivals,
+            space.conflicting,
             space.commands,
             (space.held.bytes, space.held.hpas),
             {row: size for row, size in space.held.sums.items() if size},

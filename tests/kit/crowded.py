@@ -14,11 +14,11 @@ from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
     Command,
+    ConflictingAutoscaler,
     PodDeleted,
     PodList,
     PodSet,
     Point,
-    Rival,
     Samples,
     Target,
 )
@@ -33,7 +33,7 @@ TIGHT = {
     "NAMESPACE_SAMPLES": 180,
     "NAMESPACE_SCALES": 330,
     "NAMESPACE_HPAS": 800,
-    "NAMESPACE_RIVALS": 150,
+    "NAMESPACE_CONFLICTING": 150,
     "NAMESPACE_COMMANDS": 200,
     "CLUSTER_BYTES": 16_000,
     "CLUSTER_HPAS": 5,
@@ -58,7 +58,9 @@ def crowded_log(seed: int) -> LogBuilder:
             name, number = chosen.choice(names), log.now_ms % 1_000
             place = chosen.choice(("one", "two", "three", "four"))
             made = make_hpa(name, f"uid-{place}-{name}-{len(log.records)}", number)
-            rivals = [Rival(kind="X", name=name * 9, target=Target(kind="Deployment", name=name))] * 2
+            conflicting = [
+                ConflictingAutoscaler(kind="X", name=name * 9, target=Target(kind="Deployment", name=name))
+            ] * 2
             point = Point(type="Pods", metric=name[0], milli=number, time=log.now_ms, pod=name)
             body: Any = chosen.choice(
                 (
@@ -67,7 +69,7 @@ def crowded_log(seed: int) -> LogBuilder:
                     PodList(list_id=f"p{number}", pods=[make_pod(each) for each in names[: number % 9]]),
                     AutoscalerSet(hpa=made | {"metadata": made["metadata"] | {"annotations": {"a": "x" * number}}}),
                     AutoscalerDeleted(name=name),
-                    AutoscalerList(list_id=f"h{number}", hpas=[made], rivals=rivals),
+                    AutoscalerList(list_id=f"h{number}", hpas=[made], conflicting=conflicting),
                     scale(name, number % 9),
                     Samples(points=[point]),
                     Answers(items=[cpu_answer(name[0], dict.fromkeys(names[: number % 9], number), log.now_ms)]),

@@ -18,12 +18,12 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    ConflictingAutoscaler,
     Heartbeat,
     ObserverTrouble,
     PodList,
     PodSet,
     Point,
-    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -174,10 +174,10 @@ def _hpas(length: int, seed: int) -> Body:
     return AutoscalerList(list_id=f"l{seed}", hpas=hpas)
 
 
-def _rivals(length: int, seed: int) -> Body:
+def _conflicting(length: int, seed: int) -> Body:
     target = Target(kind="Deployment", name=text(length // 2))
-    rival = Rival(kind=text(length // 2), name="a", target=target)
-    return AutoscalerList(list_id=f"l{seed}", hpas=[make_hpa()], rivals=[rival])
+    other = ConflictingAutoscaler(kind=text(length // 2), name="a", target=target)
+    return AutoscalerList(list_id=f"l{seed}", hpas=[make_hpa()], conflicting=[other])
 
 
 def _pods(length: int, seed: int) -> Body:
@@ -244,7 +244,7 @@ OBJECTS: tuple[Make, ...] = (
     _labelled_hpa,
     _changed_web,
     _hpas,
-    _rivals,
+    _conflicting,
     _pods,
     _pod,
     _scale,

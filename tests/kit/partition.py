@@ -15,6 +15,7 @@ from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
     Command,
+    ConflictingAutoscaler,
     Container,
     Heartbeat,
     Pod,
@@ -22,7 +23,6 @@ from schemas.observed import (
     PodList,
     PodSet,
     Point,
-    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -189,9 +189,13 @@ class _Disturbed:
 
     def _hpa_list(self) -> AutoscalerList:
         hpas = [self._hpa(app) for app in self.replicas]
-        rivals = [Rival(kind="ScaledObject", name="x", target=Target(group="apps", kind="Deployment", name="api"))]
-        some = rivals if self.random.random() < 0.2 else []
-        return AutoscalerList(list_id=f"h{self.log.now_ms}", hpas=hpas, rivals=some, session=self.session)
+        conflicting = [
+            ConflictingAutoscaler(
+                kind="ScaledObject", name="x", target=Target(group="apps", kind="Deployment", name="api")
+            )
+        ]
+        some = conflicting if self.random.random() < 0.2 else []
+        return AutoscalerList(list_id=f"h{self.log.now_ms}", hpas=hpas, conflicting=some, session=self.session)
 
     def _pod_list(self) -> PodList:
         pods = [self._pod(app, index) for app, count in self.replicas.items() for index in range(count)]

@@ -20,8 +20,8 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    ConflictingAutoscaler,
     Heartbeat,
-    Rival,
     Target,
 )
 from schemas.settings import ClusterSettings, SettingsSet
@@ -257,8 +257,10 @@ def test_apply_does_not_advise_what_switches_autoscaling_off(run: Cli, broker: B
 
 
 def test_apply_refuses_a_target_that_a_scaled_object_drives(run: Cli, fleet: Fleet) -> None:
-    rival = Rival(kind="ScaledObject", name="web-so", target=Target(group="apps", kind="Deployment", name="web"))
-    fleet.append(AutoscalerList(list_id="b", hpas=[hpa()], rivals=[rival], session="s"))
+    other = ConflictingAutoscaler(
+        kind="ScaledObject", name="web-so", target=Target(group="apps", kind="Deployment", name="web")
+    )
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa()], conflicting=[other], session="s"))
     fleet.checkpoint()
     result = run("apply", "-f", "-", stdin=GOOD)
     assert result.exit_code == 1

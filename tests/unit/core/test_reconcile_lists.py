@@ -31,7 +31,7 @@ from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
-from schemas.observed import Container, Pod, Rival, ScaleSet, Target
+from schemas.observed import ConflictingAutoscaler, Container, Pod, ScaleSet, Target
 
 
 @pytest.mark.parametrize(
@@ -309,14 +309,14 @@ def test_parts_lose_nothing_keep_the_order_and_stay_within_the_limit(items: list
     assert all(len(part) == 1 or sum(len(encode(item)) + 1 for item in part) <= limit for part in parts)
 
 
-RIVAL = Rival(kind="ScaledObject", name="so", target=DEPLOYMENT)
+CONFLICTING = ConflictingAutoscaler(kind="ScaledObject", name="so", target=DEPLOYMENT)
 
 
 def test_an_empty_namespace_is_one_empty_chunk() -> None:
     (only,) = chunks.pod_lists([], "l", "s")
     assert (only.pods, only.chunk, only.chunks, only.list_id, only.session) == ([], 0, 1, "l", "s")
-    (hpas,) = chunks.autoscaler_lists([], [RIVAL], "l", "s")
-    assert (hpas.hpas, hpas.rivals) == ([], [RIVAL])
+    (hpas,) = chunks.autoscaler_lists([], [CONFLICTING], "l", "s")
+    assert (hpas.hpas, hpas.conflicting) == ([], [CONFLICTING])
 
 
 def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit() -> None:
@@ -328,12 +328,12 @@ def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit(
     assert all(len(encode(each)) < 512 * 1024 for each in lists)
 
 
-def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
+def test_conflicting_autoscalers_are_named_once_in_a_list_of_many_hpas() -> None:
     # The fold puts together what the chunks of a list name.
     hpas = [{"metadata": {"name": f"web-{i}", "annotations": {"a": "x" * 4_000}}} for i in range(300)]
-    lists = chunks.autoscaler_lists(hpas, [RIVAL], "l", "s")
+    lists = chunks.autoscaler_lists(hpas, [CONFLICTING], "l", "s")
     assert len(lists) > 1
-    assert [rival for each in lists for rival in each.rivals] == [RIVAL]
+    assert [other for each in lists for other in each.conflicting] == [CONFLICTING]
 
 
 def test_answers_share_records_and_a_large_one_has_its_own() -> None:

@@ -84,7 +84,7 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         ),
         pytest.param(
             {"reports": [report(trouble("prometheus", "unreachable"), trouble("scaledobjects"))]},
-            ["rivalsUnseen", "metricsFailing"],
+            ["conflictsUnseen", "metricsFailing"],
             id="a Prometheus that is away hides nothing of the cluster",
         ),
         pytest.param({"reports": [report(trouble("canary"))]}, ["canaryFailing"], id="the canary"),

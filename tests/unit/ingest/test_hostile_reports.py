@@ -27,6 +27,7 @@ from schemas.observed import (
     AutoscalerList,
     AutoscalerSet,
     ClusterReport,
+    ConflictingAutoscaler,
     Heartbeat,
     ObserverTrouble,
     Pod,
@@ -34,7 +35,6 @@ from schemas.observed import (
     PodList,
     PodSet,
     Point,
-    Rival,
     Samples,
     ScaleSet,
     Serving,
@@ -199,11 +199,11 @@ def lists_of_hpas_that_never_end(hub: Hub) -> Iterator[None]:
         yield
 
 
-def rivals(hub: Hub) -> Iterator[None]:
+def conflicting(hub: Hub) -> Iterator[None]:
     target = Target(kind="Deployment", name="web")
     for chunk in range(5):
-        made = [Rival(kind=hub.text(100), name=hub.text(200), target=target) for _ in range(100)]
-        hub.report(AutoscalerList(list_id="l", hpas=[], rivals=made, chunk=chunk, chunks=50, session=SESSION))
+        made = [ConflictingAutoscaler(kind=hub.text(100), name=hub.text(200), target=target) for _ in range(100)]
+        hub.report(AutoscalerList(list_id="l", hpas=[], conflicting=made, chunk=chunk, chunks=50, session=SESSION))
         yield
 
 
@@ -450,7 +450,7 @@ CODES: dict[Attempt, set[str]] = {
     hpas_that_come_and_go: set(),
     ends_of_hpas_that_never_were: set(),
     lists_of_hpas_that_never_end: {"HPAs"},
-    rivals: {"other autoscalers of targets"},
+    conflicting: {"other autoscalers of targets"},
     generations: {"overRate"},
     selectors_with_each_generation: {"overRate"},
     uids: {"overLimit", "overRate"},
@@ -500,7 +500,7 @@ def test_what_deciders_keep_of_it_has_an_end(
 
 
 def test_what_is_not_cut_leaves_room_in_a_record_of_the_brokers() -> None:
-    first = (limits.NAMESPACE_RIVALS, limits.NAMESPACE_RIVALS, limits.NAMESPACE_COMMANDS, limits.ANSWER)
+    first = (limits.NAMESPACE_CONFLICTING, limits.NAMESPACE_CONFLICTING, limits.NAMESPACE_COMMANDS, limits.ANSWER)
     assert sum(limit.most for limit in first) + MAX_ROW_BYTES // 2 < BROKER_BYTES - 64 * 1024
     assert limits.NAMESPACE_VIEW.most < BROKER_BYTES - 64 * 1024
 

@@ -14,7 +14,7 @@ from runtime.records import hand_over
 from schemas import limits, topics
 from schemas.inforce import InForce
 from schemas.limits import Refusal
-from schemas.observed import Rival, Target
+from schemas.observed import ConflictingAutoscaler, Target
 from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries, rejected
@@ -266,15 +266,17 @@ def check_all_is_accounted_for(value: bytes, topic: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [30, 240, 250, 254, 260, 1_000])
-def test_what_a_rival_holds_beside_its_name_and_target_is_not_logged_however_deep(depth: int) -> None:
+def test_what_a_conflicting_autoscaler_holds_beside_its_name_and_target_is_not_logged_however_deep(depth: int) -> None:
     target = b'"target":{"group":"apps","kind":"Deployment","name":"web"}'
-    rival = b'{"kind":"ScaledObject","name":"web",' + target + b',"x":' + b"[" * depth + b"]" * depth + b"}"
-    entry = b'{"kind":"autoscalerList","listId":"1","hpas":[],"rivals":[' + rival + b"]}"
+    other = b'{"kind":"ScaledObject","name":"web",' + target + b',"x":' + b"[" * depth + b"]" * depth + b"}"
+    entry = b'{"kind":"autoscalerList","listId":"1","hpas":[],"conflicting":[' + other + b"]}"
     value = b'{"v":1,"cluster":"east","namespace":"shop","entries":[' + entry + b"]}"
     check_all_is_accounted_for(value, topics.AUTOSCALERS)
     for piece in read(value, topics.AUTOSCALERS).pieces:
-        assert piece.body.rivals == [  # type: ignore[union-attr]
-            Rival(kind="ScaledObject", name="web", target=Target(group="apps", kind="Deployment", name="web"))
+        assert piece.body.conflicting == [  # type: ignore[union-attr]
+            ConflictingAutoscaler(
+                kind="ScaledObject", name="web", target=Target(group="apps", kind="Deployment", name="web")
+            )
         ]
 
 

@@ -233,13 +233,16 @@ BAD_PODS: list[tuple[dict[str, Any], str]] = [
         pytest.param("command", {"command": "mode", "mode": None}, "needs mode", id="a mode command without mode"),
         pytest.param("autoscalerSet", {"mode": "off"}, "only with origin central", id="a mode of a cluster's HPA"),
         pytest.param(
-            "autoscalerList", {"rivals": [{"kind": "X"}]}, "$.entries[0].rivals[0]", id="a rival without target"
+            "autoscalerList",
+            {"conflicting": [{"kind": "X"}]},
+            "$.entries[0].conflicting[0]",
+            id="a conflicting autoscaler without target",
         ),
         pytest.param(
             "autoscalerList",
-            {"rivals": [{"kind": "X", "name": "x", "target": {"kind": "Y", "name": "y", "group": [1]}}]},
-            "$.entries[0].rivals[0].target.group",
-            id="a rival whose target's group is no text",
+            {"conflicting": [{"kind": "X", "name": "x", "target": {"kind": "Y", "name": "y", "group": [1]}}]},
+            "$.entries[0].conflicting[0].target.group",
+            id="a conflicting autoscaler whose target's group is no text",
         ),
         pytest.param(
             "autoscalerList",

@@ -16,7 +16,7 @@ from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.limits import CLUSTERS
-from schemas.observed import API_SERVER_PART, AutoscalerSet, Heartbeat, Pod, Rival, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, AutoscalerSet, ConflictingAutoscaler, Heartbeat, Pod, ScaleSet, Target
 from schemas.syncperiods import PERIOD_ANNOTATION
 from tests.kit.partition import make_hpa
 from tests.patience import PATIENCE_S
@@ -129,10 +129,10 @@ def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybody
     assert state.problems("shop") == {"autoscalers": failing("down")}
 
 
-def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
+def test_keda_objects_become_conflicting_autoscalers_with_kedas_defaults() -> None:
     raw = {"metadata": {"name": "so"}, "spec": {"scaleTargetRef": {"name": "web"}}}
     target = Target(group="apps", kind="Deployment", name="web")
-    assert conflicting_autoscaler(raw) == Rival(kind="ScaledObject", name="so", target=target)
+    assert conflicting_autoscaler(raw) == ConflictingAutoscaler(kind="ScaledObject", name="so", target=target)
 
 
 def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:

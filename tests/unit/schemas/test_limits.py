@@ -36,10 +36,10 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    ConflictingAutoscaler,
     ObserverTrouble,
     PodList,
     PodSet,
-    Rival,
     ScaleSet,
     Target,
 )
@@ -446,12 +446,12 @@ def test_a_report_of_a_cluster_that_is_too_long_is_cut_to_what_fits_and_no_furth
         assert len(encode(made)) <= limits.REPORT.most < len(encode(more)), length
 
 
-def test_rivals_without_number_are_listed_in_chunks_that_the_log_takes() -> None:
+def test_conflicting_autoscalers_without_number_are_listed_in_chunks_that_the_log_takes() -> None:
     target = Target(kind="x" * 200, name="y")
-    rivals = [Rival(kind="ScaledObject", name=f"r{at}", target=target) for at in range(9_000)]
-    lists = autoscaler_lists([make_hpa()], rivals, "l", "s@1")
+    conflicting = [ConflictingAutoscaler(kind="ScaledObject", name=f"r{at}", target=target) for at in range(9_000)]
+    lists = autoscaler_lists([make_hpa()], conflicting, "l", "s@1")
     assert all(len(encode(each)) < MAX_LOG_RECORD_BYTES for each in lists)
-    assert [rival for each in lists for rival in each.rivals] == rivals
+    assert [other for each in lists for other in each.conflicting] == conflicting
     assert [hpa["metadata"]["name"] for each in lists for hpa in each.hpas] == ["web"]
     assert {each.chunks for each in lists} == {len(lists)}
 

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.entries import Body
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Rival, Target
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, ConflictingAutoscaler, Target
 from streams.analysis.shadowreport import shadow_report
 from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, events
 from streams.partition import Partition
@@ -169,8 +169,8 @@ def test_an_hpa_that_is_refused_where_no_native_controller_runs_is_not_compared_
 
 def test_a_refusal_that_stays_keeps_its_transition_time_and_ends_with_its_reason() -> None:
     group, kind, name = TARGET
-    rival = Rival(kind="ScaledObject", name="k", target=Target(group=group, kind=kind, name=name))
-    log = world(ABSENT, AutoscalerList(list_id="l", hpas=[native().hpa], rivals=[rival]), mode("enforce"))
+    other = ConflictingAutoscaler(kind="ScaledObject", name="k", target=Target(group=group, kind=kind, name=name))
+    log = world(ABSENT, AutoscalerList(list_id="l", hpas=[native().hpa], conflicting=[other]), mode("enforce"))
     first = evaluate(log)[0]
     moments = {able(first)["lastTransitionTime"]}
     assert first["status"]["desiredReplicas"] == first["status"]["currentReplicas"] == 2

@@ -8,13 +8,23 @@ import pytest
 from schemas.answers import Answers
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet, Rival, Target
+from schemas.observed import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Command,
+    ConflictingAutoscaler,
+    PodSet,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.partition import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000
-SCALED_OBJECT = Rival(kind="ScaledObject", name="k", target=Target(group="apps", kind="Deployment", name="web"))
+SCALED_OBJECT = ConflictingAutoscaler(
+    kind="ScaledObject", name="k", target=Target(group="apps", kind="Deployment", name="web")
+)
 
 
 def answers(log: LogBuilder, milli: int, pods: int = 2) -> Answers:
@@ -99,7 +109,7 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
             id="a second HPA of the target",
         ),
         pytest.param(
-            [AutoscalerList(list_id="l", hpas=[make_hpa()], rivals=[SCALED_OBJECT])],
+            [AutoscalerList(list_id="l", hpas=[make_hpa()], conflicting=[SCALED_OBJECT])],
             "ScaledObject shop/k drives Deployment/web too",
             id="a ScaledObject of the target",
         ),
@@ -114,7 +124,7 @@ def test_enforcing_is_refused_with_a_reason(more: list[Body], text: str) -> None
     assert "wants" not in decision
 
 
-def test_a_rival_that_is_gone_no_longer_refuses() -> None:
+def test_a_conflicting_autoscaler_that_is_gone_no_longer_refuses() -> None:
     log = world(ALL)
     log.add(AutoscalerSet(hpa=make_hpa("b", "uid-b", scaleTargetRef=make_hpa()["spec"]["scaleTargetRef"])))
     log.add(AutoscalerDeleted(name="b"))
