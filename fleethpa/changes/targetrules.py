@@ -210,13 +210,13 @@ def _shared_pods(pair: HpaAndTarget) -> RuleMessages:
         if not labels or not matches(labels):
             continue
         pod = part(template, "spec")
-        lacking = [
+        missing = [
             f"{name} has no {resource} request"
             for container, resource in utilized
             if not container
             for name in without_request(pod, resource, "")
         ]
-        worst = f" Worse, its container {lacking[0]}, so that no utilization can be computed." if lacking else ""
+        worst = f" Worse, its container {missing[0]}, so that no utilization can be computed." if missing else ""
         named = f"{other.body.get('kind')}/{other.name}"
         yield (
             "shared-pods",

@@ -324,7 +324,7 @@ def arguments_of(root: click.Command, verb: ReadVerb, given: Iterable[tuple[str,
     """The arguments of the command line that parameters mean. `output`: the format where none is given; empty: the
     verb's own.
 
-    Raises RefusedRequestError: a parameter is not known, is given twice or is lacking, or all together are too long.
+    Raises RefusedRequestError: a parameter is not known, is given twice or is missing, or all together are too long.
     """
     pairs = list(given)
     if (size := sum(len(name) + len(value) for name, value in pairs)) > LONGEST_QUERY:

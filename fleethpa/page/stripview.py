@@ -528,7 +528,7 @@ def _summed(groups: Sequence[tuple[Problem, Shared]], alone: Sequence[tuple[Prob
 
 
 def _is_kept(problem: Problem) -> bool:
-    """Whether somebody or a brake wants it so, or nothing is lacking: what fails comes before it."""
+    """Whether somebody or a brake wants it so, or nothing is missing: what fails comes before it."""
     return problem.label in HELD or not problem.waits
 
 

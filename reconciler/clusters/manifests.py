@@ -289,7 +289,7 @@ class Permission:
 
 @dataclass(frozen=True)
 class Access:
-    """What one cluster answered. `error`: why it did not. `denied`: which of the asked permissions are lacking."""
+    """What one cluster answered. `error`: why it did not. `denied`: which of the asked permissions are missing."""
 
     cluster: str
     version: str = ""
@@ -299,12 +299,12 @@ class Access:
 
     @property
     def missing_rules(self) -> list[str]:
-        """The rules that give what is lacking, as lines to paste below `rules:`."""
+        """The rules that give what is missing, as lines to paste below `rules:`."""
         return rule_lines(map(str, self.denied))
 
     @property
     def custom(self) -> list[str]:
-        """Custom resources for which something is lacking, as `widgets.example.com`."""
+        """Custom resources for which something is missing, as `widgets.example.com`."""
         known = {(each.group, each.resource) for each in wanted(enforce=True)}
         missing = [each for each in self.denied if (each.group, each.resource) not in known]
         return list(dict.fromkeys(f"{each.resource.partition('/')[0]}.{each.group}" for each in missing))

@@ -397,15 +397,15 @@ def divided(
         keeps: what is not taken from a cluster where the total falls.
     """
     after = _divided(fleet, total, maximum, is_enforced, now_ms, period_ms, keeps)
-    lacking = _lacking(after, now_ms, period_ms) if is_enforced else {}
-    return after if lacking == after.lacking else structs.replace(after, lacking=lacking)
+    below_share = _below_share(after, now_ms, period_ms) if is_enforced else {}
+    return after if below_share == after.below_share else structs.replace(after, below_share=below_share)
 
 
-def _lacking(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, int]:
+def _below_share(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, int]:
     """Return the clusters that take part and have less than their share, and since when."""
     gone = away(fleet, now_ms, period_ms)
     return {
-        name: fleet.lacking.get(name, now_ms)
+        name: fleet.below_share.get(name, now_ms)
         for name, share in fleet.shares.items()
         if name not in gone and (known := fleet.accounts.get(name)) is not None
         if known.report is not None and known.report.replicas < share
@@ -482,12 +482,12 @@ def unreached(fleet: FleetRow, now_ms: int, period_ms: int) -> Iterator[tuple[st
             yield name, f"says that it has {claimed}, more than its maxReplicas {most}: the rest does not count"
         elif name in fleet.over:
             yield name, f"its metrics ask for more than its maxReplicas {most}: the rest does not count"
-        if name not in fleet.lacking or account.report is None:
+        if name not in fleet.below_share or account.report is None:
             continue
         has, share = account.report.replicas, fleet.shares[name]
         if account.newest.replicas < share:
             yield name, f"share {share}, {account.newest.replicas} allotted: {_blockers(fleet, name)}"
-        elif now_ms - fleet.lacking[name] > long_ms:
+        elif now_ms - fleet.below_share[name] > long_ms:
             what = (
                 "has not got its share" if account.report.obeys < account.newest.number else "its scale does not follow"
             )

@@ -400,8 +400,8 @@ def compile_answer(
 def _first_without(pods: PodColumns, container: str) -> str | None:
     """Name the first pod without this container, which is an error up to 1.32; None: each has it."""
     own = [column for name, columns in pods.containers() if name == container for column in columns.values()]
-    lacking = (pod for pod, *values in zip(pods.pod_names, *own, strict=True) if not _any_known(values))
-    return next(lacking, None)
+    missing = (pod for pod, *values in zip(pods.pod_names, *own, strict=True) if not _any_known(values))
+    return next(missing, None)
 
 
 def _of_pods(pods: PodColumns, resource: str) -> list[int | None]:
@@ -410,15 +410,15 @@ def _of_pods(pods: PodColumns, resource: str) -> list[int | None]:
     if len(containers) == 1:
         return containers[0].get(resource) or [None] * pods.count
     totals: list[int | None] = [None] * pods.count
-    lacking: set[int] = set()
+    missing: set[int] = set()
     for columns in containers:
         own = columns.get(resource) or [None] * pods.count
         for number, milli in enumerate(own):
             if milli is not None:
                 totals[number] = milli + (totals[number] or 0)
             elif _any_known([column[number] for column in columns.values()]):
-                lacking.add(number)
-    return [None if total is None or number in lacking else wrap64(total) for number, total in enumerate(totals)]
+                missing.add(number)
+    return [None if total is None or number in missing else wrap64(total) for number, total in enumerate(totals)]
 
 
 def _any_known(values: Iterable[int | None]) -> bool:

@@ -196,7 +196,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     showed something else than before at `moved_ms`; 0: none. `totals`: what all together showed of each metric at the
     last evaluation, and `drift`: by how much that has changed since. `shares`: the newest division, which has differed
     from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
-    `begun`: the clusters whose recommendations are in the windows of the whole. `lacking`: the clusters whose scale
+    `begun`: the clusters whose recommendations are in the windows of the whole. `below_share`: the clusters whose scale
     shows less than their share, and since when. `over`: the clusters whose own metrics asked for more than their own
     maxReplicas at the last evaluation, where that bounded the total. `recommended_for`: the clusters that the
     recommendations in the windows are for.
@@ -215,7 +215,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     moved_ms: int = 0
     totals: tuple[int, ...] = ()
     drift: tuple[int, ...] = ()
-    lacking: dict[str, int] = {}
+    below_share: dict[str, int] = {}
     over: tuple[str, ...] = ()
     recommended_for: tuple[str, ...] = ()
 
