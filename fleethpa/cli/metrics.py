@@ -75,7 +75,9 @@ def try_(
         raise not_found(
             f"no metric {what}",
             cause=f"No rule of {connection.rules_file} makes it of a series that is there.",
-            next_step=f"fleethpa metrics try {shlex.quote(what)} --prometheus {prometheus} -C {cluster} --expression",
+            next_step=shlex.join(
+                ["fleethpa", "metrics", "try", what, "--prometheus", str(prometheus), "-C", cluster, "--expression"]
+            ),
         )
     for trial in trials:
         rows = [("Metric", trial.kind), ("Query", " ".join(trial.query.split())), ("HPA sees", trial.seen)]

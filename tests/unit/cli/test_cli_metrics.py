@@ -76,7 +76,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
             ["could not find the metric requests for services api"],
         ),
         (("sum(up)",), 0, ["expression", "value 3, the sum of 1 series"]),
-        (("nope",), 4, ["no metric nope", "No rule of rules.yaml makes it of a series that is there."]),
+        (
+            ("nope",),
+            4,
+            ["no metric nope", "No rule of rules.yaml makes it of a series that is there.", "-C '*' --expression"],
+        ),
         (("requests", "--object", "web"), 2, ["It must be KIND[.GROUP]/NAME"]),
         (("requests", "--selector", "a=(", "-n", "shop"), 2, ["--selector a=( cannot be used"]),
         (("queue_depth", "--selector", "a>1"), 2, ["operator not supported by prometheus"]),
