@@ -124,7 +124,7 @@ _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
 }
-_MINUTES: Final = {"s": 1 / 60, "m": 1.0, "h": 60.0, "": 1.0}
+_MINUTES: Final = {"s": 1 / 60, "m": 1.0, "h": 60.0, "": 0.0}
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,8 @@ def parse_fail_if(text: str, measures: Mapping[str, ConditionMeasure] = MEASURES
         )
     if unit in ("s", "m", "h") and measure.unit != "minutes":
         raise usage(f"--fail-if {text!r}: {name} is not a time")
+    if measure.unit == "minutes" and not unit and float(number):
+        raise usage(f"--fail-if {text!r}: {name} is a time", cause=f"Write {sign}{number}m, or with s or h.")
     if measure.unit == "percent" and unit != "%":
         raise usage(f"--fail-if {text!r}: {name} is a percentage", cause=f"Write {sign}{number}%.")
     scale = _MINUTES[unit] if measure.unit == "minutes" and unit != "%" else 1.0

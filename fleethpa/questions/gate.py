@@ -20,7 +20,7 @@ from msgspec import structs
 
 from fleethpa.changes.manifests import SUFFIXES, FieldValidation, Input, read_input, valid_hpa
 from fleethpa.fleet.decisionfinding import recorded_among
-from fleethpa.fleet.finding import Selection
+from fleethpa.fleet.finding import Selection, matching_clusters
 from fleethpa.fleet.views import FleetState, priced
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.options import FailIf
@@ -168,14 +168,19 @@ async def gate(
     gates: Sequence[FailIf],
     faults: Faults,
 ) -> tuple[list[GatedPair], dict[str, str]]:
-    """Try each changed HPA in every cluster that has it; and say why what is not tried is not."""
+    """Try each changed HPA in every cluster that has it; and say why what is not tried is not.
+
+    Raises CommandError: a glob of `-C` matches no cluster of the recording (exit 4), so that nothing would be tried.
+    """
+    matching_clusters(state, selection.clusters)
+    where = f" in {', '.join(selection.clusters)}" if selection.clusters else ""
     by_hpa: dict[HpaId, ManifestChange] = {}
     untried: dict[str, str] = {}
     for change in changes:
         ids = [id_ for id_ in state.hpas if id_[1:] == change.name and selection.cluster_matches(id_.cluster)]
         by_hpa |= {id_: change for id_ in ids if id_.cluster != FLEET}
         if not ids:
-            untried[str(change)] = "the recording has no HPA of this name"
+            untried[str(change)] = f"the recording has no HPA of this name{where}"
     tried = []
     async with aclosing(events_by_hpa(past, set(by_hpa), window)) as parts:
         async for events in parts:
@@ -317,7 +322,8 @@ def _document(findings: GateFindings) -> dict[str, Any]:
 
 def markdown(findings: GateFindings, most: int = COMMENT) -> str:
     """The report as a comment of at most `most` characters; what does not fit is left out, and named by number."""
-    head = [f"### fleethpa: {'FAILED' if findings.failed else 'passed'}", "", _text(summary(findings)), ""]
+    verdict = "FAILED" if findings.failed else "nothing tried" if findings.untried and not findings.tried else "passed"
+    head = [f"### fleethpa: {verdict}", "", _text(summary(findings)), ""]
     head += [*(f"- **FAILED** {_text(each)}" for each in findings.failed[:_LIST]), *_more(len(findings.failed) - _LIST)]
     others = [f"- not tried: {_text(each)}" for each in _others(findings)]
     tail = [*others[:_LIST], *_more(len(others) - _LIST)]

@@ -152,6 +152,25 @@ def test_what_cannot_be_tried_is_named_with_its_reason(repository: Repository) -
     assert "- not tried: removed: ns0/app5" in text
 
 
+def test_a_cluster_that_is_misspelt_does_not_pass_the_gate(repository: Repository) -> None:
+    done = repository.gate("--base", "HEAD", "-C", "prod", "-o", "markdown")
+    assert done.exit_code == 4, done.output
+    assert "no cluster matches 'prod'" in done.stderr
+
+
+def test_a_change_of_which_nothing_could_be_tried_is_not_called_passed(repository: Repository) -> None:
+    repository.git("commit", "-qam", "merged")
+    unknown = repository.read("app3")
+    unknown["metadata"]["name"] = "unknown"
+    repository.write("unknown", unknown)
+    repository.git("add", "hpas/unknown.yaml")
+    repository.git("commit", "-qm", "one without a past", "hpas/unknown.yaml")
+    repository.write("unknown", unknown | {"spec": unknown["spec"] | {"maxReplicas": 77}})
+    done = repository.gate("--base", "HEAD", "-C", "c*", "-o", "markdown")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "### fleethpa: nothing tried")
+    assert "ns0/unknown: the recording has no HPA of this name in c&#42;" in done.stdout
+
+
 def test_without_a_change_nothing_is_read(repository: Repository) -> None:
     repository.git("commit", "-qam", "merged")
     done = repository.gate("--base", "HEAD", "-o", "markdown")

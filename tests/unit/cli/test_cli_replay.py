@@ -335,6 +335,8 @@ def test_a_shadow_report_of_an_archive(run: Cli, tmp_path: Path) -> None:
         pytest.param("replica_hours>+1%", 0, id="one that is not passes"),
         pytest.param("scale_events>1000", 0, id="an absolute value"),
         pytest.param("time_at_max>+1s", 1, id="a time"),
+        pytest.param("time_at_max>+10", 2, id="a time without its unit"),
+        pytest.param("time_at_max>0", 1, id="no time at all"),
         pytest.param("nonsense>1", 2, id="no such measure"),
         pytest.param("replica_hours", 2, id="no condition"),
         pytest.param("replica_hours>5%", 2, id="a percentage without a sign"),
