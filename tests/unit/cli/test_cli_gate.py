@@ -278,7 +278,9 @@ def scripts(name: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("name", [".github/actions/gate/action.yaml", "compose/gitlab/gate.yaml"])
-@pytest.mark.parametrize(("fail_if", "code"), [("", 0), ("scale_events>+900\nreplica_hours>+20%\n", 1)])
+@pytest.mark.parametrize(
+    ("fail_if", "code"), [("", 0), ("scale_events>+900\nreplica_hours>+20%\n", 1), ("nonsense", 2)]
+)
 def test_the_scripts_of_ci_pass_on_the_text_and_the_exit_code(
     repository: Repository, tmp_path: Path, name: str, fail_if: str, code: int
 ) -> None:
@@ -300,7 +302,23 @@ def test_the_scripts_of_ci_pass_on_the_text_and_the_exit_code(
     if is_action:
         assert (tmp_path / "output").read_text() == f"exit-code={code}\n"
     text = (tmp_path / "summary").read_text() if is_action else (repository.root / "gate.md").read_text()
-    assert text.startswith(f"### fleethpa: {'FAILED' if code else 'passed'}")
+    assert text.startswith(f"### fleethpa: {('passed', 'FAILED', 'not run')[code]}")
+
+
+@pytest.mark.parametrize(("own", "asked"), [("", "pr comment 7 --repo o/r --body-file"), ("11\n12\n", "comments/12")])
+def test_the_action_changes_its_own_comment_and_no_other(tmp_path: Path, own: str, asked: str) -> None:
+    action, _ = scripts(".github/actions/gate/action.yaml")
+    (script,) = [each["run"] for each in action["runs"]["steps"] if "gh api" in each["run"]]
+    program, calls = tmp_path / "gh", tmp_path / "calls"
+    listed = f'case "$*" in *--paginate*) printf "{own}";; esac'
+    program.write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\n{listed}\n')
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path)}
+    environ |= {"NUMBER": "7", "REPOSITORY": "o/r"}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", script], env=environ, check=True, capture_output=True)
+    found, written = calls.read_text().splitlines()
+    assert 'startswith("### fleethpa: ")' in found
+    assert asked in written
 
 
 def test_the_action_has_an_input_for_all_that_its_steps_use_and_puts_none_into_a_script() -> None:
