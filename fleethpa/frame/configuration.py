@@ -177,7 +177,11 @@ class Config:
         """
         if not (self.brokers or self.kafka_config):
             raise usage("no Kafka brokers are known", cause=_NO_BROKERS, next_step=_NO_BROKERS_NEXT)
-        return self._gathered()[0]
+        settings, origins = self._gathered()
+        if origins["bootstrap_servers"] == "default":
+            cause = f"{self.kafka_config} has no bootstrap.servers, and nothing else names a broker."
+            raise usage("no Kafka brokers are known", cause=cause, next_step="add --brokers HOST:PORT")
+        return settings
 
     @property
     def servers(self) -> str:

@@ -169,7 +169,7 @@ class Session:
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
+            cause = "--from takes `kafka`, the folder of an archive, the file of a bundle, or the URL of a hub."
             raise usage("--from is empty", cause=cause)
         return "kafka" if given is None else str(given)
 

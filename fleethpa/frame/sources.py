@@ -335,7 +335,7 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
         past.name = folder
         past.check_folder()
     except ArchiveError as error:
-        cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
+        cause = "--from takes `kafka`, the folder of an archive, the file of a bundle, or the URL of a hub."
         step = "name another folder, or make an archive: fleethpa admin archive --to DIR"
         if not Path(folder).is_absolute():
             cause += f" This one is looked for in {Path.cwd()}."

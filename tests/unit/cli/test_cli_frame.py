@@ -327,10 +327,19 @@ def test_the_settings_are_shown_with_their_origin_and_without_secrets(run: Cli, 
 
 def test_a_client_properties_is_iso_8859_1_as_for_the_tools_of_kafka(run: Cli, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_bytes(b"client.id=b\xfcro\nclient.rack=\\u4e2d\n")
+    file.write_bytes(b"bootstrap.servers=k:9\nclient.id=b\xfcro\nclient.rack=\\u4e2d\n")
     shown = run("config", "view", "--show-origin", "--kafka-config", str(file)).stdout
     assert "büro" in shown
     assert "中" in shown
+
+
+def test_a_client_properties_without_servers_is_no_broker_on_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=PLAINTEXT\n")
+    with pytest.raises(CommandError, match="no Kafka brokers are known") as refused:
+        load({"kafka_config": str(file)}, {"HOME": "/nonexistent"}).kafka()
+    assert f"{file} has no bootstrap.servers" in refused.value.cause
+    assert load({"kafka_config": str(file), "brokers": "b:1"}, {"HOME": "/nonexistent"}).kafka().servers == ["b:1"]
 
 
 def test_a_failure_names_the_servers_of_the_client_properties(run: Cli, tmp_path: Path) -> None:
