@@ -139,14 +139,14 @@ def failed_after(failed: FailedWrites, decision: Decision, ended: Outcome, now_m
     return {**kept, hpa: (now_ms, ended.error)} if ended.result == "failed" else kept
 
 
-def failed_text(failed: FailedWrites, now_ms: int) -> str:
-    """Which HPAs cannot be scaled, and the newest error; empty: none."""
+def failed_text(failed: FailedWrites, now_ms: int, what: str = "write") -> str:
+    """Which HPAs cannot be scaled, and the newest error; empty: none. `what`: that failed, in place of that."""
     recent = {hpa: failure for hpa, failure in failed.items() if now_ms - failure[0] < FAILED_SHOWN_MS}
     if not recent:
         return ""
     hpa = max(recent, key=lambda each: recent[each][0])
     count = "1 HPA" if len(recent) == 1 else f"{len(recent)} HPAs"
-    return f"the last write of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa][1]}"
+    return f"the last {what} of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa][1]}"
 
 
 @dataclass
@@ -160,6 +160,12 @@ class _ClusterWorker:
     failed: FailedWrites = field(default_factory=dict)
     delayed: dict[HpaId, tuple[int, tuple[ShownDecision, ...]]] = field(default_factory=dict)
     """Events of late decisions, which are written with the next status of their HPA, and the partition of these."""
+
+    def failed_texts(self, now_ms: int) -> str:
+        """What the API server refuses, of scales and of statuses and Events; empty: nothing."""
+        scales = failed_text(self.failed, now_ms)
+        shown = failed_text(self.status_writer.failed, now_ms, "status or Event")
+        return "; ".join(filter(None, (scales, shown)))
 
     def delay_events(self, shown: ShownDecision, partition: int, *, limit: int) -> None:
         """Keep the Events of a late decision of at most `limit` HPAs; those that were kept longest make room."""
@@ -216,8 +222,7 @@ class ClusterWriters:
         """
         now_ms = self._clock()
         troubles = {
-            name: worker.actuator.trouble or failed_text(worker.failed, now_ms)
-            for name, worker in self._workers.items()
+            name: worker.actuator.trouble or worker.failed_texts(now_ms) for name, worker in self._workers.items()
         }
         return {name: text for name, text in troubles.items() if text}
 

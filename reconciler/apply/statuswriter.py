@@ -76,6 +76,8 @@ class StatusWriter:
         self._begun_ms = clock()
         self._written_ms: dict[HpaId, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
+        self.failed: dict[HpaId, tuple[int, str]] = {}
+        """HPAs whose newest status or Event the API server did not take: when (Unix ms), and its error."""
         self._shown = metrics.frequent.of(metrics.status_writes.labels(client.name, "status", "ok"))
 
     def is_due(self, hpa: HpaId, every_ms: int, *, is_late: bool = False) -> bool:
@@ -94,22 +96,30 @@ class StatusWriter:
             return
         deadline_ms = now_ms + GIVE_UP_MS
         shown = status_write.status
+        errors: list[str] = []
         if shown is not None:
             self._written_ms[shown.hpa] = now_ms
-            await self._try("status", self._write_status, (shown, status_write.has_news), deadline_ms)
+            errors.append(await self._try("status", self._write_status, (shown, status_write.has_news), deadline_ms))
         if status_write.events:
-            await self._write_events(status_write, now_ms, deadline_ms)
+            errors += await self._write_events(status_write, now_ms, deadline_ms)
+        self._note_failed(status_write, next(filter(None, errors), ""))
         if abs(now_ms - self._tidied_ms) >= TIDY_MS:
             self._forget_idle(now_ms)
 
-    async def _write_events(self, status_write: StatusWrite, now_ms: int, deadline_ms: int) -> None:
+    def _note_failed(self, status_write: StatusWrite, error: str) -> None:
+        for shown in (status_write.status, *status_write.events):
+            if shown is not None:
+                self.failed.pop(shown.hpa, None)
+                if error:
+                    self.failed[shown.hpa] = self._clock(), error
+
+    async def _write_events(self, status_write: StatusWrite, now_ms: int, deadline_ms: int) -> list[str]:
         newest: dict[str, EventWrite] = {}  # of the same Event: its count and time contain those before
         for each in status_write.events:
             if not each.has_status:
                 self._written_ms[each.hpa] = now_ms
             newest |= {event.name: event for event in await self._events(each.decision, status_write.has_news)}
-        for event in newest.values():
-            await self._try("event", self._write_event, event, deadline_ms)
+        return [await self._try("event", self._write_event, event, deadline_ms) for event in newest.values()]
 
     def _forget_idle(self, now_ms: int) -> None:
         self._tidied_ms = now_ms
@@ -117,8 +127,10 @@ class StatusWriter:
         for hpa in [hpa for hpa, written_ms in self._written_ms.items() if now_ms - written_ms > FORGOTTEN_MS]:
             del self._written_ms[hpa]
             self._written.pop(hpa, None)
+            self.failed.pop(hpa, None)
 
-    async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
+    async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> str:
+        """Return why the API server did not take it; empty: it did, or did not answer, or the object is gone."""
         attempt = 0
         while True:
             attempt += 1
@@ -135,9 +147,9 @@ class StatusWriter:
                 log.warning(
                     "could not be shown", extra={"cluster": self._client.name, "what": what, "error": str(error)}
                 )
-                return
+                return "" if error.is_missing or isinstance(error, UnreachableError) else str(error)
             self._count(what, "ok")
-            return
+            return ""
 
     def _count(self, what: str, result: str) -> None:
         if what == "status" and result == "ok":  # by far the most; finding the labels costs more than counting

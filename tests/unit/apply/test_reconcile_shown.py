@@ -3,10 +3,12 @@
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.actuator import DOWN_FOR_MS
+from reconciler.apply.clusterwriters import failed_text
 from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.apply.statuswriter import GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
@@ -128,6 +130,35 @@ async def test_of_the_statuses_that_wait_the_newest_is_written_and_the_others_ar
     made.add(shown_status({"currentReplicas": 5}))
     await status_writer.write(made)
     assert (client.requests, client.live["status"]) == (["get", "put"], {"currentReplicas": 5})
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "is_named"),
+    [
+        pytest.param(403, "no right", True, id="a right that is missing"),
+        pytest.param(400, 'admission webhook "guard" denied the request', True, id="a webhook"),
+        pytest.param(404, "not found", False, id="an HPA that was deleted"),
+    ],
+)
+async def test_statuses_that_an_api_server_refuses_are_named_until_it_takes_one(
+    status: int, error: str, is_named: bool
+) -> None:
+    class Refusing(Counting):
+        refuses = True
+
+        async def put_bytes(self, path: str, body: bytes) -> bytes:
+            if self.refuses:
+                raise ApiError(status, error)
+            return await super().put_bytes(path, body)
+
+    client = Refusing()
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    await status_writer.write(status_write())
+    text = failed_text(status_writer.failed, client.now_ms, "status or Event")
+    assert text == (f"the last status or Event of 1 HPA failed, shop/web: {error}" if is_named else "")
+    client.refuses = False
+    await status_writer.write(repeated(4))
+    assert status_writer.failed == {}
 
 
 async def test_managed_fields_are_neither_kept_nor_sent_back() -> None:
