@@ -13,7 +13,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
-from runtime.ending import task_group
+from runtime.ending import first_of, task_group
 from runtime.groups import keep_signing
 from runtime.kafkaclients import has_reached, partition_counts, reader
 from runtime.log import Clock, wall_clock_ms
@@ -72,6 +72,8 @@ class ArchiverHealth:
             "fleethpa_archive_flushed_timestamp_seconds", "When records were last made durable.", registry=self.registry
         )
         self._received = time.monotonic()
+        self.durable = asyncio.Event()
+        """Whether this process has made records durable."""
 
     def received(self) -> None:
         self._received = time.monotonic()
@@ -97,10 +99,17 @@ async def run_archive(
             if config.web_port is not None:
                 reported(port)
             if not config.once:
-                group.create_task(keep_signing(config.kafka, "archiver", config.clock, stop))
+                group.create_task(sign_once_durable(config, health, stop))
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
+
+
+async def sign_once_durable(config: ArchiveConfig, health: ArchiverHealth, stop: asyncio.Event) -> None:
+    """Give heartbeats once records are durable: one that is started again and again on a full disk gives none."""
+    await first_of(stop.wait(), health.durable.wait())
+    if health.durable.is_set():
+        await keep_signing(config.kafka, "archiver", config.clock, stop)
 
 
 class _Follower:
@@ -176,6 +185,7 @@ class _Follower:
             if done or now - flushed >= self._config.flush_ms / 1000:
                 await asyncio.to_thread(archiver.flush)
                 self._health.flushed.set_to_current_time()
+                self._health.durable.set()
                 flushed = now
             if now - signed >= self._config.sign_ms / 1000:
                 await asyncio.to_thread(archiver.sign)

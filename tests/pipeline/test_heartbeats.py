@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.groups import keep_signing, last_signs
 from schemas.connection import KafkaSettings
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
+from streams.history.archiving import ArchiveConfig, ArchiverHealth, sign_once_durable
 from streams.history.kafkapast import KafkaPast
 from tests.patience import PATIENCE_S
 
@@ -49,6 +51,26 @@ async def test_a_process_that_was_killed_leaves_its_last_sign(kafka: KafkaSettin
     signing.cancel()
     await asyncio.gather(signing, return_exceptions=True)
     assert await last_signs(kafka) == {"scheduler": NOW_MS}
+
+
+async def test_an_archiver_gives_signs_of_life_only_once_it_has_made_records_durable(
+    kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    config = ArchiveConfig(kafka=kafka, root=tmp_path, clock=lambda: NOW_MS)
+    health, stop = ArchiverHealth(), asyncio.Event()
+    signing = asyncio.create_task(sign_once_durable(config, health, stop))
+    await asyncio.sleep(0)
+    stop.set()
+    await signing
+    assert await last_signs(kafka) == {}, "a full disk has ended it"
+    stop.clear()
+    signing = asyncio.create_task(sign_once_durable(config, health, stop))
+    health.durable.set()
+    async with asyncio.timeout(PATIENCE_S):
+        while not await last_signs(kafka):
+            await asyncio.sleep(0.05)
+    stop.set()
+    await signing
 
 
 async def test_an_answer_about_the_fleet_does_not_fail_because_signs_of_life_cannot_be_read(
