@@ -227,6 +227,7 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             "Next: fleethpa admin topics check"
         )
     yield from (each.text for each in state.hung)
+    yield from (f"cluster {name}: {text}" for name, text in doubled(state).items())
     yield from away_remarks(state)
     if state.paused:
         yield f"all clusters are paused ({state.paused}): replicas are not written. Next: fleethpa resume --all"
@@ -243,6 +244,28 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         )
     if state.slowed:
         yield f"the decider was behind: {state.slowed}. Next: fleethpa doctor"
+
+
+def doubled(state: FleetState) -> dict[str, str]:
+    """Clusters that are observed now and of which another one, before them by name, has the same objects: the API
+    server gives each object a uid of its own. Cluster -> what is known of that, with the next step.
+    """
+    gone = {"observerSilent", "left"}
+    now = {name for name, each in state.clusters.items() if not any(trouble.kind in gone for trouble in each.troubles)}
+    first: dict[str, HpaView] = {}
+    found: dict[str, str] = {}
+    for view in state.hpas.values():
+        uid = str((view.hpa.get("metadata") or {}).get("uid") or "")
+        if view.origin != "cluster" or not uid or view.id.cluster not in now:
+            continue
+        before = first.setdefault(uid, view)
+        if before.id.cluster != view.id.cluster and view.id.cluster not in found:
+            found[view.id.cluster] = (
+                f"it is cluster {before.id.cluster} under another name, or a copy of it: HPA {view.id.namespace}/"
+                f"{view.id.name} has one uid in both, and what each of them decides is written. "
+                "Next: kubectl config view"
+            )
+    return found
 
 
 def away_remarks(state: FleetState) -> Iterator[str]:

@@ -11,8 +11,8 @@ from click.testing import Result
 from fleethpa.fleet.backlogs import Unread
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body
-from schemas.observed import ClusterReport, Heartbeat, ObserverTrouble, Serving
-from tests.kit.cli import Cli, Fleet
+from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, Serving
+from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.published import fits
 
 AREAS = ("--only", "kafka,log,clusters,hpas", "--brokers", "127.0.0.1:1")
@@ -185,3 +185,18 @@ def test_a_process_that_hangs_is_said_once_with_one_command(
         assert f"the {process} of east hangs or does not run" in shown.stderr, asked
         assert shown.stderr.count(f"fleethpa run {process}") == 1, shown.stderr
         assert shown.exit_code == (5 if process == "observer" else 0)
+
+
+def test_a_cluster_that_is_observed_under_two_names_is_a_failure_and_named_by_each_verb(
+    run: Cli, fleet: Running
+) -> None:
+    beat = Heartbeat(session="w", watches=["pods", "autoscalers", "scales"])
+    fleet.append(AutoscalerList(list_id="l", session="w", hpas=[hpa()]), key="west/shop", after_ms=0)
+    fleet.append(beat, key="west/shop", after_ms=0)
+    fleet.append(ClusterReport(cluster="west", session="w", instance="w"), key=WHOLE, after_ms=0)
+    text = "it is cluster east under another name, or a copy of it: HPA shop/checkout has one uid in both"
+    assert f"warning: cluster west: {text}" in run("get", "hpa", "-A").stderr
+    shown = run("doctor", *PARTS)
+    assert (shown.exit_code, text in shown.stdout) == (1, True)
+    fleet.run(40)  # the observer of west has ended: that may have been its former name
+    assert "under another name" not in run("get", "hpa", "-A").stderr + run("doctor", *PARTS).stdout
