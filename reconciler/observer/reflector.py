@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, UnreadableError, reading
+from reconciler.clusters.answers import UNKNOWN_USER, ApiError, ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.manifests import rule_lines
 from reconciler.observer.clusterview import ObserverMetrics
@@ -245,7 +245,8 @@ class Reflector:
 
     def _pause(self, error: ClusterError) -> float:
         """The time to wait now, doubled the next time; at least as long as the server asks for."""
-        is_away = isinstance(error, UnreachableError) and not self._held
+        # A refusal of its credentials costs an API server next to nothing, and ends when others are there.
+        is_away = (isinstance(error, UnreachableError) or error.status == UNKNOWN_USER) and not self._held
         pause_s = min(self._pause_s, LONGEST_BLIND_PAUSE_S if is_away else LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         return max(pause_s, min((error.retry_after_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
