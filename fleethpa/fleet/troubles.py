@@ -304,11 +304,12 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         period_ms = cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS
         late_ms = newest.reported_ms - newest.stated_ms if newest.stated_ms else 0
         if late_ms > held_ms(period_ms):
-            what = f"its observer's clock is {_seconds(late_ms)} behind log time, or its reports come so late"
-            yield ClusterTrouble("observerClock", None, what, _CLOCKS, ": all its metrics count as too old")
+            what = f"its observer dates what it reports {_seconds(late_ms)} before log time{_TOO_EARLY}"
+            yield ClusterTrouble("observerClock", None, what, _CLOCKS, ", and all its metrics count as too old")
         yield from _reported(cluster.name, now_ms, newest.troubles)
 
 
+_TOO_EARLY: Final = ": its clock is behind, or reports come late"
 _CLOCKS: Final = "compare the clocks, see docs/operations.md#recovery"
 
 
@@ -431,11 +432,11 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         return
     off_ms = served.reported_ms - served.stated_ms if served.stated_ms else 0
     if off_ms < -WRITE_TTL_MS // 2:
-        text = f"its reconciler's clock is {_seconds(-off_ms)} ahead of log time: writes count as too late"
+        text = f"its reconciler's clock is {_seconds(-off_ms)} ahead of log time: its writes end as too late"
         yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS)
     elif off_ms > MOST_SILENT_MS:
-        text = f"its reconciler's clock is {_seconds(off_ms)} behind log time, or its reports come so late"
-        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS, ": it may carry out writes that are too old")
+        text = f"its reconciler dates what it reports {_seconds(off_ms)} before log time{_TOO_EARLY}"
+        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS, ", and it may carry out writes that are too old")
     if served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         of_rights = " is forbidden: " in served.problem

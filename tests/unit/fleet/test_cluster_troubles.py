@@ -184,8 +184,9 @@ def test_by_how_much_a_clock_is_wrong_is_said_and_that_metrics_count_as_too_old(
     served = ServedRow(NOW_MS, stated_ms=NOW_MS + 120_900)
     found = troubles_of(reported_ms=NOW_MS, reports=[observer], served=served)
     assert [each.text for each in found] == [
-        "its observer's clock is 2m1s behind log time, or its reports come so late: all its metrics count as too old",
-        "its reconciler's clock is 2m ahead of log time: writes count as too late",
+        "its observer dates what it reports 2m1s before log time: its clock is behind, or reports come late, and all "
+        "its metrics count as too old",
+        "its reconciler's clock is 2m ahead of log time: its writes end as too late",
     ]
     assert cut_off("east", NOW_MS, found) == "all reports of the observer of east count as too old"
     assert all(each.is_grave for each in found)
