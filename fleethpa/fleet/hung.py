@@ -135,6 +135,9 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
     troubles = {each.kind: each for each in cluster.troubles if each.since_ms is not None}
     observer, reconciler = troubles.get("observerSilent"), troubles.get("reconcilerSilent")
     if cluster.has_agent:
+        # Nothing was ever heard of one that has not served: it need not be there yet, or is one of before.
+        if cluster.served is None:
+            return
         if trouble := observer or reconciler:
             # Both parts report every few seconds: where the observing one went on for longer, it does not hang.
             goes_on = observer is None and (cluster.reported_ms or 0) - (trouble.since_ms or 0) > REPORT_DUE_MS

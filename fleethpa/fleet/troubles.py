@@ -269,7 +269,7 @@ def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> st
 
 def _check_agent(cluster: str, trouble: ClusterTrouble) -> str:
     """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
-    if trouble.kind in ("observerSilent", "reconcilerSilent"):
+    if trouble.kind in ("observerSilent", "reconcilerSilent") and trouble.next_step.startswith("fleethpa run "):
         return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"
     return trouble.next_step
 
@@ -282,6 +282,14 @@ def since(since_ms: int | None, now_ms: int) -> str:
 # --- observed ---------------------------------------------------------------------------------------------------------
 
 
+def _is_awaited(cluster: ClusterView, due_ms: int) -> bool:
+    """Whether nothing has come of the agent that is registered: its reconciling part reports from the beginning on,
+    whatever is enforced.
+    """
+    is_silent = cluster.reported_ms is None or cluster.reported_ms < due_ms
+    return cluster.has_agent and cluster.served is None and is_silent
+
+
 def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """Yield what the reports of observers say, and that none came since `due_ms`, by which one was due."""
     start = f"fleethpa run observer --contexts {cluster.name}"
@@ -289,7 +297,13 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     # One of two observers that stops, as in a rolling update, leaves the other one.
     alive = [each for each in cluster.reports if not each.stopped and each.reported_ms >= due_ms]
     newest = max(alive or cluster.reports, key=lambda report: report.reported_ms, default=None)
-    if reported_ms is None:
+    if _is_awaited(cluster, due_ms):
+        assert cluster.agent is not None
+        what = f"its agent of incarnation {cluster.agent.incarnation} has not reported yet"
+        detail = ", and what an earlier one reports is refused"
+        step = f"kubectl --context {cluster.name} -n fleethpa-system get deployment fleethpa-agent -o yaml"
+        yield ClusterTrouble("observerSilent", reported_ms, what, step, detail)
+    elif reported_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever reported", start)
     elif newest is not None and newest.reported_ms >= reported_ms and (left := _left(newest)):
         step = f"fleethpa get hpa -A -C {cluster.name}"
@@ -419,7 +433,7 @@ def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
 
 def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     enforced, served = cluster.modes.get("enforce", 0), cluster.served
-    if not enforced:
+    if not enforced or _is_awaited(cluster, due_ms):
         return
     start = f"fleethpa run reconciler --contexts {cluster.name}"
     waiting = f"{counted(enforced, 'enforced HPA')} not written"

@@ -7,7 +7,7 @@ import pytest
 
 from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, cut_off, shared_troubles
 from schemas.observed import ObserverTrouble
-from streams.state.partitionrow import ControlRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
@@ -190,3 +190,11 @@ def test_by_how_much_a_clock_is_wrong_is_said_and_that_metrics_count_as_too_old(
     ]
     assert cut_off("east", NOW_MS, found) == "all reports of the observer of east count as too old"
     assert all(each.is_grave for each in found)
+
+
+@pytest.mark.parametrize("reported_ms", [None, NOW_MS - 60_000])
+def test_an_agent_that_is_registered_and_has_not_reported_is_not_said_to_hang(reported_ms: int | None) -> None:
+    (found,) = troubles_of(reported_ms=reported_ms, served=None, agent=AgentRow(2))
+    assert found.text == ("its agent of incarnation 2 has not reported yet, and what an earlier one reports is refused")
+    assert found.next_step == "kubectl --context east -n fleethpa-system get deployment fleethpa-agent -o yaml"
+    assert found.hides_the_present == (reported_ms is not None)

@@ -130,6 +130,13 @@ def hung(
             ["the reconciler in the agent of west hangs, does not run or does not reach Kafka: no report since"],
             id="a part of an agent",
         ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [replace(with_agent("west", observed_ms=SILENT), served=None)],
+            [],
+            id="an agent that was registered and of which nothing has come yet",
+        ),
         pytest.param(ago(0, 900), ago(0, 900), [], [], id="a partition in which nothing was ever written"),
     ],
 )
