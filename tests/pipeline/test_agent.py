@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
 
 from fleethpa.lab.simulator.requests import FieldWriter
 from fleethpa.lab.simulator.resources import by_kind
+from reconciler.agents.agent import agenttopics
+from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from schemas.agentknowledge import CentralHpa
 from schemas.answers import Answers
@@ -16,7 +20,7 @@ from schemas.keys import supersedes
 from schemas.observed import ClusterReport, Heartbeat, PodList, ScaleSet, Serving
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.patience import PATIENCE_S
-from tests.pipeline.agent_kit import Reports, agent_topics, replica
+from tests.pipeline.agent_kit import EAST, Reports, agent_topics, replica
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
 
 
@@ -79,6 +83,29 @@ async def test_nothing_is_written_before_the_settings_are_known_and_a_frozen_clu
             ended = (await reports.until(lambda: outcomes(reports, late.id), "the outcome"))[0]
             assert (ended.result, ended.error) == ("refused", "cluster east is frozen")
         assert replicas(made) == 2
+
+
+async def test_an_agent_that_may_not_read_its_topic_any_more_reports_that_and_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied, check = True, kafkaclients.check_topic
+
+    async def checked(consumer: Any, topic: str) -> None:
+        if denied and topic == EAST.commands:
+            raise TopicAuthorizationFailedError(topic)
+        await check(consumer, topic)
+
+    monkeypatch.setattr(kafkaclients, "check_topic", checked)
+    monkeypatch.setattr(agenttopics, "RECONNECT_S", 0.1)
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports), replica(made) as part:
+        stated = await reports.until(lambda: reports.of(Serving), "its report")
+        problem = f"{EAST.commands} cannot be read: TopicAuthorizationFailedError"
+        assert problem in stated[0].problems["east"]
+        await until(lambda: any(problem in note for note in part.health.notes()))
+        await orders.knowledge()
+        denied = False
+        await reports.until(lambda: not reports.of(Serving)[-1].problems, "a report without a problem")
+        assert not any("cannot be read" in note for note in part.health.notes())
 
 
 async def test_central_hpas_are_observed_once_they_are_known(tmp_path: Path) -> None:

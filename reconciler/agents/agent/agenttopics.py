@@ -54,6 +54,7 @@ class CommandReader:
         now_ms: the brokers' time.
         received: is called with each decision, and whether it is only remembered.
         looked: called whenever the topic was looked at, with whether all was read that it held when it was opened.
+        failed: called with why it cannot be read.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class CommandReader:
         learnt: "Callable[[Learnt], None]",
         received: Callable[[Decision, bool], None],
         looked: Callable[[bool], None],
+        failed: Callable[[str], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._partition = TopicPartition(topic, ONLY_PARTITION)
         self._writers, self._knowledge = writers, knowledge
         self._learnt, self._received, self._looked, self._now_ms = learnt, received, looked, now_ms
+        self._failed = failed
 
     async def run(self, settings: KafkaSettings) -> None:
         """Read until cancelled; brokers that are away are asked again without limit."""
@@ -78,6 +81,7 @@ class CommandReader:
                 await self._read(settings)
             except KafkaError as error:
                 log.error("nothing can be read", extra={"topic": self._partition.topic, "error": repr(error)})
+                self._failed(f"{self._partition.topic} cannot be read: {type(error).__name__}: {error}")
             await asyncio.sleep(RECONNECT_S)
 
     async def _read(self, settings: KafkaSettings) -> None:

@@ -115,8 +115,8 @@ class AgentTerm:
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
         self.publisher = AgentPublisher(config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms)
-        self._reading = asyncio.Event()
-        """Set whenever the topic of commands was read; a beat that finds it unset waits."""
+        self._reading, self._why_unread = asyncio.Event(), ""
+        """Set whenever the topic of commands was read, or could not be; a beat that finds it unset waits. And why."""
         self.has_caught_up = False
         """Whether all commands were read that waited when the term began."""
         self.writers = ClusterWriters(
@@ -226,6 +226,7 @@ class AgentTerm:
             learnt=self._learnt,
             received=self._received,
             looked=self._looked,
+            failed=self._unread,
             now_ms=self.now_ms,
         )
         async with asyncio.TaskGroup() as group:
@@ -279,6 +280,12 @@ class AgentTerm:
 
     def _looked(self, is_caught_up: bool) -> None:
         self.has_caught_up = self.has_caught_up or is_caught_up
+        self._unread("")
+
+    def _unread(self, why: str) -> None:
+        """Note why the topic of commands cannot be read; empty: it was. Either is reported."""
+        self._why_unread = why
+        self.health.record("commands", why or None)
         self._reading.set()
 
     def _received(self, decision: Decision, is_past: bool) -> None:
@@ -286,7 +293,7 @@ class AgentTerm:
             self._stand_in.received(decision, is_past=is_past)
 
     async def _beat(self) -> None:
-        """Report that this cluster is served, for as long as commands are read."""
+        """Report that this cluster is served, or why its commands cannot be read; nothing while that is not known."""
         while True:
             await self._reading.wait()
             self._reading.clear()
@@ -299,7 +306,7 @@ class AgentTerm:
 
     def _problem(self) -> str:
         """Why not everything is written in the cluster now; empty: it is."""
-        reasons = [self.forbids() if self.election.leads else "", *self.writers.problems().values()]
+        reasons = [self._why_unread, self.forbids() if self.election.leads else "", *self.writers.problems().values()]
         reasons.append("" if self._stand_in is None else self._stand_in.trouble())
         return "; ".join(filter(None, reasons))[:ERROR_CHARACTERS]
 
