@@ -252,17 +252,17 @@ def doubled(state: FleetState) -> dict[str, str]:
     """
     gone = {"observerSilent", "left"}
     now = {name for name, each in state.clusters.items() if not any(trouble.kind in gone for trouble in each.troubles)}
-    first: dict[str, HpaView] = {}
+    first: dict[tuple[str, str, str], HpaView] = {}
     found: dict[str, str] = {}
     for view in state.hpas.values():
         uid = str((view.hpa.get("metadata") or {}).get("uid") or "")
         if view.origin != "cluster" or not uid or view.id.cluster not in now:
             continue
-        before = first.setdefault(uid, view)
+        before = first.setdefault((uid, view.id.namespace, view.id.name), view)
         if before.id.cluster != view.id.cluster and view.id.cluster not in found:
             found[view.id.cluster] = (
                 f"it is cluster {before.id.cluster} under another name, or a copy of it: HPA {view.id.namespace}/"
-                f"{view.id.name} has one uid in both, and what each of them decides is written. "
+                f"{view.id.name} has one uid in both, so that two decide about one object. "
                 "Next: kubectl config view"
             )
     return found
