@@ -402,6 +402,8 @@ async def test_the_audit_view_says_what_the_record_covers(fleet: Fleet) -> None:
     found = await shown("/audit")
     assert "fleethpa audit keygen" in found.text
     assert "Closed segments" not in found.text
+    assert "as it is kept now" not in found.text
+    assert "as it is kept now, and not at the time above" in (await shown("/audit?at=1s")).text
 
 
 async def test_a_view_says_why_what_it_shows_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
