@@ -495,9 +495,13 @@ def _clusters(state: FleetState, partitions: Sequence[State], reached_ms: int) -
         if (cluster := clusters.get(hpa.id.cluster)) is not None:
             cluster.hpas += 1
             cluster.modes[hpa.mode] = cluster.modes.get(hpa.mode, 0) + 1
+    observed = {(hpa.cluster, hpa.namespace) for hpa in state.hpas}  # of others no heartbeat need come
     for namespace in state.namespaces.values():
         if (cluster := clusters.get(namespace.cluster)) is not None:
             _take_namespace(cluster, namespace)
+            if (namespace.cluster, namespace.name) in observed:
+                beats = [watch.beat_ms for watch in namespace.watches.values()]
+                cluster.beat_ms = max([cluster.beat_ms, *beats])
     for part in partitions:
         _add_reports(clusters, part.row)
     return clusters

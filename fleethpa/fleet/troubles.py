@@ -28,6 +28,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
+from streams.state.gather import HEARTBEAT_LIMIT_MS
 from streams.state.hpastate import WRITE_TTL_MS
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
@@ -167,8 +168,8 @@ class ClusterTrouble:
 class ClusterView:
     """One cluster as the log knows it.
 
-    `reported_ms`: the last report of an observer (log time; None: never). `problems`: watch of a namespace → its error.
-    `reports`: newest reports of its observers. `served`: the reconciler's last report.
+    `reported_ms`: the last report of an observer, on whatever it was (log time; None: never). `problems`: watch of a
+    namespace → its error. `reports`: newest reports of its observers. `served`: the reconciler's last report.
     """
 
     name: str
@@ -193,6 +194,8 @@ class ClusterView:
     """Version of its API server and the feature gates that were read (`schemas.observed.Heartbeat`); empty: unknown."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
+    beat_ms: int = 0
+    """The newest heartbeat of its namespaces with HPAs (log time; 0: none is known)."""
 
     @property
     def pauses(self) -> list[tuple[str, str]]:
@@ -314,6 +317,10 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     elif reported_ms < due_ms:
         what = "its observer has been silent"
         yield ClusterTrouble("observerSilent", reported_ms, what, start, known_ms=now_ms)
+    elif 0 < cluster.beat_ms < now_ms - HEARTBEAT_LIMIT_MS:
+        # As one does that is started again and again, since what comes next ends it.
+        what = "its observer has reported on none of its namespaces"
+        yield ClusterTrouble("observerSilent", cluster.beat_ms, what, start, known_ms=now_ms)
     elif newest is not None:
         period_ms = cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS
         late_ms = newest.reported_ms - newest.stated_ms if newest.stated_ms else 0

@@ -200,3 +200,14 @@ def test_a_cluster_that_is_observed_under_two_names_is_a_failure_and_named_by_ea
     assert (shown.exit_code, text in shown.stdout) == (1, True)
     fleet.run(40)  # the observer of west has ended: that may have been its former name
     assert "under another name" not in run("get", "hpa", "-A").stderr + run("doctor", *PARTS).stdout
+
+
+def test_an_observer_that_is_started_again_and_again_and_reports_on_no_namespace_is_named(
+    run: Cli, fleet: Running
+) -> None:
+    for _ in range(8):
+        fleet.run(5, without=("observer",))
+        fleet.append(ClusterReport(cluster="east", session="s", instance="o"), key=WHOLE, after_ms=0)
+    shown = run("get", "clusters").stdout + run("doctor", *PARTS).stdout
+    assert shown.count("its observer has reported on none of its namespaces since") == 2
+    assert "the observer of east hangs or does not run" in run("get", "hpa", "-A").stderr

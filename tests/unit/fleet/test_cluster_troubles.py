@@ -88,6 +88,12 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             id="a Prometheus that is away hides nothing of the cluster",
         ),
         pytest.param({"reports": [report(trouble("canary"))]}, ["canaryFailing"], id="the canary"),
+        pytest.param({"reports": [report()], "beat_ms": NOW_MS - 30_000}, [], id="heartbeats of namespaces, 30 s old"),
+        pytest.param(
+            {"reports": [report()], "beat_ms": NOW_MS - 30_001},
+            ["observerSilent"],
+            id="an observer that is started again and again, and gets no further than its first report",
+        ),
         pytest.param({"reports": [report(stated_ms=NOW_MS - 35_000)]}, [], id="reports that come 30 s late"),
         pytest.param(
             {"reports": [report(stated_ms=NOW_MS - 35_001)]}, ["observerClock"], id="an observer whose clock is behind"
