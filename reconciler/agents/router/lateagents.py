@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from reconciler.agents.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, is_gone
 from reconciler.core.inbox import OffsetProgress
@@ -146,7 +146,7 @@ class LateAgents:
         late = self._late.get(agent)
         if late is None:
             late = self._late[agent] = _Late(agent)
-            why = _reason(error)
+            why = why_late(error)
             log.error(
                 "an agent's topic takes no records: what is for it waits, other clusters are copied to as before",
                 extra={"cluster": agent.cluster, "topic": agent.topics.commands, "error": repr(error), "next": why},
@@ -305,7 +305,10 @@ class _Tried:
         self.error = self.error or error
 
 
-def _reason(error: BaseException | None) -> str:
+def why_late(error: BaseException | None) -> str:
+    """Why an agent's topic takes no record, and what to do. `error`: of the record; None: nothing is acknowledged."""
+    if isinstance(error, MessageSizeTooLargeError):
+        return "a record is too large for it; `fleethpa admin topics check` shows what its max.message.bytes should be"
     if isinstance(error, TopicAuthorizationFailedError):
         return "the router may not write it; grant what `fleethpa admin topics acls router` prints"
     what = "it acknowledges nothing" if error is None else str(error)
