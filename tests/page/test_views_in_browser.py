@@ -125,6 +125,19 @@ def test_no_view_of_a_large_fleet_has_a_violation_or_hides_what_is_wrong(
     context.close()
 
 
+@pytest.mark.parametrize("width", [1400, 1280, 768, 400])
+def test_a_name_of_253_characters_leaves_the_problems_of_all_hpas_in_sight(
+    browser: Browser, large: str, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(large)
+    page.evaluate(
+        "document.querySelector('.fleet th[scope=row] a').textContent = 'prod-eu/payments/' + 'n-'.repeat(126)"
+    )
+    assert page.evaluate(SCROLLED_TABLES) == []
+    page.close()
+
+
 def test_a_cell_of_the_strip_is_named_and_opened(page: Page, large: str) -> None:
     page.goto(large)
     row = page.locator('.cells[data-cluster="c3"]')
