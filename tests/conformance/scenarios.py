@@ -72,6 +72,8 @@ class Scenario:
         self.labels = case["labels"]
         self.templates = [template(shape) for shape in case["templates"]]
         self.pods = NamespacePods([], self.templates, self.labels, self.rules)
+        self.others: dict[str, str] = {}
+        """Other HPAs of the namespace → the selector that the overlap check knows of them."""
 
     def tick(self, given: Json) -> Json:
         """Apply what happened before this tick, evaluate, and give what the engine did in the file's notation."""
@@ -86,7 +88,7 @@ class Scenario:
             seen = split_and_join(self.autoscaler, whole, self.members, self.settings, now_ms)
         evaluation = decide(self.autoscaler, self.status, seen, self.history, self.settings, now_ms)
         attempts, result = self._write(evaluation, given, now_ms)
-        out = self._write_status(result, given)
+        out = self._write_status(result, given, attempts)
         self.history = result.history
         if attempts:
             out["scaleAttempts"] = attempts
@@ -106,6 +108,7 @@ class Scenario:
     def _happen(self, given: Json) -> None:
         if given.get("restart"):
             self.history = EMPTY_HISTORY
+            self.others = {}
         if given.get("hpaDeleted"):
             self.exists = False
         if given.get("hpaRecreated"):
@@ -119,13 +122,19 @@ class Scenario:
             self.autoscaler = self._compiled()
         if "pods" in given:
             self.pods = NamespacePods(given["pods"], self.templates, self.labels, self.rules)
+        self._meet(given.get("otherHpas") or [])
+
+    def _meet(self, others: list[Json]) -> None:
+        """Let each other HPA register its selector; one that is empty or wrong leaves what was known before."""
+        known = {each["name"]: self.others.get(each["name"], "") for each in others}
+        self.others = known | {each["name"]: each["selector"] for each in others if is_selector(each["selector"])}
 
     def _compiled(self) -> Autoscaler:
         return compile_autoscaler({"metadata": self.metadata, "spec": self.spec}, self.rules)
 
     def _observe(self, given: Json) -> Observation:
         scale = self._scale(given)
-        pods, ambiguous = self._select(scale.selector, given) if isinstance(scale, Scale) else (NO_PODS, ())
+        pods, ambiguous = self._select(scale.selector) if isinstance(scale, Scale) else (NO_PODS, ())
         specs = self.autoscaler.metrics
         metrics = given.get("metrics") or [{}] * len(specs)
         answers = tuple([answer(metric, spec.type) for spec, metric in zip(specs, metrics, strict=True)])
@@ -133,14 +142,14 @@ class Scenario:
 
     def _scale(self, given: Json) -> Scale | ScaleFailure:
         kind = (self.autoscaler.target_group, self.autoscaler.target_kind)
-        if kind not in MAPPED_KINDS:
+        if kind not in MAPPED_KINDS and kind not in {(group, name.lower()) for group, name in MAPPED_KINDS}:
             return ScaleFailure(f'no matches for kind "{kind[1]}" in group "{kind[0]}"', unmapped=True)
         if "scaleError" in given or self.autoscaler.target_error:
             return ScaleFailure(given.get("scaleError", ""))
         scale = given["scale"]
         return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
 
-    def _select(self, selector: str, given: Json) -> tuple[TargetPods, tuple[str, ...]]:
+    def _select(self, selector: str) -> tuple[TargetPods, tuple[str, ...]]:
         """Give the selected pods and the names of all HPAs that select one of them, when there are several."""
         if not selector:
             return NO_PODS, ()
@@ -148,12 +157,11 @@ class Scenario:
             pods = self.pods.select(selector)
         except SelectorError:
             return NO_PODS, ()
-        others = given.get("otherHpas")
-        if not others or not pods.rows:
+        if not self.others or not pods.rows:
             return pods, ()
         labels = self.pods.labels_of(pods)
         namespace = self.metadata["namespace"]
-        names = [f"{namespace}/{each['name']}" for each in others if _matches_any(each["selector"], labels)]
+        names = [f"{namespace}/{name}" for name, known in self.others.items() if _matches_any(known, labels)]
         return pods, tuple(sorted([*names, f"{namespace}/{self.metadata['name']}"])) if names else ()
 
     def _write(self, evaluation: Evaluation, given: Json, now_ms: int) -> tuple[list[int], ReconcileResult]:
@@ -175,9 +183,12 @@ class Scenario:
         pending, history = evaluation.pending, evaluation.history
         return attempts, complete(pending, self.status, history, outcome, now_ms, rules=self.rules)
 
-    def _write_status(self, result: ReconcileResult, given: Json) -> Json:
+    def _write_status(self, result: ReconcileResult, given: Json, attempts: list[int]) -> Json:
         out: Json = {}
-        error, changed = given.get("statusUpdateError"), not semantically_equal_status(self.status, result.status)
+        # An attempt to scale leaves the exact moment in the status, which differs from the whole second that is stored.
+        stamped = bool(attempts) and given["t"] % 1000 != 0
+        error = given.get("statusUpdateError")
+        changed = stamped or not semantically_equal_status(self.status, result.status)
         if changed and error is not None:
             out["statusAttempt"] = result.status
             result = status_write_failed(result, self.metadata["name"], error)
@@ -197,8 +208,8 @@ class Scenario:
 
 
 def _matches_any(selector: str, labels: list[dict[str, str]]) -> bool:
-    """Tell whether another HPA's selector matches a pod; none that is empty or wrong gets as far as to be known."""
-    if not is_selector(selector):
+    """Tell whether the selector that is known of another HPA matches a pod; before it registers one, none does."""
+    if not selector:
         return False
     parsed = parse_selector(selector)
     return any(parsed.matches(each) for each in labels)

@@ -1,4 +1,5 @@
-"""The binaries of a Kubernetes control plane, helm and actionlint, built once from Go modules and kept in a cache.
+"""The binaries of a Kubernetes control plane, its HPA controller alone, helm and actionlint, built once from Go modules
+and kept in a cache.
 
 `go.mod` and `go.sum` in the folders beside this file pin everything, so the same binaries are built everywhere. A cold
 build of the control plane takes about nine minutes on two cores, and helm one more. `python -m
@@ -11,9 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,8 @@ class Build:
     """Binary → Go package."""
     version_packages: tuple[str, ...]
     """Go packages that hold the version which the binaries report."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """Folder in the module → Go package whose source is put beside the files there, which so see its unexported names."""
 
 
 CONTROL_PLANE: Final = Build(
@@ -45,6 +49,14 @@ CONTROL_PLANE: Final = Build(
         "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     },
     ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+)
+CONTROLLER: Final = Build(
+    "hpa-controller",
+    "v1.37.1",
+    _HERE / "controller",
+    {"controller": "."},
+    (),
+    {"podautoscaler": "k8s.io/kubernetes/pkg/controller/podautoscaler"},
 )
 HELM: Final = Build("helm", "v4.3.1", _HERE / "helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, ())
 ACTIONLINT: Final = Build(
@@ -99,8 +111,8 @@ def is_built(build: Build) -> bool:
 def _source(build: Build) -> str:
     """What the binaries are made from, as one line."""
     digest = hashlib.sha256()
-    for part in ("go.mod", "go.sum"):
-        digest.update((build.module / part).read_bytes())
+    for part in sorted(path for path in build.module.rglob("*") if path.is_file()):
+        digest.update(part.read_bytes())
     return f"{build.version} {digest.hexdigest()} {_linker_flags(build)}\n"
 
 
@@ -120,18 +132,33 @@ def _build(target: Path, build: Build) -> None:
     environ = os.environ | {"CGO_ENABLED": "0"}
     # The name is taken only by a whole binary: a build that is interrupted leaves none.
     partial = target.with_suffix(".partial")
-    done = subprocess.run(
-        [*command, "-o", str(partial), package],
-        cwd=build.module,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [*command, "-o", str(partial), package],
+            cwd=_with_copies(build, Path(place)) if build.copied else build.module,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         raise BuildError(f"go build {package} failed:\n{done.stderr[-3_000:]}")
     partial.rename(target)
     print(f"built {target.name} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+
+
+def _with_copies(build: Build, place: Path) -> Path:
+    """The module in a place of its own, with what it copies."""
+    module = Path(shutil.copytree(build.module, place / "module"))
+    for folder_name, package in build.copied.items():
+        asked = ["go", "list", "-f", "{{.Dir}}", package]
+        done = subprocess.run(asked, cwd=build.module, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"go list {package} failed:\n{done.stderr[-3_000:]}")
+        for source in sorted(Path(done.stdout.strip()).glob("*.go")):
+            if not source.name.endswith("_test.go"):
+                shutil.copyfile(source, module / folder_name / source.name)
+    return module
 
 
 if __name__ == "__main__":
