@@ -81,7 +81,9 @@ def _kind(pair: HpaAndTarget) -> RuleMessages:
     kind, group = pair.reference["kind"], group_of(pair.reference.get("apiVersion", ""))
     where = f"spec.scaleTargetRef is {pair.reference.get('apiVersion', '')} {kind}"
     right = next((each for each in SCALABLE if kind.lower() in (each.lower(), f"{each.lower()}s")), None)
-    if right is not None and group in BUILT_IN_GROUPS and (kind, group) != (right, SCALABLE[right]):
+    # Upstream and fleethpa find a kind in lower case, too.
+    is_found = right is not None and kind in (right, right.lower()) and group == SCALABLE[right]
+    if right is not None and group in BUILT_IN_GROUPS and not is_found:
         version = f"{SCALABLE[right]}/v1".removeprefix("/")
         yield "target-kind", f"{where}, which no API server has: write apiVersion: {version}, kind: {right}"
     elif right is None and group in BUILT_IN_GROUPS:

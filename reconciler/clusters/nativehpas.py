@@ -125,7 +125,8 @@ class Discovery:
                         and _better(resource, kinds.get(each["kind"]))
                     ):
                         kinds[each["kind"]] = resource
-        return kinds
+        # Upstream finds each kind in lower case, too. Source: client-go restmapper.NewDiscoveryRESTMapper v0.37.1.
+        return {kind.lower(): resource for kind, resource in kinds.items()} | kinds
 
 
 def _better(resource: Resource, known: Resource | None) -> bool:
