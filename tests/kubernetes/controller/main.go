@@ -48,6 +48,12 @@ func answer(line []byte) (given map[string]json.RawMessage) {
 
 // question reads what a case is about; what it returns asks upstream.
 func question(line []byte, given map[string]json.RawMessage) func() map[string]any {
+	if given["response"] != nil {
+		return metricsQuestion(line)
+	}
+	if given["ticks"] == nil && given["currentReplicas"] == nil {
+		return apiQuestion(line, given)
+	}
 	if given["ticks"] == nil {
 		var calculation podautoscaler.Calculation
 		decode(line, &calculation)
