@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo day dev test test-all test-pythons test-pythons-short test-slow test-laws test-kafka test-kafka-short test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies generated manifests dist docs lock clean
+.PHONY: help setup demo day dev test test-all test-pythons test-pythons-short test-slow test-laws test-kafka test-kafka-short test-hostile test-prometheus test-kubernetes test-kubernetes-short test-upstream acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies generated manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that
 test-pythons-short: setup  ## The same with a part of the tests, in less than four minutes; .ci/run runs this
 	$(BIN)/python -m tests.pythons --short --limit-s 150
 
-test-all: test check docs test-pythons-short test-slow test-laws test-kafka test-hostile test-kubernetes-short test-prometheus test-page  ## Every tier; .ci/run chooses among them by what changed (tests/tiers.py)
+test-all: test check docs test-pythons-short test-slow test-laws test-kafka test-hostile test-kubernetes-short test-upstream test-prometheus test-page  ## Every tier; .ci/run chooses among them by what changed (tests/tiers.py)
 
 test-slow: setup  ## What a person does, at full length: documented commands, releases, clusters that are handed over, damaged archives, benches
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page" tests/slow -n 4 --dist loadfile --no-loadscope-reorder
@@ -68,6 +68,12 @@ test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built o
 test-kubernetes-short: setup  ## The same without those that wait for minutes (stand-in, found clusters, troubles); .ci/run runs these
 	$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -m "kubernetes and not long" tests/kubernetes -n 2 --dist loadfile
+
+# The first build takes as long as that of the control plane, and its program stays in the user's cache, too.
+SEED ?= 1
+COUNT ?= 10000
+test-upstream: setup  ## Engine and API rules beside upstream's compiled code, on fresh cases (SEED=n, COUNT=n; needs go)
+	$(BIN)/python -m tests.upstream --seed $(SEED) --count $(COUNT)
 
 MINUTES ?= 5
 acceptance: setup  ## Two real clusters from shadow to enforce and through troubles, as a table (about 20 minutes; MINUTES=n in shadow)

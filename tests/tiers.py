@@ -3,10 +3,10 @@
 `python -m tests.tiers plan` prints what `.ci/run` runs (`run TIER`) and leaves out (`left TIER`, with the reason and
 the command); `python -m tests.tiers failed` the tests that failed last. Git knows what the last hours' commits changed.
 
-A further tier is due when it is its turn (one landing in five), when the change touches its own files, or when it
-touches what the packages import that the tier is about. Those whose turn it is run in any case, the others in this
-order while they fit into the budget of minutes: a change that touches everything does not make everybody wait for two
-hours, and what it left out is printed with its command.
+A further tier is due when it is its turn (one landing in five; some have none), when the change touches its own files,
+or when it touches what the packages import that the tier is about. Those whose turn it is run in any case, the others
+in this order while they fit into the budget of minutes: a change that touches everything does not make everybody wait
+for two hours, and what it left out is printed with its command.
 """
 
 import itertools
@@ -25,6 +25,7 @@ import grimp
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("schemas", "runtime", "streams", "reconciler", "fleethpa")
 TURNS: Final = 5
+NO_TURN: Final = -1
 BUDGET_MINUTES: Final = 35.0
 CHANGE_HOURS: Final = 4
 """Commits of so many hours before the newest one are the change."""
@@ -42,7 +43,7 @@ class Tier:
     minutes: float
     """On two idle cores, with everything that it builds once there already."""
     turn: int | None = None
-    """In which of `TURNS` landings it runs in any case. None: in each."""
+    """In which of `TURNS` landings it runs in any case. None: in each; `NO_TURN`: in none."""
     tools: tuple[str, ...] = ()
     """Commands it needs; where one has several names, these are divided by `|`."""
     files: tuple[str, ...] = ()
@@ -88,6 +89,14 @@ BY_TURNS: Final = (
         ("tests/kafka/test_hostile", "schemas/limits.py", "streams/ingest/"),
         ("streams.ingest", "reconciler.agents.agent"),
     ),
+    Tier(
+        "test-upstream",
+        3,
+        NO_TURN,
+        ("go",),
+        ("tests/upstream/", "tests/conformance/", "tests/kubernetes/controller/"),
+        ("streams.hpa", "schemas.kubernetes"),
+    ),
     Tier("test-pythons-short", 4, 4, files=("tests/pythons.py",), modules=("streams.partition",)),
 )
 
@@ -125,7 +134,10 @@ def plan(
             left.append((tier, f"this change touches it, but the other tiers use up the {budget_minutes:.0f} minutes"))
     names = {tier.name for tier in chosen}
     left += [
-        (tier, f"this change does not touch it; it runs in one landing of {TURNS}")
+        (
+            tier,
+            "this change does not touch it" + (f"; it runs in one landing of {TURNS}" if tier.turn != NO_TURN else ""),
+        )
         for tier in there
         if tier not in chosen and tier not in due
     ]

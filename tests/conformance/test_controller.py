@@ -15,7 +15,10 @@ from tests.conformance.runner import run
 from tests.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
 DATA = Path(__file__).parent / "data"
-STANDALONE = ("controller-boundary", "controller-random", "controller-trace", "calculator", "metrics-client")
+STANDALONE = (
+    *("controller-boundary", "controller-random", "controller-trace", "controller-compiled"),
+    *("calculator", "metrics-client"),
+)
 
 
 def cases_of(name: str) -> list[dict[str, Any]]:

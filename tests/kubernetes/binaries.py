@@ -35,7 +35,7 @@ class Build:
     version_packages: tuple[str, ...]
     """Go packages that hold the version which the binaries report."""
     copied: Mapping[str, str] = field(default_factory=dict)
-    """Folder in the module → Go package whose source is put beside the files there, which so see its unexported names."""
+    """Folder in the module → Go package whose source is put beside the files there: they see its unexported names."""
 
 
 CONTROL_PLANE: Final = Build(
@@ -94,9 +94,10 @@ def built(build: Build = CONTROL_PLANE) -> Path:
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once would build everything twice
         if not is_built(build):
+            source = _source(build)  # before the build: what changes meanwhile is not in it
             for name in build.packages:
                 _build(place / name, build)
-            (place / _STAMP).write_text(_source(build))
+            (place / _STAMP).write_text(source)
     return place
 
 

@@ -1,9 +1,10 @@
 """`python -m tests.upstream [--seed N] [--count N]`: the engine against upstream's compiled code, on fresh cases."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import click
 import orjson
@@ -12,86 +13,144 @@ from fleethpa.frame import errors
 from fleethpa.frame.session import say
 from schemas.kubernetes.shape import Json
 from tests.conformance.__main__ import to_text
-from tests.conformance.runner import run
+from tests.conformance.runner import FileReport, run
 from tests.kubernetes.binaries import CONTROLLER, missing_tools
 from tests.upstream.answering import answered
+from tests.upstream.apimutations import Pool, selector_text
 from tests.upstream.freshcases import calculation, scenario
 from tests.upstream.mutations import mutated
-from tests.upstream.recordedcases import recorded, unlike
+from tests.upstream.recordedcases import OF_API, OF_CONTROLLER, questions, recorded, unlike
 from tests.upstream.reducing import reduced
 
-OUTPUT = Path("build/upstream")
-REDUCED = 3
-"""So many differing cases of each kind are reduced."""
+OUTPUT: Final = Path("build/upstream")
+REDUCED: Final = 3
+"""So many differing cases of each file are reduced."""
 
 
 @click.command()
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the cases.")
-@click.option("--count", type=click.IntRange(1), default=10_000, show_default=True, help="Number of cases.")
+@click.option("--count", type=click.IntRange(10), default=10_000, show_default=True, help="Number of cases.")
 @click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="Number of differences to print.")
 @click.pass_context
 def upstream(context: click.Context, seed: int, count: int, show: int) -> None:
-    """Compare the engine with upstream's compiled controller on cases that nobody chose.
+    """Compare the engine with upstream's compiled code on cases that nobody chose.
 
-    First the compiled code has to give the recorded answers again. Half of the cases are made from nothing, half are
-    recorded ones with changes. They are kept with upstream's answers in build/upstream, as files for `python -m
-    tests.conformance`. Of the first that differ the smallest case that still does is printed. Exit 1 when any differs.
+    First that code has to give the recorded answers again. Half of the cases are for the controller: made from nothing,
+    or recorded ones with changes. The others are for the replica calculator, the metrics client and the API. All are
+    kept with upstream's answers in build/upstream, as files for `python -m tests.conformance`. The first that differ
+    are reduced to the smallest that still do. Exit 1 when any case differs.
     """
     if missing := missing_tools(CONTROLLER):
-        say(f"SKIPPED, nothing was compared: {missing}")
+        say(f"SKIPPED, nothing was compared with upstream's code: {missing}")
         return
-    known = recorded()
-    changed = unlike(known, answered(known))
-    say(f"upstream {CONTROLLER.version}: of {len(known)} recorded cases {len(known) - len(changed)} are answered as recorded")
-    for name in changed[:show]:
-        say(f"  not so: {name}")
-    answers = answered(list(islice(fresh(seed, known), count)))
-    panics = [case for case in answers if "panic" in case]
-    say(f"{len(answers)} fresh cases by seed {seed}; {len(panics)} of them end upstream's controller with a panic")
-    files = _written([case for case in answers if "panic" not in case], seed)
-    report = run(files, show=show)
+    wrong = _prove(show)
+    paths = [
+        path
+        for name, cases in fresh(seed, count).items()
+        if (path := _kept(f"{name}-{seed}", answered(cases))) is not None
+    ]
+    report = run(paths, show=show)
     say(to_text(report), err=False)
     for file in report.files:
-        names = dict.fromkeys(each.case for each in file.first)
-        for name in islice(names, REDUCED):
-            _show_reduced(next(case for case in answers if case["id"] == name))
-    if report.different or changed:
+        _reduce(file)
+    if report.different or wrong:
         context.exit(errors.ANSWER_IS_NO)
 
 
-def fresh(seed: int, known: list[Json]) -> Iterator[Json]:
-    """Yield cases without end: the one with a number is the same however many are asked for."""
-    number = 0
-    while True:
-        chance = random.Random(f"{seed}:{number}")
-        name = f"{seed}-{number:06}"
-        match number % 5:
-            case 0 | 1:
-                yield scenario(chance, f"fresh-{name}")
-            case 2:
-                yield calculation(chance, f"fresh-{name}")
-            case _:
-                yield mutated(chance, chance.choice(known), f"mutated-{name}")
-        number += 1
+def _prove(show: int) -> int:
+    """Let the compiled code answer what is recorded; return how many answers are others."""
+    wrong = 0
+    for name in (*OF_CONTROLLER, *OF_API):
+        known = recorded([name])
+        changed = unlike(known, answered([_unanswered(name, case) for case in known]))
+        wrong += len(changed)
+        if changed:
+            say(
+                f"{name}: {len(changed)} of {len(known)} recorded cases are answered otherwise by {CONTROLLER.version}:"
+            )
+            for case in changed[:show]:
+                say(f"  {orjson.dumps(case).decode()}")
+    how_many = f"all but {wrong}" if wrong else "all"
+    say(f"upstream {CONTROLLER.version} answers {how_many} recorded cases as recorded")
+    return wrong
 
 
-def _written(cases: list[Json], seed: int) -> list[Path]:
-    """Write a file of each kind; return those that have a case."""
+def _unanswered(name: str, case: Json) -> Json:
+    return questions(case) if name in OF_API else case
+
+
+def fresh(seed: int, count: int) -> dict[str, list[Json]]:
+    """Return cases by the name of their file; the case with a number is the same however many are asked for."""
+    known = recorded(OF_CONTROLLER)
+    scenarios = [case for case in known if "ticks" in case]
+    calculations = [case for case in known if "ticks" not in case]
+    made: dict[str, list[Json]] = {
+        "controller": [_of_controller(seed, number, scenarios) for number in range(count // 2)],
+        "calculator": [_of_calculator(seed, number, calculations) for number in range(count // 6)],
+    }
+    for name in OF_API:
+        made[name] = _of_api(name, seed, count // 15)
+    return made
+
+
+def _of_controller(seed: int, number: int, known: list[Json]) -> Json:
+    chance = random.Random(f"controller {seed} {number}")
+    if number % 2:
+        return mutated(chance, chance.choice(known), f"mutated-{seed}-{number:06}")
+    return scenario(chance, f"fresh-{seed}-{number:06}")
+
+
+def _of_calculator(seed: int, number: int, known: list[Json]) -> Json:
+    chance = random.Random(f"calculator {seed} {number}")
+    if number % 2:
+        return mutated(chance, chance.choice(known), f"mutated-{seed}-{number:06}")
+    return calculation(chance, f"fresh-{seed}-{number:06}")
+
+
+def _of_api(name: str, seed: int, count: int) -> list[Json]:
+    known = [questions(case) for case in recorded([name])]
+    first = [known.pop(0)] if name == "api-selectors" else []
+    if first:
+        known = [case for case in known if case.get("labelSelector")]
+    pools = [Pool([case for case in known if _kind(case) == kind]) for kind in sorted({_kind(each) for each in known})]
+    made = []
+    for number in range(count):
+        chance = random.Random(f"{name} {seed} {number}")
+        is_text = bool(first) and number % 2 == 0
+        made.append({"in": selector_text(chance)} if is_text else chance.choice(pools).changed(chance))
+    return [*first, *made]
+
+
+def _kind(case: Json) -> str:
+    return str(case.get("kind", ""))
+
+
+def _kept(name: str, cases: list[Json]) -> Path | None:
+    """Write the cases that upstream has an answer to; None: it has none to any."""
+    panics = sum("panic" in case for case in cases)
+    if panics:
+        say(f"{name}: {panics} of {len(cases)} cases end upstream's code with a panic, and are left out")
+    if panics == len(cases):
+        return None
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    kinds = {"controller": [case for case in cases if "ticks" in case]}
-    kinds["calculator"] = [case for case in cases if "ticks" not in case]
-    paths = []
-    for kind, lines in kinds.items():
-        if lines:
-            paths.append(OUTPUT / f"{kind}-{seed}.jsonl")
-            paths[-1].write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    return paths
+    path = OUTPUT / f"{name}.jsonl"
+    path.write_bytes(_lines(case for case in cases if "panic" not in case))
+    return path
 
 
-def _show_reduced(case: Json) -> None:
-    path = OUTPUT / f"reduced-{case['id']}.jsonl"
-    path.write_bytes(orjson.dumps(reduced(case)))
-    say(f"\n{case['id']} made as small as it still differs, in {path}:\n{path.read_text()}", err=False)
+def _lines(cases: Iterable[Json]) -> bytes:
+    return b"".join(orjson.dumps(case) + b"\n" for case in cases)
+
+
+def _reduce(file: FileReport) -> None:
+    names = dict.fromkeys(each.case for each in file.first)
+    cases = {
+        case["id"]: case for line in Path(file.file).read_bytes().splitlines() if "id" in (case := orjson.loads(line))
+    }
+    for name in islice((name for name in names if name in cases), REDUCED):
+        path = OUTPUT / f"reduced-{name}.jsonl"
+        path.write_bytes(_lines([reduced(cases[name])]))
+        say(f"\n{name} made as small as it still differs, in {path}:\n{path.read_text()}", err=False)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,35 @@ from typing import Any
 from schemas.kubernetes.shape import Json
 from tests.upstream.values import INT32_MAX, INT32_MIN, REQUESTS, SELECTORS, TARGETS, TOLERANCES
 
-ANSWERS = frozenset(
-    {
-        *("out", "error", "request", "errors", "handwritten", "message", "generation", "v1", "v2", "v1Again", "v2Again"),
-        *("string", "empty", "matches", "printed", "formatted"),
-    }
-)
-"""What upstream answers in any of these files."""
-
 _TEXTS = (
     *("", "a", "x.y", "UPPER", "a b", "a/b", "a/b/c", "%", "%s", "..", ".", "-a", "a-", "é", "v1", "apps/v1", "/v1"),
     *("apps/", "Max", "Min", "Disabled", "max", "Pods", "Percent", "Utilization", "Value", "AverageValue", "Resource"),
-    *("External", "Object", "ContainerResource", "cpu", "memory", "CPU", "requests.cpu", "acme.io/widget", "hugepages-2Mi"),
-    *("a" * 63, "a" * 64, "a" * 253, "a" * 254, "a.b-c/d", "In", "NotIn", "Exists", "DoesNotExist", "1", "01", "a_b", "a\n"),
+    *(
+        "External",
+        "Object",
+        "ContainerResource",
+        "cpu",
+        "memory",
+        "CPU",
+        "requests.cpu",
+        "acme.io/widget",
+        "hugepages-2Mi",
+    ),
+    *(
+        "a" * 63,
+        "a" * 64,
+        "a" * 253,
+        "a" * 254,
+        "a.b-c/d",
+        "In",
+        "NotIn",
+        "Exists",
+        "DoesNotExist",
+        "1",
+        "01",
+        "a_b",
+        "a\n",
+    ),
 )
 _NUMBERS = (0, 1, -1, 2, 100, 101, 1800, 1801, 3600, 3601, 15, INT32_MAX, INT32_MIN, INT32_MAX - 1)
 _QUANTITIES = (*TARGETS, *TOLERANCES, *REQUESTS, "-1m", "-0", "00.5", "+1", "1E3", "1e-3")
@@ -42,10 +58,10 @@ Place = tuple[str, ...]
 
 
 class Pool:
-    """What the recorded cases of a file have at each place; the indices of lists do not count."""
+    """What the recorded cases of a file, without their answers, have at each place: indices of lists do not count."""
 
     def __init__(self, cases: Sequence[Json]) -> None:
-        self.cases = [{key: value for key, value in case.items() if key not in ANSWERS} for case in cases]
+        self.cases = cases
         self._at: defaultdict[Place, list[Any]] = defaultdict(list)
         for case in self.cases:
             for holder, key, place in _places(case, ()):
@@ -77,7 +93,9 @@ def _is_free(place: Place) -> bool:
     """Tell whether a place may change: not a field of the case itself, the version of its manifest, or a generation,
     which the API server alone counts. The selector of a metric is read before its API is asked.
     """
-    return len(place) > 1 and place[1:] != ("apiVersion",) and place[-1] != "generation" and place[0] != "metricSelector"
+    return (
+        len(place) > 1 and place[1:] != ("apiVersion",) and place[-1] != "generation" and place[0] != "metricSelector"
+    )
 
 
 def _odd(chance: random.Random, value: Any, key: str) -> Any:
@@ -102,20 +120,66 @@ def _places(value: Any, place: Place) -> Iterator[tuple[Any, Any, Place]]:
 def selector_text(chance: random.Random) -> str:
     """Return a text that may be a selector: of its words in any order, mostly in one that could be right."""
     keys = ("app", "tier", "n", "a.b/c", "track", "x", "in", "notin", "A", "a_b.c", "-a", "a/b/c", "a" * 64, "é")
-    values = ("x", "y", "web", "5", "10", "-3", "abc", "canary", "", "in", "v" * 63, "v" * 64, "a b", "-x", "9223372036854775808")
+    values = (
+        "x",
+        "y",
+        "web",
+        "5",
+        "10",
+        "-3",
+        "abc",
+        "canary",
+        "",
+        "in",
+        "v" * 63,
+        "v" * 64,
+        "a b",
+        "-x",
+        "9223372036854775808",
+    )
 
     def requirement() -> str:
-        key, value = chance.choice(keys[: chance.choice((5, 5, 14))]), chance.choice(values[: chance.choice((8, 8, 15))])
+        key, value = (
+            chance.choice(keys[: chance.choice((5, 5, 14))]),
+            chance.choice(values[: chance.choice((8, 8, 15))]),
+        )
         several = ",".join(chance.choice(values[:9]) for _ in range(chance.randint(0, 3)))
         return chance.choice(
             (
-                *(f"{key}={value}", f"{key}=={value}", f"{key}!={value}", key, f"!{key}", f"{key}>{value}", f"{key}<{value}"),
+                *(
+                    f"{key}={value}",
+                    f"{key}=={value}",
+                    f"{key}!={value}",
+                    key,
+                    f"!{key}",
+                    f"{key}>{value}",
+                    f"{key}<{value}",
+                ),
                 *(f"{key} in ({several})", f"{key} notin ({several})", f"{key} in({several})", f" {key} = {value} "),
             )
         )
 
     if chance.random() < 0.15:
-        words = (*keys[:8], *values[:8], "(", ")", ",", "=", "==", "!=", "!", ">", "<", "in", "notin", " ", "\t", "\n", "=<", "~")
+        words = (
+            *keys[:8],
+            *values[:8],
+            "(",
+            ")",
+            ",",
+            "=",
+            "==",
+            "!=",
+            "!",
+            ">",
+            "<",
+            "in",
+            "notin",
+            " ",
+            "\t",
+            "\n",
+            "=<",
+            "~",
+        )
         return chance.choice(("", " ")).join(chance.choice(words) for _ in range(chance.randint(0, 7)))
     if chance.random() < 0.05:
         return chance.choice(SELECTORS)

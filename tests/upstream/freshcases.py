@@ -5,18 +5,7 @@ from typing import Any
 
 from schemas.kubernetes.shape import Json
 from tests.upstream.freshspecs import edited, spec
-from tests.upstream.values import (
-    INT32_MAX,
-    POD_LABELS,
-    REQUESTS,
-    SELECTORS,
-    huge,
-    int64,
-    maybe,
-    near,
-    pick,
-    replicas,
-)
+from tests.upstream.values import INT32_MAX, POD_LABELS, REQUESTS, SELECTORS, huge, int64, maybe, near, pick, replicas
 
 ERRORS = (
     "no metrics returned from resource metrics API",
@@ -26,8 +15,8 @@ ERRORS = (
     "first line\nsecond line %d",
 )
 CONFLICT = (
-    'Operation cannot be fulfilled on deployments.apps "web": the object has been modified; please apply your changes to '
-    "the latest version and try again"
+    'Operation cannot be fulfilled on deployments.apps "web": the object has been modified; please apply your changes '
+    "to the latest version and try again"
 )
 _DAY_MS = 86_400_000
 
@@ -85,7 +74,9 @@ def _requests(chance: random.Random) -> dict[str, str]:
     usual = {"cpu": chance.choice(REQUESTS[:10]), "memory": chance.choice(REQUESTS[10:15])}
     if maybe(chance, 0.9):
         return usual
-    names = chance.sample(("cpu", "memory", "ephemeral-storage", "acme.io/widget", "hugepages-2Mi"), chance.randint(0, 3))
+    names = chance.sample(
+        ("cpu", "memory", "ephemeral-storage", "acme.io/widget", "hugepages-2Mi"), chance.randint(0, 3)
+    )
     return {name: chance.choice(REQUESTS) for name in names}
 
 
@@ -104,7 +95,9 @@ def status(chance: random.Random) -> Json:
     if maybe(chance, 0.2):
         current = {"averageValue": chance.choice(("1", "100m", "1500m", "3k")), "averageUtilization": 3}
         made["currentMetrics"] = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
-    kinds = chance.sample(("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero", "Odd"), chance.randint(0, 4))
+    kinds = chance.sample(
+        ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero", "Odd"), chance.randint(0, 4)
+    )
     conditions = [
         {
             **{"type": kind, "status": chance.choice(("True", "True", "False", "Unknown", ""))},
@@ -117,7 +110,7 @@ def status(chance: random.Random) -> Json:
 
 
 def pods(chance: random.Random, count: int, now_ms: int, settings: Json, templates: int) -> list[Json]:
-    """Return pods, old and ready mostly, others about to become so: on and next to the bounds of the readiness rules."""
+    """Return pods, old and ready mostly, others about to become so: on and beside the bounds of the readiness rules."""
     made = []
     for index in range(count):
         age = pick(
@@ -208,7 +201,7 @@ class _Ticks:
         bounds = [policy["periodSeconds"] for each in behavior.values() for policy in each["policies"]]
         bounds += [each.get("stabilizationWindowSeconds", 0) for each in behavior.values()]
         bounds += [self.settings["downscaleStabilizationMs"] // 1000]
-        bound = min(max(chance.choice(bounds), 0), 100_000) * 1000
+        bound: int = min(max(chance.choice(bounds), 0), 100_000) * 1000
         return pick(
             chance,
             (50, 15_000 + chance.choice((0, 0, 7, 23, 46))),
@@ -250,7 +243,13 @@ class _Ticks:
 
     def _updates(self) -> list[Json]:
         chance = self.chance
-        answers = ({"conflict": CONFLICT}, {"conflict": CONFLICT}, {"error": "exceeded quota: 100%s"}, {}, {"error": ""})
+        answers: tuple[Json, ...] = (
+            {"conflict": CONFLICT},
+            {"conflict": CONFLICT},
+            {"error": "exceeded quota: 100%s"},
+            {},
+            {"error": ""},
+        )
         return [chance.choice(answers) for _ in range(chance.choice((1, 1, 2, 3, 5, 6)))]
 
     def _answer(self, metric: Json) -> Json:
@@ -274,7 +273,13 @@ class _Ticks:
             return huge(chance)
         base = chance.choice((1, 100, 1_000, 1_000, 1_500, 10_000, 33, 100 * 2**20 * 1000))
         exact = base * max(self.replicas, 1) * self.load
-        return pick(chance, (70, int64(exact)), (20, int64(base * near(chance, max(self.replicas, 1)))), (5, 0), (5, near(chance, int64(exact), -9, 2**60)))
+        return pick(
+            chance,
+            (70, int64(exact)),
+            (20, int64(base * near(chance, max(self.replicas, 1)))),
+            (5, 0),
+            (5, near(chance, int64(exact), -9, 2**60)),
+        )
 
     def _samples(self, ts: int, window: int) -> Json:
         chance = self.chance
@@ -312,7 +317,13 @@ class _Ticks:
 def calculation(chance: random.Random, name: str) -> Json:
     """Return one metric and one call of the replica calculator."""
     kind = pick(
-        chance, (35, "resource"), (15, "rawResource"), (15, "pods"), (10, "object"), (8, "objectPerPod"), (10, "external"),
+        chance,
+        (35, "resource"),
+        (15, "rawResource"),
+        (15, "pods"),
+        (10, "object"),
+        (8, "objectPerPod"),
+        (10, "external"),
         (8, "externalPerPod"),
     )
     settings = _settings(chance)
@@ -323,7 +334,14 @@ def calculation(chance: random.Random, name: str) -> Json:
     ticks.now_ms, ticks.replicas = chance.randint(0, 600_000), current
     count = min(current, 12) if maybe(chance, 0.8) else chance.randint(0, 14)
     ticks.pods = pods(chance, count, ticks.now_ms, settings, len(templates))
-    target = pick(chance, (60, chance.choice((1, 100, 1_000, 33, 50, 250))), (30, chance.randint(1, 10**9)), (4, huge(chance)), (2, 0), (2, -7))
+    target = pick(
+        chance,
+        (60, chance.choice((1, 100, 1_000, 33, 50, 250))),
+        (30, chance.randint(1, 10**9)),
+        (4, huge(chance)),
+        (2, 0),
+        (2, -7),
+    )
     percent = pick(chance, (80, chance.randint(1, 120)), (5, chance.choice((1, INT32_MAX, 0, -1, 101))))
     tolerance = chance.choice((0.1, 0.1, 0.0, 0.05, 0.2, round(chance.random(), 3), 1.0, 3.5))
     other = tolerance if maybe(chance, 0.6) else chance.choice((0.1, 0.0, 0.5, 0.01))

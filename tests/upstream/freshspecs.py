@@ -46,7 +46,11 @@ def rules(chance: random.Random, up: bool) -> Json:
     periods = (1, 15, 15, 30, 60, 60, 120, 600, 1800, chance.randint(1, 1800))
     values = (1, 2, 4, 5, 10, 100, 100, 50, 33, 150, 200, chance.randint(1, 300), INT32_MAX, 2**30, 1_000_000)
     policies = [
-        {"type": chance.choice(("Pods", "Percent")), "value": chance.choice(values), "periodSeconds": chance.choice(periods)}
+        {
+            "type": chance.choice(("Pods", "Percent")),
+            "value": chance.choice(values),
+            "periodSeconds": chance.choice(periods),
+        }
         for _ in range(pick(chance, (40, 1), (40, 2), (15, 3), (2, 0)))
     ]
     if maybe(chance, 0.03):
@@ -70,7 +74,13 @@ def rules(chance: random.Random, up: bool) -> Json:
 def metric(chance: random.Random) -> Json:
     """Return a metric of any type."""
     kind = pick(
-        chance, (35, "Resource"), (15, "ContainerResource"), (15, "Pods"), (15, "Object"), (15, "External"), (0.5, "Bogus")
+        chance,
+        (35, "Resource"),
+        (15, "ContainerResource"),
+        (15, "Pods"),
+        (15, "Object"),
+        (15, "External"),
+        (0.5, "Bogus"),
     )
     match kind:
         case "Resource":
@@ -91,8 +101,8 @@ def metric(chance: random.Random) -> Json:
                     {"kind": "Node", "name": "n%d"},
                 )
             )
-            source = {"describedObject": described, "metric": _identifier(chance), "target": _target(chance)}
-            return {"type": kind, "object": source}
+            asked = {"metric": _identifier(chance), "target": _target(chance)}
+            return {"type": kind, "object": {"describedObject": described, **asked}}
         case "External":
             return {"type": kind, "external": {"metric": _identifier(chance), "target": _target(chance)}}
         case _:
@@ -103,12 +113,16 @@ def _resource(chance: random.Random) -> str:
     return pick(chance, (60, "cpu"), (30, "memory"), (5, "ephemeral-storage"), (5, "acme.io/widget"))
 
 
-def _resource_target(chance: random.Random) -> Json:
+def _resource_target(chance: random.Random) -> dict[str, Any]:
     percent = pick(
-        chance, (60, chance.choice((50, 60, 70, 80, 90, 100))), (20, chance.randint(1, 200)), (3, chance.choice((1, 1000, INT32_MAX))),
-        (1, 0), (1, -5),
+        chance,
+        (60, chance.choice((50, 60, 70, 80, 90, 100))),
+        (20, chance.randint(1, 200)),
+        (3, chance.choice((1, 1000, INT32_MAX))),
+        (1, 0),
+        (1, -5),
     )
-    made = pick(
+    return pick(
         chance,
         (60, {"type": "Utilization", "averageUtilization": percent}),
         (35, {"type": "AverageValue", "averageValue": chance.choice(TARGETS)}),
@@ -116,7 +130,6 @@ def _resource_target(chance: random.Random) -> Json:
         (1, {"type": "Value", "value": "3"}),
         (1, {"type": "Utilization", "averageUtilization": percent, "averageValue": chance.choice(TARGETS)}),
     )
-    return made
 
 
 def _target(chance: random.Random) -> Json:

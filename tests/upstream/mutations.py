@@ -55,7 +55,7 @@ def _numbers(value: Any) -> Iterator[tuple[Any, Any, int]]:
         if isinstance(each, int) and not isinstance(each, bool):
             if key not in _KEPT:
                 yield value, key, each
-        else:
+        elif key != "status":  # of the HPA, whose JSON leaves out what is zero
             yield from _numbers(each)
 
 
@@ -67,10 +67,22 @@ def _change_number(chance: random.Random, made: Json) -> None:
     is_time = key in _TIMES or (isinstance(holder, list) and key == 1) or str(key).endswith("Ms")
     is_small = key in _INT32 or "periodSeconds" in holder
     if is_time:
-        new = near(chance, old, -(10**12), 10**12) if chance.random() < 0.7 else old + chance.choice((-60_000, 15_000, 300_000))
+        new = (
+            near(chance, old, -(10**12), 10**12)
+            if chance.random() < 0.7
+            else old + chance.choice((-60_000, 15_000, 300_000))
+        )
         holder[key] = max(0, new) if str(key).endswith("Ms") else new
     elif is_small:
-        small = pick(chance, (50, near(chance, old)), (20, chance.randint(0, 50)), (10, old * 2), (10, 0), (5, INT32_MAX), (2, -1))
+        small = pick(
+            chance,
+            (50, near(chance, old)),
+            (20, chance.randint(0, 50)),
+            (10, old * 2),
+            (10, 0),
+            (5, INT32_MAX),
+            (2, -1),
+        )
         holder[key] = max(INT32_MIN, min(INT32_MAX, small))
     else:
         holder[key] = pick(
@@ -100,7 +112,10 @@ def _change_times(chance: random.Random, made: Json) -> None:
     bounds += [each.get("stabilizationWindowSeconds", 15) for each in behavior.values()] or [15]
     bound = max(0, min(chance.choice(bounds), 100_000)) * 1_000
     wanted = pick(
-        chance, (30, before + bound + chance.choice((-1, 0, 1))), (20, ticks[index]["in"]["t"] + chance.choice((-1, 1))), (5, before)
+        chance,
+        (30, before + bound + chance.choice((-1, 0, 1))),
+        (20, ticks[index]["in"]["t"] + chance.choice((-1, 1))),
+        (5, before),
     )
     shift = max(before, wanted) - ticks[index]["in"]["t"]
     for tick in ticks[index:]:
@@ -123,7 +138,9 @@ def _change_spec(chance: random.Random, made: Json) -> None:
                 each["tolerance"] = chance.choice(TOLERANCES)
         case _:
             for metric in spec.get("metrics") or ():
-                target = next((each["target"] for each in metric.values() if isinstance(each, dict) and "target" in each), {})
+                target: Json = next(
+                    (each["target"] for each in metric.values() if isinstance(each, dict) and "target" in each), {}
+                )
                 for key in ("averageValue", "value"):
                     if key in target:
                         target[key] = chance.choice(TARGETS)
@@ -145,7 +162,7 @@ def _add_failure(chance: random.Random, made: Json) -> None:
         case 0:
             inside["statusUpdateError"] = "Internal error occurred: boom"
         case 1:
-            answers = ({"conflict": CONFLICT}, {"error": "exceeded quota"}, {})
+            answers: tuple[Json, ...] = ({"conflict": CONFLICT}, {"error": "exceeded quota"}, {})
             inside["scaleUpdate"] = [chance.choice(answers) for _ in range(chance.randint(1, 6))]
         case 2:
             inside["scaleError"] = 'deployments.apps "web" not found'

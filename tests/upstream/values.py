@@ -47,7 +47,16 @@ METRIC_SELECTORS: Sequence[Any] = (
 REQUESTS = (
     *("100m", "100m", "100m", "250m", "1", "2", "1500m", "33m", "7m", "1m", "100Mi", "100Mi", "1Gi", "100M", "1000000"),
     *("0", "0.1m", "0.5", "1e3", "1E2", "1u", "1n", "999999n", "1.5Gi", "1Ki", "3e-1", "0.0001", "-100m", "-1"),
-    *("9223372036854775807m", "9223372036854775807", "9223372036854775", "1e30", "-1e30", "8Ei", "16Ei", "4611686018427387904m"),
+    *(
+        "9223372036854775807m",
+        "9223372036854775807",
+        "9223372036854775",
+        "1e30",
+        "-1e30",
+        "8Ei",
+        "16Ei",
+        "4611686018427387904m",
+    ),
 )
 
 TARGETS = (
@@ -90,7 +99,18 @@ def int64(value: float) -> int:
 
 def huge(chance: random.Random) -> int:
     """Return a number of up to 64 bits, of either sign, mostly at the edge of a type."""
-    edges = (INT64_MAX, INT64_MIN, 2**62, 2**53, 2**53 + 1, 2**31, 2**31 * 1000, INT64_MAX // 2, INT64_MAX // 1000, 2**32)
+    edges = (
+        INT64_MAX,
+        INT64_MIN,
+        2**62,
+        2**53,
+        2**53 + 1,
+        2**31,
+        2**31 * 1000,
+        INT64_MAX // 2,
+        INT64_MAX // 1000,
+        2**32,
+    )
     return int64(chance.choice((1, 1, -1)) * (chance.choice(edges) + chance.choice((-1, 0, 0, 1))))
 
 
