@@ -16,12 +16,16 @@ BATCH = 500
 """Cases for one run of the program; as many runs at once as there are cores."""
 
 
+class UnreadableCaseError(Exception):
+    """The program could not read a case; the text is why, and how the case begins."""
+
+
 def answered(cases: Sequence[Json]) -> list[Json]:
     """Return the cases with upstream's answers; where one ends upstream's code, with `panic`, the text of that.
 
     Raises:
         BuildError: the program cannot be built.
-        CalledProcessError: it could not read a case.
+        UnreadableCaseError: the program could not read a case.
     """
     program = built(CONTROLLER) / "controller"
     # What selectors are matched against is the first line of their cases, and of each run.
@@ -37,5 +41,5 @@ def _answered(program: Path, cases: Sequence[Json]) -> list[Json]:
     # What the testing package says at its end is nobody's concern; what a case broke is.
     done = subprocess.run([program], input=lines, capture_output=True, check=False)
     if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, done.args, stderr=done.stderr[-3_000:].decode())
+        raise UnreadableCaseError(done.stderr.decode().partition("\n\n")[0])
     return [orjson.loads(line) for line in done.stdout.splitlines()]

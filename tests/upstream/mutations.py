@@ -48,31 +48,32 @@ def mutated(chance: random.Random, recorded: Json, name: str) -> Json:
     return made
 
 
-def _numbers(value: Any) -> Iterator[tuple[Any, Any, int]]:
-    """Yield every whole number inside: what holds it, its key there, and itself."""
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[Any, Any, str]]:
+    """Yield every whole number inside: what holds it, its key there, and its name. In a list the place says the name: a
+    sample of a pod is `[value, ts, window]`.
+    """
     pairs: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in pairs:
+        called = key if isinstance(key, str) else name if name == "values" else ("value", "ts", "window")[key % 3]
         if isinstance(each, int) and not isinstance(each, bool):
-            if key not in _KEPT:
-                yield value, key, each
+            if called not in _KEPT:
+                yield value, key, called
         elif key != "status":  # of the HPA, whose JSON leaves out what is zero
-            yield from _numbers(each)
+            yield from _numbers(each, called)
 
 
 def _change_number(chance: random.Random, made: Json) -> None:
-    found = list(_numbers(made))
-    holder, key, old = chance.choice(found)
-    if isinstance(holder, list) and key == 2:
-        return  # the window of a sample
-    is_time = key in _TIMES or (isinstance(holder, list) and key == 1) or str(key).endswith("Ms")
-    is_small = key in _INT32 or "periodSeconds" in holder
+    holder, key, name = chance.choice(list(_numbers(made)))
+    old = holder[key]
+    is_time = name in _TIMES or name.endswith("Ms")
+    is_small = name in _INT32 or "periodSeconds" in holder
     if is_time:
         new = (
             near(chance, old, -(10**12), 10**12)
             if chance.random() < 0.7
             else old + chance.choice((-60_000, 15_000, 300_000))
         )
-        holder[key] = max(0, new) if str(key).endswith("Ms") else new
+        holder[key] = max(0, new) if name.endswith("Ms") else new
     elif is_small:
         small = pick(
             chance,
