@@ -24,8 +24,9 @@ from tests.conformance.compare import AnswerDifference, differences
 from tests.conformance.splitting import split_and_join
 from tests.kit.upstream import status_write_failed
 
-MAPPED_KINDS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController")}
-"""Scale targets that the scenarios' API server knows, as (group, kind)."""
+_KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController"))
+MAPPED_KINDS = frozenset((group, name) for group, kind in _KINDS for name in (kind, kind.lower()))
+"""Scale targets that the scenarios' API server knows, as (group, kind): each kind is found in lower case, too."""
 
 MAX_ATTEMPTS = 5
 EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
@@ -142,7 +143,7 @@ class Scenario:
 
     def _scale(self, given: Json) -> Scale | ScaleFailure:
         kind = (self.autoscaler.target_group, self.autoscaler.target_kind)
-        if kind not in MAPPED_KINDS and kind not in {(group, name.lower()) for group, name in MAPPED_KINDS}:
+        if kind not in MAPPED_KINDS:
             return ScaleFailure(f'no matches for kind "{kind[1]}" in group "{kind[0]}"', unmapped=True)
         if "scaleError" in given or self.autoscaler.target_error:
             return ScaleFailure(given.get("scaleError", ""))
