@@ -165,9 +165,9 @@ def hung_archiver(now_ms: int, quiet_ms: Mapping[QuietProcess, int]) -> list[Hun
 def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms: int) -> Iterator[HungProcess]:
     for process, then_ms in quiet_ms.items():
         if present_ms - then_ms > due_ms:
-            text = f"the {process} hangs or does not run: no heartbeat{since(then_ms, present_ms)}"
             # A heartbeat states its process' own time, and nobody else's.
-            yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]} (or its clock is behind)")
+            text = f"the {process} hangs, does not run, or its clock is behind: no heartbeat"
+            yield _hung(process, then_ms, f"{text}{since(then_ms, present_ms)}, {_WITHOUT[process]}")
 
 
 _SILENT: Final[Mapping[Kind, frozenset[Process]]] = {
