@@ -17,6 +17,7 @@ from schemas.limits import UNUSABLE_HPA
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, ceil64
+from streams.hpa.observation import PodTemplate
 from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 from tests.kit.pushed import Pushed
 from tests.unit.state.test_own_period import PeriodWorld
@@ -248,6 +249,14 @@ def test_differs_amd64() -> None:
 def test_differs_exponent(text: str) -> None:
     with pytest.raises(QuantityError, match=r"out of range|too long"):
         parse_quantity(text)
+
+
+def test_differs_overhead_once() -> None:
+    template = PodTemplate([], pod_requests={"cpu": "16Ei"}, overhead={"cpu": "15m"})
+    both = PodTemplate([], pod_requests={"cpu": "16Ei"}, overhead={"cpu": "30m"})
+    # The low 64 bits of (2^63 - 1) * 1000 and the overhead, as upstream has them at the first evaluation alone.
+    assert [template.request("cpu", ""), template.request("cpu", "")] == [-985, -985]
+    assert both.request("cpu", "") == -970
 
 
 def test_differs_unreadable() -> None:
