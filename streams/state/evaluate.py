@@ -193,6 +193,8 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     take_restart(state, subject.hpa)
     _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
     row.moves = observed.moves
+    if observed.change:
+        row.lost = ()
     row.blocked, row.wants = decided.blocked, decided.asked
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas

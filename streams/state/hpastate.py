@@ -196,6 +196,7 @@ class Hpa:
         row.uid = uid
         row.deleted, row.gone, row.gone_ms = False, False, 0
         row.status, row.native_moves, row.written, row.shadow_status = NO_STATUS, (), None, NOTHING_SHOWN
+        row.lost = ()
         row.see_native(hpa.get("status") or {})
 
     def _created(self, entry: AutoscalerSet, born: bool, now_ms: int) -> str:

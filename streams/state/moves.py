@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.hpa.normalize import with_rescale
 from streams.state.hpastate import Hpa
-from streams.state.rows import ScaleRow
+from streams.state.rows import PendingWrite, ScaleRow
 
 _SKEW_LIMIT_MS = 60_000
 
@@ -54,7 +54,7 @@ def _within_its_second(text: str, now_ms: int) -> int:
 
 def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
     """Return who moved the target since the last evaluation: `decision`, `native`, or `other` with its field
-    manager.
+    manager. A decision whose write has no outcome in the log is named with `outcome: lost`.
     """
     row = hpa.row
     if scale is None or scale.error is not None or row.seen_replicas in (None, scale.spec_replicas):
@@ -62,6 +62,8 @@ def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
     change: dict[str, Any] = {"from": row.seen_replicas, "to": scale.spec_replicas}
     if row.written is not None and row.written[0] == scale.spec_replicas:
         return {**change, "by": "decision", "decision": row.written[1]}
+    if lost := _made(row.lost, scale):
+        return {**change, "by": "decision", "decision": lost, "outcome": "lost"}
     native = [move for move in row.native_moves if move[1] == scale.spec_replicas]
     if native:
         return {**change, "by": "native", "at": native[-1][2]}
@@ -72,11 +74,36 @@ def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
     return other
 
 
+KEPT_LOST = 4
+
+
+def with_lost(lost: tuple[tuple[int, str, int], ...], write: PendingWrite) -> tuple[tuple[int, str, int], ...]:
+    """Add a write whose outcome never came; the oldest are forgotten."""
+    return (*lost[1 - KEPT_LOST :], (write.pending.desired_replicas, write.decision, write.wanted_ms))
+
+
+def _made(lost: tuple[tuple[int, str, int], ...], scale: ScaleRow) -> str:
+    """Return the decision whose write, of which no outcome came, left the scale as it is; empty: none did.
+
+    It asked for these replicas, and fleethpa wrote them about when it was wanted: of several the newest that was wanted
+    by then, as the field manager has it, in seconds.
+    """
+    if scale.manager != FLEETHPA:
+        return ""
+    near = [
+        (wanted_ms, decision)
+        for replicas, decision, wanted_ms in lost
+        if replicas == scale.spec_replicas and abs(scale.manager_ms - wanted_ms) <= _SKEW_LIMIT_MS
+    ]
+    by_then = [each for each in near if each[0] // 1000 * 1000 <= scale.manager_ms]
+    return (by_then[-1:] or near[:1] or [(0, "")])[0][1]
+
+
 KEPT_MOVES = 8
 FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
 ANOTHER = "another fleethpa"
-"""Wrote as field manager `fleethpa` what no decision of this log did: a hub with another log, or a write of which the
-outcome was lost.
+"""Wrote as field manager `fleethpa` what no decision of this log asked for: a hub with another log, or a write of which
+the outcome was lost, and which another one has followed before it was seen.
 """
 
 

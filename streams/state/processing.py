@@ -24,7 +24,7 @@ from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.inputs import WriteEnded
 from streams.state.ledger import Draft
-from streams.state.moves import with_write
+from streams.state.moves import with_lost, with_write
 from streams.state.namespace import Namespace
 from streams.state.ownperiod import settings_for
 from streams.state.partitionstate import State
@@ -59,7 +59,10 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     row.history, row.pending = result.history, None
     if write.uid == row.uid:
         row.keep_status(result.status)
+    if outcome is None:
+        row.lost = with_lost(row.lost, write)
     if applied:
+        row.lost = ()
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
     else:

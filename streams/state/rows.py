@@ -201,6 +201,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The replicas that the metrics asked for at the last evaluation, before any limit; None: they gave no answer, or
     there was no evaluation under this spec yet. No decision reads it: it is what read verbs show.
     """
+    lost: tuple[tuple[int, str, int], ...] = ()
+    """(replicas, decision, when it was wanted in ms) of the last writes whose outcomes never came, oldest first, until
+    one is applied or an evaluation sees that the scale has changed.
+    """
 
     def __post_init__(self) -> None:
         # What was decoded lies in the bytes of the whole row.

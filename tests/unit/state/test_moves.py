@@ -203,5 +203,50 @@ def test_the_decider_counts_changes_and_shows_fights() -> None:
     assert re.search(r"^fleethpa_replica_fights 1\.0$", text, re.MULTILINE), text
 
 
+@pytest.mark.parametrize(
+    ("manager", "after_ms", "replicas", "expected"),
+    [
+        pytest.param("fleethpa", 1_000, 4, US, id="as the lost write would have it, at its time"),
+        pytest.param("fleethpa", 1_000, 6, ANOTHER, id="another count: that decision did not ask for it"),
+        pytest.param("fleethpa", 200_000, 4, ANOTHER, id="long after it could have been made"),
+        pytest.param(THEM, 1_000, 4, THEM, id="by another field manager"),
+    ],
+)
+def test_a_write_whose_outcome_never_came_is_not_another_hubs(
+    manager: str, after_ms: int, replicas: int, expected: str
+) -> None:
+    log = _lost()
+    written_ms = log.now_ms + after_ms
+    made = log.ticks(20)
+    assert [each["outcome"]["result"] for each in made if "outcome" in each] == ["timeout"]
+    log.add(scale("web", replicas, manager=manager, manager_time=written_ms), after_ms=1_000)
+    seen = [each["observed"]["change"] for each in _answer(log) if "change" in each.get("observed", {})]
+    assert [move[1:] for move in log.partition.state.hpas[WEB].row.moves] == [(2, replicas, expected)]
+    lost = next(msgspec.json.decode(each.value)["id"] for each in log.decisions if each.body.wants)
+    mine = {"from": 2, "to": 4, "by": "decision", "decision": lost, "outcome": "lost"}
+    assert [change == mine for change in seen] == [expected == US]
+
+
+def test_a_lost_write_is_found_after_a_restart_of_the_decider() -> None:
+    log = _lost()
+    written_ms = log.now_ms + 1_000
+    log.ticks(20)
+    again = Partition.restore(0, dict(log.partition.checkpoint()))
+    log.partition = again
+    for count in (4, 3):
+        log.add(scale("web", count, manager="fleethpa", manager_time=written_ms), after_ms=1_000)
+        _answer(log)
+    assert [move[1:] for move in again.state.hpas[WEB].row.moves] == [(2, 4, US), (4, 3, ANOTHER)]
+
+
+def _lost() -> LogBuilder:
+    """fleethpa wants to scale from 2 to 4; no outcome of that has come."""
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
+    log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
+    assert any(decision.get("wants") for decision in _answer(log))
+    return log
+
+
 def _answer(log: LogBuilder) -> list[dict[str, Any]]:
     return log.add(Answers(items=[cpu_answer("web", {"web-0": 100, "web-1": 100}, log.now_ms)]), after_ms=16_000)
