@@ -229,9 +229,12 @@ def to_marks(revisions: Sequence[Revision]) -> str:
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
     change = recorded.decision.observed.get("change")
-    if not change or change["by"] == "decision":
+    if not change or (change["by"] == "decision" and "outcome" not in change):
         return None
     move = moved(recorded.time_ms, change)
+    if "outcome" in change:
+        text = f"written by fleethpa, for decision {change['decision']}, whose outcome never came"
+        return _line("hand", move.time_ms, f"{move.before} → {move.after}", text)
     return _line("hand", move.time_ms, f"{move.before} → {move.after}", f"written by {move.writer}")
 
 

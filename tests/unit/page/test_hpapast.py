@@ -15,13 +15,14 @@ from fleethpa.page.hpapast import (
     QUICK,
     WHOLE,
     Depth,
+    HpaPast,
     KeptPasts,
     follow_changes,
     read_decisions,
     read_hpa,
     read_timeline,
 )
-from fleethpa.page.hpaview import charts
+from fleethpa.page.hpaview import charts, timeline
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
@@ -325,3 +326,12 @@ async def test_what_is_little_is_shown_whole_at_once(topics: Topics) -> None:
     assert await read_hpa(past, HPA, None, END_MS, span_ms, KeptPasts(), quick) == await read_hpa(
         past, HPA, None, END_MS, span_ms, KeptPasts()
     )
+
+
+def test_a_write_whose_outcome_never_came_is_told_by_its_decision(topics: Topics) -> None:
+    record = next(each for (topic, _), records in topics.items() if topic == DECISIONS for each in records)
+    seen = recorded_at(0, 0, record.value)
+    change = {"from": 2, "to": 4, "by": "decision", "decision": "0-2-uid", "outcome": "lost"}
+    late = structs.replace(seen, decision=structs.replace(seen.decision, observed={"change": change}))
+    told = [line["text"] for line in timeline(HpaPast([late], (), is_whole=True)) if line["kind"] == "hand"]
+    assert told == ["written by fleethpa, for decision 0-2-uid, whose outcome never came"]
