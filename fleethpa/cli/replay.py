@@ -15,6 +15,7 @@ from fleethpa.questions.explaining import derived_again, derived_document, deriv
 from fleethpa.questions.rederiving import AskedSpan, Comparison, compare, span_options
 from fleethpa.show.formats import one
 from schemas.keys import HpaId
+from streams.history.replay import Derived
 
 
 @click.command()
@@ -45,7 +46,12 @@ def replay(session: Session, what: str | None, namespace: str | None, every: boo
 
 def _one(session: Session, asked: AskedId, output: str) -> int:
     past = unopened_past(session.source, session.config)
-    derived = session.run(derived_again(past, asked, session.config.servers))
+
+    async def work() -> Derived:
+        await session.reach(past)
+        return await derived_again(past, asked, session.config.servers)
+
+    derived = session.run(work())
     verification = derived_document(past, derived)
     if output == "table":
         session.lines(derived_text(verification).splitlines())

@@ -380,6 +380,18 @@ class Session:
                 opened = await stack.enter_async_context(opening)
             yield opened
 
+    async def reach(self, past: Past) -> None:
+        """Wait for the first answer of the brokers, where a past that each reading opens for itself is theirs.
+
+        Raises CommandError: as of `waiting`, or they cannot be used (exit 3).
+        """
+        if self.source != "kafka":
+            return
+        from fleethpa.frame.sources import connecting
+
+        async with self.waiting(), connecting(self._servers):
+            await past.partitions()
+
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
         """Say on stderr what is waited for where it takes some seconds: the first answer of a broker.

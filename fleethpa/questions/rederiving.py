@@ -81,6 +81,7 @@ def compare(session: Session, asked: Comparison, output: str, *, engine_diff: bo
     pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> tuple[list[Report], str]:
+        await session.reach(past)
         async with talking(session.config.servers):
             try:
                 async with progress(session, "verifying", pool, await log_length(past, since_ms)):

@@ -401,8 +401,15 @@ def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Pat
     assert b"Traceback" not in done.stderr
 
 
-SILENCED = (["admin", "topics", "check"], ["get", "hpa", "-A"], ["pause", "east/shop/web", "--reason", "INC-42"])
-"""One verb that asks for topics, one that reads the fleet, one that writes."""
+SILENCED = (
+    ["admin", "topics", "check"],
+    ["get", "hpa", "-A"],
+    ["pause", "east/shop/web", "--reason", "INC-42"],
+    ["replay", "-A"],
+    ["replay", "0-2-8a4d8f"],
+    ["audit", "verify"],
+)
+"""One verb that asks for topics, one that reads the fleet, one that writes, and those that derive decisions again."""
 
 
 def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder: Path) -> None:
