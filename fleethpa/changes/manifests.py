@@ -447,7 +447,8 @@ def _sources(path: str) -> list[str]:
         raise usage(f"-f {path} cannot be read", cause=unreadable_text(error)) from error
     if not files:
         cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
-        raise usage(f"-f {path}: no manifests found", cause=cause)
+        step = "name a file, or the folder that has them"
+        raise usage(f"-f {path}: no manifests found", cause=cause, next_step=step)
     return list(map(str, files))
 
 

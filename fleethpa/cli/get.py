@@ -17,7 +17,7 @@ from fleethpa.fleet.hung import is_of_hung
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView, by_cause
-from fleethpa.frame.errors import OK, PARTIAL, CommandError, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, SuggestingGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.show.text import Widths
@@ -34,7 +34,7 @@ _TYPES: Final = {
 }
 
 
-class ListedTypes(click.Group):
+class ListedTypes(SuggestingGroup):
     """The types that `get` lists, by every name that kubectl users give them, and with a name behind a slash."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -26,6 +26,7 @@ from fleethpa.frame.errors import (
     ImportedGroup,
     SuggestingGroup,
     completed,
+    helped,
     internal,
     near_options,
     program,
@@ -283,6 +284,7 @@ def _invoke(arguments: list[str]) -> int:
             value = cli.invoke(context)
         except CommandError as problem:
             # An error from before there was a session: its next step is as it was written.
+            helped(problem, context)
             problem.next_step = completed(problem.next_step, {})
             raise
     sys.stdout.flush()

@@ -63,6 +63,8 @@ class CommandError(Exception):
         return "\n".join([*lines, *(other.text() for other in self.others)])
 
 
+_VERBS: Final = "fleethpa.verbs"
+"""In the context's `meta`: the words of the verb that is called."""
 MANIFESTS = (".yaml", ".yml", ".json")
 """How the names of manifests end."""
 usage = partial(CommandError, code=USAGE)
@@ -217,6 +219,7 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name in known or name.startswith("-"):
+            ctx.meta[_VERBS] = [*ctx.meta.get(_VERBS, ()), name]
             return super().resolve_command(ctx, args)
         if (answer := replaced(ctx, name)) is not None:
             raise answer
@@ -347,6 +350,13 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
     kubeconfig = options.get(KUBECTL)
     kubectl = f"kubectl --kubeconfig {shlex.quote(kubeconfig)} " if kubeconfig else "kubectl "
     return _KUBECTL.sub(lambda _: kubectl, _COMMAND.sub(complete, text))
+
+
+def helped(problem: CommandError, context: click.Context) -> None:
+    """Give a wrong use of a verb that names no next step the verb's help as that."""
+    if problem.code == USAGE and not problem.next_step:
+        path = context.command_path.removeprefix(context.find_root().command_path).split()
+        problem.next_step = " ".join([NAME, *(path or context.meta.get(_VERBS, ())), "--help"])
 
 
 def hinted(text: str, options: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from fleethpa.frame.errors import (
     OK,
     CommandError,
     completed,
+    helped,
     hinted,
     imported,
     internal,
@@ -277,6 +278,7 @@ class Session:
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""
+        helped(problem, click.get_current_context())
         for each in (problem, *problem.others):
             each.next_step = completed(each.next_step, self.places)
         return problem

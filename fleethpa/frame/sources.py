@@ -78,7 +78,10 @@ def no_answer(limit: str) -> CommandError:
     """The error for a command that its --timeout has ended, with the brokers if it was they that it waited for."""
     brokers = _failures.awaited
     if not brokers:
-        return timed_out(f"no answer within --timeout {limit}")
+        cause = "The work takes longer, or what it waits for does not answer any more."
+        return timed_out(
+            f"no answer within --timeout {limit}", cause=cause, next_step="fleethpa doctor, or a longer --timeout"
+        )
     hangs = failure_of(brokers, TimeoutError())
     what = f"no answer from Kafka at {brokers} within --timeout {limit}"
     return timed_out(what, cause=hangs.cause, next_step=hangs.next_step)

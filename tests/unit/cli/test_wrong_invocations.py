@@ -273,6 +273,11 @@ WRONG = (
     ("limits tset", 2, "Did you mean `test`?"),
     ("limits test", 2, "Next: fleethpa limits test removal-budget=30%/10m"),
     ("limits test sync-period=5s", 2, "syncPeriodMs does not limit writes"),
+    ("settings east sync-period=soon --reason x", 2, "Next: fleethpa settings --help"),
+    ("decisions -A --since 5x", 2, "Next: fleethpa decisions --help"),
+    ("get hpa -A --timeout 5x", 2, "Next: fleethpa get hpa --help"),
+    ("get hpa -A --at 5x", 2, "Next: fleethpa get hpa --help"),
+    ("lint -f folder", 2, "Next: name a file, or the folder that has them"),
     ("limits test addition-budget=30%/10m,then=hold", 2, "only a removal budget may say then=hold"),
     ("limits test max-step=0", 2, "expected a whole number from 1"),
     ("limits test max-step=5 -C nosuch", 4, "no cluster matches 'nosuch'"),
@@ -337,6 +342,8 @@ def test_a_wrong_command_is_answered_with_what_to_do(run: Cli, line: str, code: 
     result = run(*shlex.split(line), stdin="")
     assert (result.exit_code, stated in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
+    if code == 2 and result.stderr.startswith("Error: ") and "Option '--dry-run'" not in result.stderr:  # click's own
+        assert "Next: " in result.stderr, result.stderr
     if code == 2:
         assert result.stdout == ""
 
