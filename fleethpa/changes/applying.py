@@ -157,7 +157,8 @@ def _targets(state: FleetState, read: Input, globs: str | None, contexts: tuple[
     if named or len(matches) == 1:
         return matches
     if not matches:
-        raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa run observer")
+        step = "fleethpa run observer --kubeconfig FILE"
+        raise usage("no cluster is known", cause="No observer has reported one.", next_step=step)
     listed = ", ".join(matches)
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {matches[0]}, or -C '*'")
 

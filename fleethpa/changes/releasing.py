@@ -286,7 +286,7 @@ class ReleaseSteps(handover.HandOver["HpaView"]):
             f"the native controller of cluster {first.cluster} has not looked at "
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
             cause=f"Nothing would have scaled. {self._deleted_natives(unseen)}",
-            next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
+            next_step=f"fleethpa run observer --contexts {first.cluster} --kubeconfig FILE --prove-native-absent",
         )
 
 

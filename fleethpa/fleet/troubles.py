@@ -295,7 +295,7 @@ def _is_awaited(cluster: ClusterView, due_ms: int) -> bool:
 
 def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """Yield what the reports of observers say, and that none came since `due_ms`, by which one was due."""
-    start = f"fleethpa run observer --contexts {cluster.name}"
+    start = f"fleethpa run observer --contexts {cluster.name} --kubeconfig FILE"
     now_ms, reported_ms = cluster.clock_ms, cluster.reported_ms
     # One of two observers that stops, as in a rolling update, leaves the other one.
     alive = [each for each in cluster.reports if not each.stopped and each.reported_ms >= due_ms]
@@ -442,7 +442,7 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     enforced, served = cluster.modes.get("enforce", 0), cluster.served
     if not enforced or _is_awaited(cluster, due_ms):
         return
-    start = f"fleethpa run reconciler --contexts {cluster.name}"
+    start = f"fleethpa run reconciler --contexts {cluster.name} --kubeconfig FILE"
     waiting = f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)

@@ -339,6 +339,7 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         words = match["words"].split()
         end = "." if words[-1].endswith(".") and words[-1] != "." else ""
         words[-1] = words[-1].removesuffix(".")
+        words = _with_kubeconfig(words, options)
         if len(words) > 1 and _is_verb(words[0]) and not any(options.get(name) for name in OPTIONS):
             missing: list[str] = []  # nothing to add, so that the verb's module need not be imported
         elif (command := _verb(words)) is None:
@@ -350,6 +351,19 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
     kubeconfig = options.get(KUBECTL)
     kubectl = f"kubectl --kubeconfig {shlex.quote(kubeconfig)} " if kubeconfig else "kubectl "
     return _KUBECTL.sub(lambda _: kubectl, _COMMAND.sub(complete, text))
+
+
+def _with_kubeconfig(words: list[str], options: Mapping[str, Any]) -> list[str]:
+    """A command that has `--kubeconfig FILE`, with the file that was given, and without the option where one is
+    configured already.
+    """
+    at = words.index("--kubeconfig") if "--kubeconfig" in words else len(words)
+    if words[at : at + 2] != ["--kubeconfig", "FILE"]:
+        return words
+    given = options.get("kubeconfig")
+    is_known = options.get(KUBECTL) or os.environ.get("KUBECONFIG")
+    named = ["--kubeconfig", shlex.quote(str(given))] if given else [] if is_known else words[at : at + 2]
+    return [*words[:at], *named, *words[at + 2 :]]
 
 
 def helped(problem: CommandError, context: click.Context) -> None:

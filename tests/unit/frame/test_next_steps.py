@@ -87,6 +87,26 @@ def test_commands_in_hints_keep_what_was_given(
     assert completed(expected, options) == expected
 
 
+_OBSERVER = "fleethpa run observer --contexts east --kubeconfig FILE"
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "expected"),
+    [
+        pytest.param({}, "", _OBSERVER, id="none is configured: it is named as missing"),
+        pytest.param({"kubeconfig": "a b"}, "", "fleethpa run observer --contexts east --kubeconfig 'a b'", id="given"),
+        pytest.param({nextsteps.KUBECTL: "kube"}, "", "fleethpa run observer --contexts east", id="in the file"),
+        pytest.param({}, "kube", "fleethpa run observer --contexts east", id="in the environment"),
+    ],
+)
+def test_a_step_that_needs_a_kubeconfig_says_so_where_none_is_configured(
+    within: click.Context, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], variable: str, expected: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", variable)
+    assert completed(_OBSERVER, options) == expected
+    assert completed(expected, options) == expected
+
+
 def test_only_what_follows_a_mark_is_a_hint_on_a_page(within: click.Context) -> None:
     page = "Changed by:  fleethpa get (a test)\nNext: fleethpa explain a/b/c\nx   Recompute: fleethpa replay 0-1-u"
     assert hinted(page, ARCHIVE).splitlines() == [

@@ -846,8 +846,8 @@ async def test_every_next_step_of_an_hpa_is_a_command_that_runs(
         text = await (await client.get("/hpa/east/shop/checkout")).text()
     steps = re.findall(r'<p class="banner">[^<]*Next: ([^<]*)<', text)
     assert steps == [
-        "fleethpa run observer --contexts east --brokers kafka:1",
-        "fleethpa run reconciler --contexts east --brokers kafka:1",
+        "fleethpa run observer --contexts east --kubeconfig FILE --brokers kafka:1",
+        "fleethpa run reconciler --contexts east --kubeconfig FILE --brokers kafka:1",
     ]
 
 
