@@ -76,7 +76,11 @@ async def read_state(
         _find_incomplete(state)
     _find_twins(state)
     await _find_hung(state, past)
-    state.remarks = (*_remarks(past, state), *await _too_late(past, state))
+    # An archiver that hangs or was cut off leaves an archive as of then.
+    is_over = not past.now_ms() and (bool(state.hung) or not past.is_live())
+    for cluster in state.clusters.values():
+        cluster.is_over = is_over
+    state.remarks = (*_remarks(past, state), *_ended(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)
     return state
@@ -296,6 +300,13 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
     if max([await past.last_ms(number) for number in range(await past.partitions())]) > at_ms:
         return []
     return [f"{past.name} ends at {dated(state.clock_ms)}, before {dated(at_ms)}: shown as of its end"]
+
+
+def _ended(past: Past, state: FleetState) -> Iterator[str]:
+    """Yield when the log has ended, where something in a cluster was silent by then, which may run again."""
+    over = [cluster for cluster in state.clusters.values() if cluster.is_over]
+    if past.at_ms is None and any(each.is_of_silence for cluster in over for each in cluster.troubles):
+        yield f"{past.name} ends at {dated(state.clock_ms)}: what has run since is not known"
 
 
 def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:

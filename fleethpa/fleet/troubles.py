@@ -54,6 +54,8 @@ _MINOR: Final[frozenset[Kind]] = frozenset(
 )
 
 
+ASK_NOW: Final = "fleethpa get clusters --from kafka"
+"""The next step where nothing is known of what runs now."""
 INGEST_EVERY_MS: Final = 5_000
 """Ingest appends at least one record to the log in this time, so reports that came are in it by then."""
 
@@ -159,6 +161,11 @@ class ClusterTrouble:
         return self.kind in ("watchForbidden", "watchFailing") and self.since_ms is not None
 
     @property
+    def is_of_silence(self) -> bool:
+        """Whether it is that nothing is heard of an observer, a reconciler or an agent."""
+        return self.kind in ("observerSilent", "reconcilerSilent")
+
+    @property
     def is_away(self) -> bool:
         """Whether the cluster's API server gives no answers any more, which every read verb and view names first."""
         return self.kind in ("apiServerAway", "credentialsRefused") and self.since_ms is not None
@@ -194,6 +201,8 @@ class ClusterView:
     """Version of its API server and the feature gates that were read (`schemas.observed.Heartbeat`); empty: unknown."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
+    is_over: bool = False
+    """Whether the log has ended, as that of an archive: nothing is known of what runs now."""
     beat_ms: int = 0
     """The newest heartbeat of its namespaces with HPAs (log time; 0: none is known)."""
 
@@ -222,6 +231,8 @@ class ClusterView:
             return troubles
         troubles += list(_stood_in(self, due_ms)) or _written(self, due_ms)
         troubles += [*_unknown_version(self), *_over_limits(self)]
+        if self.is_over:
+            return [replace(each, next_step=ASK_NOW) if each.is_of_silence else each for each in troubles]
         if not self.has_agent:
             return troubles
         return [replace(trouble, next_step=_check_agent(self.name, trouble)) for trouble in troubles]
@@ -272,7 +283,7 @@ def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> st
 
 def _check_agent(cluster: str, trouble: ClusterTrouble) -> str:
     """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
-    if trouble.kind in ("observerSilent", "reconcilerSilent") and trouble.next_step.startswith("fleethpa run "):
+    if trouble.is_of_silence and trouble.next_step.startswith("fleethpa run "):
         return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"
     return trouble.next_step
 

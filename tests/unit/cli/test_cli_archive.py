@@ -90,6 +90,14 @@ def test_a_time_after_the_end_of_an_archive_is_named(run: Cli, root: Path, verb:
         assert "ends at" not in within.stderr
 
 
+@pytest.mark.parametrize("verb", [("get", "hpa", "-A"), ("get", "clusters")], ids=" ".join)
+def test_over_an_archive_nothing_is_told_to_be_started(run: Cli, root: Path, verb: tuple[str, ...]) -> None:
+    told = run(*verb, "--from", str(root)).stderr
+    assert f"{root} ends at 2026-01-01 00:03:00: what has run since is not known" in told
+    assert "c0: no reconciler serves it: 6 enforced HPAs not written. Next: fleethpa get clusters --from kafka" in told
+    assert "fleethpa run" not in told
+
+
 def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
     page = run("describe", "c0/ns0/app0", "--from", str(root), "--at", "2026-01-01T00:01:00Z").stdout
     assert "2026-01-01T00:00:5" in page
