@@ -104,7 +104,7 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
         what, begins_ms = f"the log has no record as old as {dated(past.at_ms)}", await past.first_ms(0)
         cause = f"It begins at {dated(begins_ms)}." if begins_ms is not None else "It is empty."
         raise not_found(what, cause=cause, next_step=older)
-    state = _state(folded, clock_ms, ends)
+    state = _state(folded, clock_ms, ends, is_over=not past.now_ms())
     for number in behind:  # while a decider catches up, it ticks at the end of the log, which is not folded yet
         state.decided_ms[number] = max(state.decided_ms[number], await past.ticked_ms(number))
     return state
@@ -303,14 +303,26 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
 
 
 def _ended(past: Past, state: FleetState) -> Iterator[str]:
-    """Yield when the log has ended, where something in a cluster was silent by then, which may run again."""
+    """Yield which partitions an archive has less of than of others, as one has whose archiver was cut off; and when the
+    log has ended, where something in a cluster was silent by then, which may run again.
+    """
+    clocks = {number: row.clock_ms for number, row in state.folded.items() if row.clock_ms}
+    short = {number: ms for number, ms in clocks.items() if state.clock_ms - ms > state.quiet_ms}
+    if short and not past.now_ms():
+        ends = time_of_day(min(short.values()), state.clock_ms)
+        yield (
+            f"{past.name}: log partition {listed(map(str, short))} ends at {ends}, and the newest at "
+            f"{time_of_day(state.clock_ms, state.clock_ms)}: what is of it is shown as of then"
+        )
     over = [cluster for cluster in state.clusters.values() if cluster.is_over]
     if past.at_ms is None and any(each.is_of_silence for cluster in over for each in cluster.troubles):
         yield f"{past.name} ends at {dated(state.clock_ms)}: what has run since is not known"
 
 
-def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
-    """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
+def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int], *, is_over: bool = False) -> FleetState:
+    """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it.
+    `is_over`: the log ends, as that of an archive, which may have less of one partition than of another.
+    """
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     partitions = [each.partition.state for each in folded]
     for each in folded:
@@ -326,7 +338,8 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     state.scattered_groups = _scattered_groups(partitions)
     # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
-    reached_ms = min((each.partition.clock_ms for each in folded if each.behind), default=clock_ms)
+    known = [each.partition for each in folded if each.behind or (is_over and each.partition.applied_offset >= 0)]
+    reached_ms = min((each.clock_ms for each in known), default=clock_ms)
     state.clusters = _clusters(state, partitions, reached_ms)
     state.paused = _paused_cluster(partitions, EVERY_CLUSTER, state.clock_ms)
     return state

@@ -8,6 +8,7 @@ import errno
 import io
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from streams.history.past import Enough
 from streams.history.recorded import Recorded, in_sequence
 from tests.kit.archive import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.kit.cli import Cli
-from tests.kit.generated_log import Fleet
+from tests.kit.generated_log import START_MS, Fleet
 from tests.kit.published import fits
 
 FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=7, churn=0.5, settings=ENFORCING)
@@ -96,6 +97,25 @@ def test_over_an_archive_nothing_is_told_to_be_started(run: Cli, root: Path, ver
     assert f"{root} ends at 2026-01-01 00:03:00: what has run since is not known" in told
     assert "c0: no reconciler serves it: 6 enforced HPAs not written. Next: fleethpa get clusters --from kafka" in told
     assert "fleethpa run" not in told
+
+
+def test_a_partition_that_an_archive_has_less_of_is_named_and_no_observer_is_taken_for_silent(
+    run: Cli, tmp_path: Path
+) -> None:
+    fleet = replace(FLEET, clusters=2, churn=0.0)
+    end_ms = START_MS + 120_000
+    cut = {
+        (topic, number): [each for each in records if number or each.timestamp_ms < end_ms]
+        for (topic, number), records in topics_of(fleet).items()
+    }
+    root = write_archive(tmp_path / "cut", fleet, topics=cut)
+    result = run("get", "clusters", "--from", str(root))
+    assert "silent" not in result.stdout + result.stderr
+    assert "log partition 0 ends at 00:01:59, and the newest at 00:03:00: what is of it is shown as of then" in (
+        result.stderr
+    )
+    whole = run("get", "clusters", "--from", str(write_archive(tmp_path / "whole", fleet)))
+    assert "log partition" not in whole.stderr
 
 
 def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
