@@ -448,10 +448,7 @@ def disabled_direction(direction: str) -> tuple[str, str]:
 def flapping(flaps: Flapping) -> str:
     """An HPA that goes up and down, in words."""
     span_text = f"{max(1, round(flaps.span_ms / 60_000))} min"
-    return (
-        f"flapping: {flaps.changes} changes in {span_text} ({flaps.per_hour}/h), {flaps.turns} of them take back the "
-        "one before"
-    )
+    return f"flapping: {flaps.changes} changes in {span_text}, {flaps.turns} of them take back the one before"
 
 
 def listed(names: Iterable[str], most: int = 5, separator: str = ", ") -> str:

@@ -71,11 +71,6 @@ class Flapping(NamedTuple):
     turns: int
     span_ms: int
 
-    @property
-    def per_hour(self) -> int:
-        """At this pace."""
-        return round((self.changes - 1) * 3_600_000 / max(1, self.span_ms))
-
 
 def is_saturated(wants: int | None, has: int | None, most: int) -> bool:
     """Whether an HPA has all that maxReplicas allows, and its metrics ask for more."""
