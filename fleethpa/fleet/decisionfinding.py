@@ -75,6 +75,11 @@ def only(asked: AskedId, ids: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def no_decision(asked: AskedId, cause: str) -> CommandError:
+    """The error for an ID that no decision has."""
+    return not_found(f"no decision {asked.text}", cause=cause, next_step="fleethpa decisions -A")
+
+
 def ambiguous(text: str, candidates: Iterable[str]) -> CommandError:
     """The error for a short form that several decisions have."""
     listed = list(candidates)
@@ -250,17 +255,13 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
         return reached or any(recorded.decision.id == asked.text for recorded in decisions)
 
     if asked.partition >= await past.partitions():
-        raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+        raise no_decision(asked, f"There is no partition {asked.partition}.")
     tail = (await past.tail(enough, [asked.partition]))[asked.partition]
     id_ = only(asked, (recorded.decision.id for recorded in tail))
     for recorded in tail:
         if recorded.decision.id == id_:
             return recorded, _ending(recorded, tail)
-    raise not_found(
-        f"no decision {asked.text}",
-        cause="The decisions topic does not hold it, or no longer does.",
-        next_step="fleethpa decisions -A",
-    )
+    raise no_decision(asked, "The decisions topic does not hold it, or no longer does.")
 
 
 def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:

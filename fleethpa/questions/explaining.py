@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from fleethpa.fleet import decisions as decisionlists
-from fleethpa.fleet.decisionfinding import AskedId, only
+from fleethpa.fleet.decisionfinding import AskedId, no_decision, only
 from fleethpa.fleet.decisionpage import Explanation, explained
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
-from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.errors import usage
 from fleethpa.frame.sources import talking
 from runtime.log import clean
 from schemas.keys import FLEET
@@ -44,18 +44,14 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
     async with talking(servers):
         try:
             if asked.partition >= await past.partitions():
-                raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+                raise no_decision(asked, f"There is no partition {asked.partition}.")
             derived = await derive(past, asked.partition, asked.text, lambda ids: only(asked, ids))
         except (ArchiveError, CoreError) as error:
             raise usage(
                 f"decision {asked.text} cannot be re-derived: {error}", next_step="fleethpa audit verify"
             ) from error
     if derived.published is None and derived.made is None:
-        raise not_found(
-            f"no decision {asked.text}",
-            cause="Neither the decisions nor the log hold it.",
-            next_step="fleethpa decisions -A",
-        )
+        raise no_decision(asked, "Neither the decisions nor the log hold it.")
     return derived
 
 

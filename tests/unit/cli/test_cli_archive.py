@@ -371,6 +371,9 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
         pytest.param(["replay", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
         pytest.param(["replay", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
+        pytest.param(
+            ["explain", "77-1-uid"], 4, "Next: fleethpa decisions -A", id="explain in an unknown partition: what next"
+        ),
         pytest.param(["replay", "a/b/c/d"], 2, "is not the name of an HPA", id="replay what is no name"),
         pytest.param(["replay", "0-9-uid", "--since", "1h"], 2, "excludes --since", id="one of a window"),
         pytest.param(["verify", "0-9-uid"], 2, "Next: fleethpa replay ID", id="verify is replay"),
