@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import aclosing
 from fractions import Fraction
@@ -200,6 +201,10 @@ def split(text: str, option: str) -> tuple[str, str]:
     if not (name and sign and value):
         examples = _EXAMPLES if option == "--set" else "--metric cpu=90%, --metric queue_depth=+30%, --metric rps=250"
         raise usage(f"{option} {text!r} is not NAME=VALUE", cause=f"For example {examples}.")
+    parts = text.split(",")
+    if len(parts) > 1 and all("=" in part for part in parts):
+        step = " ".join(f"{option} {shlex.quote(part.strip())}" for part in parts)
+        raise usage(f"{option} {text!r} has several fields", cause=f"Each needs a {option} of its own.", next_step=step)
     return name, value
 
 

@@ -51,6 +51,10 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
         pytest.param("--metric", "gpu=1", 2, "It has cpu.", id="no such metric"),
         pytest.param("--set", "cpu=1e400", 2, OUT, id="a target beyond a double"),
         pytest.param("--set", "maxReplicas=²", 2, "takes a whole number", id="a digit that is not a number"),
+        pytest.param(
+            "--set", "minReplicas=2,cpu=9%", 2, "Next: --set minReplicas=2 --set cpu=9%", id="two fields in one --set"
+        ),
+        pytest.param("--metric", "cpu=9%,rps=1", 2, "Next: --metric cpu=9% --metric rps=1", id="two metrics in one"),
         pytest.param("--set", "maxReplicas=99999999999", 2, "an integer of 32 bits", id="a maximum beyond 32 bits"),
         pytest.param(
             "--set", "scaleDown.stabilizationWindowSeconds=--5", 2, "an integer of 32 bits", id="a double sign"
