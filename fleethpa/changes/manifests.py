@@ -108,17 +108,23 @@ class Input:
         return None
 
 
-def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict", *, to_the_end: bool = False) -> Input:
+LINT: Final = "fleethpa lint -f -"
+
+
+def read_input(
+    paths: tuple[str, ...], validate: FieldValidation = "strict", *, to_the_end: bool = False, into: str = LINT
+) -> Input:
     """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
 
     `to_the_end`: of several files, those that cannot be read are in `refused`.
+    `into`: the command that takes manifests from standard input, for advice about a file that has to be rendered first.
 
     Raises CommandError: a file cannot be read or is not YAML (exit 2).
     """
     read = Input()
     files = [file for path in paths for file in _sources(path)]
     for file in files:
-        for each in _objects_of(file, validate):
+        for each in _objects_of(file, validate, into):
             if isinstance(each, RefusedText):
                 if not to_the_end or len(files) == 1:
                     raise each.error
@@ -128,22 +134,22 @@ def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict", *, 
     return read
 
 
-def _objects_of(file: str, validate: FieldValidation) -> Iterator[FileManifest | RefusedText]:
+def _objects_of(file: str, validate: FieldValidation, into: str) -> Iterator[FileManifest | RefusedText]:
     source = "standard input" if file == "-" else file
-    tool = _of_tool(source, Path(source).name)
+    tool = _of_tool(source, Path(source).name, into)
     try:
-        for each in _documents(source, _text(file), validate):
+        for each in _documents(source, _text(file), validate, into):
             if _is_kustomization(each.body):
-                error = _of_tool(source, "kustomization.yaml")
+                error = _of_tool(source, "kustomization.yaml", into)
             elif action := _action_in(each.body):
-                yield RefusedText(each.source, _unrendered(each.source, source, action), False)
+                yield RefusedText(each.source, _unrendered(each.source, source, action, into), False)
                 continue
             elif each.body.get("kind"):
                 yield each
                 continue
             else:
-                error = tool or _of_chart(source)
-            yield RefusedText(each.source, error or _without_kind(each.source, source), error is not None)
+                error = tool or _of_chart(source, into)
+            yield RefusedText(each.source, error or _without_kind(each.source, source, into), error is not None)
     except CommandError as error:
         yield RefusedText(source, error, False)
 
@@ -152,23 +158,19 @@ _TOOLS: Final = (
     (
         re.compile(r"kustomization\.ya?ml"),
         "of kustomize, which makes manifests of others",
-        "kubectl kustomize {folder} | fleethpa lint -f -",
+        "kubectl kustomize {folder}",
     ),
-    (
-        re.compile(r"Chart\.yaml"),
-        "of a Helm chart, which makes manifests of its templates",
-        "helm template {folder} | fleethpa lint -f -",
-    ),
+    (re.compile(r"Chart\.yaml"), "of a Helm chart, which makes manifests of its templates", "helm template {folder}"),
     (
         re.compile(r"values(?:[-._].*)?\.ya?ml"),
         "of values for a Helm chart, which makes manifests of its templates",
-        "helm template {chart}{values} | fleethpa lint -f -",
+        "helm template {chart}{values}",
     ),
 )
 """Names of files that are beside manifests: what they are, and the command that makes the manifests."""
 
 
-def _of_tool(source: str, called: str) -> CommandError | None:
+def _of_tool(source: str, called: str, into: str) -> CommandError | None:
     """The refusal of a file that a tool owns, known by what it is called; None: it is another file."""
     path = Path(source)
     for name, what, command in _TOOLS:
@@ -176,7 +178,7 @@ def _of_tool(source: str, called: str) -> CommandError | None:
             chart = _chart_of(path)
             values = "" if path == chart / "values.yaml" else f" -f {shlex.quote(source)}"
             step = command.format(folder=shlex.quote(str(path.parent)), chart=shlex.quote(str(chart)), values=values)
-            return usage(f"{source}: no manifest", cause=f"{path.name} is {what}.", next_step=step)
+            return usage(f"{source}: no manifest", cause=f"{path.name} is {what}.", next_step=f"{step} | {into}")
     return None
 
 
@@ -185,14 +187,14 @@ def _chart_of(path: Path) -> Path:
     return next((each for each in path.parents if (each / "Chart.yaml").is_file()), Path("CHART"))
 
 
-def _of_chart(source: str) -> CommandError | None:
+def _of_chart(source: str, into: str) -> CommandError | None:
     """The refusal of an object without kind in a chart's folder; None: there is no chart."""
-    return _of_tool(source, "values.yaml") if _chart_of(Path(source)) != Path("CHART") else None
+    return _of_tool(source, "values.yaml", into) if _chart_of(Path(source)) != Path("CHART") else None
 
 
-def _without_kind(place: str, source: str) -> CommandError:
+def _without_kind(place: str, source: str, into: str) -> CommandError:
     cause = "Every manifest needs apiVersion and kind."
-    step = f"if it has values for a Helm chart: helm template CHART -f {shlex.quote(source)} | fleethpa lint -f -"
+    step = f"if it has values for a Helm chart: helm template CHART -f {shlex.quote(source)} | {into}"
     return usage(f"{place}: an object has no kind", cause=cause, next_step=step)
 
 
@@ -213,11 +215,11 @@ _OTHER_TEMPLATE: Final = re.compile(r"^[^#\n]*(?:\{%|\{\{-?\s*\w)", re.MULTILINE
 """An action as templates of Jinja have them."""
 
 
-def _unrendered(place: str, source: str, why: str) -> CommandError:
+def _unrendered(place: str, source: str, why: str, into: str) -> CommandError:
     """The refusal of a template of a Helm chart, with the command that renders the chart, and how it shows."""
     folders = Path(source).parents
     chart = next((each.parent for each in folders if each.name == "templates"), _chart_of(Path(source)))
-    step = f"helm template {shlex.quote(str(chart))} | fleethpa lint -f -"
+    step = f"helm template {shlex.quote(str(chart))} | {into}"
     cause = f"It has template actions, {{{{ … }}}}, which Helm replaces ({why})."
     return usage(f"{place}: {_UNRENDERED}", cause=cause, next_step=step)
 
@@ -477,12 +479,12 @@ def _files(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and path.is_file())
 
 
-def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[FileManifest]:
+def _documents(source: str, text: str, validate: FieldValidation, into: str) -> Iterator[FileManifest]:
     try:
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
         if _TEMPLATE_ACTION.search(text):
-            raise _unrendered(source, source, str(error)) from error
+            raise _unrendered(source, source, str(error), into) from error
         if _OTHER_TEMPLATE.search(text):
             cause = f"It has actions of a template, {{{{ … }}}} or {{% … %}} ({error})."
             step = "let the program that it is written for, such as Ansible, render it, and give what comes out"

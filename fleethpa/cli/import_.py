@@ -39,7 +39,7 @@ def keda(session: Session, filenames: tuple[str, ...], rules: str | None, output
     observer --prometheus` (--rules). Nothing is written to a cluster. Exit 1 if a trigger is in no HPA, so that it
     would scale by less than KEDA does.
     """
-    read = read_input(filenames)
+    read = read_input(filenames, into="fleethpa import keda -f -")
     manifests = list(scaled_objects_in(read.others))
     if not manifests:
         kinds = dict.fromkeys(str(each.body["kind"]) for each in (*read.hpas, *read.others))

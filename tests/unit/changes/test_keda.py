@@ -402,6 +402,27 @@ def test_a_template_as_the_target_is_refused_and_one_in_a_query_is_not(
     assert "a template that is not rendered" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "step"),
+    [
+        pytest.param("templates/a.yaml", "kind: {{ .x }}\n", "helm template {folder}", id="a template"),
+        pytest.param("Chart.yaml", "name: x\n", "helm template {folder}", id="a chart"),
+        pytest.param("values.yaml", "name: x\n", "helm template CHART -f {folder}/values.yaml", id="values"),
+        pytest.param("kustomization.yaml", "name: x\n", "kubectl kustomize {folder}", id="a kustomization"),
+        pytest.param("a.yaml", "name: x\n", "helm template CHART -f {folder}/a.yaml", id="an object of no kind"),
+    ],
+)
+def test_what_has_to_be_rendered_first_is_to_be_given_to_the_import_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, step: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    done = Cli(monkeypatch)("import", "keda", "-f", str(path))
+    assert done.exit_code == 2
+    assert f"{step.format(folder=tmp_path)} | fleethpa import keda -f -" in done.stderr, done.stderr
+
+
 def test_a_trigger_that_is_in_no_hpa_fails_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(yaml.safe_dump(OBJECTS["pushy"]))
