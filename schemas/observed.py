@@ -367,7 +367,7 @@ class Point(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_de
     `type` says whose value it is: `Resource`/`ContainerResource`/`Pods` carry `pod`, `Object` carries `objectKind`
     and `object`, `External` carries only `labels`. `temporality` `cumulative` (with `startTime` where known) and
     `delta` pass through ingest as they are; the fold makes rates. `utilization`: the value is a share of the request
-    (milli of 1, so 670 is 67 %), as OpenTelemetry's `*_request_utilization`.
+    (milli of 1, so 670 is 67%), as OpenTelemetry's `*_request_utilization`.
     """
 
     type: MetricType

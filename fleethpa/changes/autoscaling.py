@@ -1,7 +1,7 @@
 """Central HPAs made of a few options, as `kubectl autoscale` makes them in a cluster. Pure, but for reading manifests.
 
 Source: kubectl v0.37.1 `pkg/cmd/autoscale/autoscale.go`. Without a target of cpu or memory an HPA has no metrics, so
-that it gets the default, 80 % of the cpu requests; `--cpu-percent` is the older word for `--cpu N%`.
+that it gets the default, 80% of the cpu requests; `--cpu-percent` is the older word for `--cpu N%`.
 """
 
 from __future__ import annotations

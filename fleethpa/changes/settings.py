@@ -360,7 +360,7 @@ def remarks(changes: Changes) -> list[str]:
         share = float(tolerance)
         texts.append(
             f"tolerance {tolerance} is {share:.0%}: nothing is scaled down, and up only above {1 + share:g} times the "
-            f"target; {tolerance} % is {share / 100:g}"
+            f"target; {tolerance}% is {share / 100:g}"
         )
     return texts
 

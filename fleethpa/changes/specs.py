@@ -275,7 +275,7 @@ def _set_target(spec: dict[str, Any], name: str, value: str, is_kept: bool) -> N
 
 
 def _refuse_without_unit(option: str, name: str, value: str) -> None:
-    """Raise CommandError where a bare number is given for a utilization: 70 would be read as 70 cores, not as 70 %."""
+    """Raise CommandError where a bare number is given for a utilization: 70 would be read as 70 cores, not as 70%."""
     if _DIGITS.fullmatch(value):
         raise usage(
             f"{option} {name}={value}: the target is a utilization, and {value} has no unit",

@@ -272,8 +272,8 @@ def _reachable(pair: HpaAndTarget) -> RuleMessages:
             continue
         yield (
             "no-headroom",
-            f"{pair.target.source}: {resource} target {percent} %: replicas are added only above {edge:.0f} %, and the "
-            f"limits of {pair.named} end usage at {most:.0f} % of its requests: lower the target, or raise the limits",
+            f"{pair.target.source}: {resource} target {percent}%: replicas are added only above {edge:.0f}%, and the "
+            f"limits of {pair.named} end usage at {most:.0f}% of its requests: lower the target, or raise the limits",
         )
 
 
@@ -284,7 +284,7 @@ def _headroom(pair: HpaAndTarget) -> RuleMessages:
         if edge >= 100 and name == "cpu":
             yield (
                 "no-headroom",
-                f"cpu target {percent} %: replicas are added only above {edge:.0f} %, which usage never passes where "
+                f"cpu target {percent}%: replicas are added only above {edge:.0f}%, which usage never passes where "
                 "the limit equals the request",
             )
 

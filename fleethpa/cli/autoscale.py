@@ -31,7 +31,7 @@ def autoscale(
     """Create central HPAs for Deployments, StatefulSets, ReplicaSets or ReplicationControllers.
 
     What `kubectl autoscale` would create in one cluster is created in fleethpa, for each cluster that is meant. Without
-    --cpu and --memory the target is 80 % of the cpu requests. An HPA that is there already is not changed.
+    --cpu and --memory the target is 80% of the cpu requests. An HPA that is there already is not changed.
     """
     read = Input(hpas=autoscaled(asked))
     return session.run(applied(session, read, clusters, namespace, mode, options, creates=True))

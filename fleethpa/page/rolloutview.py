@@ -215,7 +215,7 @@ def _gates(gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures) -> 
 
 def _measured(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
     """The measure of a condition in a wave; with the one before, where the condition compares."""
-    unit = " %" if WAVE_MEASURES[gate.measure].unit == "percent" else " per HPA"
+    unit = "%" if WAVE_MEASURES[gate.measure].unit == "percent" else " per HPA"
     value = f"{gate.value(now):.4g}{unit}"
     if gate.compares:
         was = "not known" if before.unevaluated >= before.hpas else f"{gate.value(before):.4g}{unit}"

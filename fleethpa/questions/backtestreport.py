@@ -58,7 +58,7 @@ def _hours(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{value * 100:.1f} %"
+    return f"{value:.1%}"
 
 
 def _count(value: float) -> str:
@@ -71,7 +71,7 @@ def _ratio(value: float) -> str:
 
 
 def _relative(before: float, after: float) -> str:
-    return f"{(after / before - 1) * 100:+.1f} %" if before else "-"
+    return f"{after / before - 1:+.1%}" if before else "-"
 
 
 def _difference(before: float, after: float) -> str:
@@ -187,7 +187,7 @@ def _model_facts(result: Backtest) -> list[str]:
         share = result.agreed / result.evaluations * 100
         return [
             f"the candidate answers {result.agreed:,} of {result.evaluations:,} evaluations as recorded "
-            f"({share:.1f} %): the same proposal of each metric, limits and replicas"
+            f"({share:.1f}%): the same proposal of each metric, limits and replicas"
         ]
     facts = []
     if result.start_up is not None:
@@ -197,7 +197,7 @@ def _model_facts(result: Backtest) -> list[str]:
         hours = (result.deployed.replica_hours / result.recorded.replica_hours - 1) * 100
         above = result.deployed.above_target_minutes - result.recorded.above_target_minutes
         facts.append(
-            f"self-check: the deployed spec in this model gives {hours:+.1f} % replica-hours, "
+            f"self-check: the deployed spec in this model gives {hours:+.1f}% replica-hours, "
             f"{above:+.1f} min above target"
         )
     return facts

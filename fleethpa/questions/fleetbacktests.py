@@ -176,7 +176,7 @@ def _verdict(
     result: FleetBacktest, prices: Mapping[str, Decimal | None], changes: Sequence[str], was: _Was, *, named: bool
 ) -> str:
     had, has = result.recorded.replica_hours, result.candidate.replica_hours
-    change = f"{(has / had - 1) * 100:+.1f} %" if had else ""
+    change = f"{has / had - 1:+.1%}" if had else ""
     count = counted(len(result.members), "cluster")
     noted = "; ".join(filter(None, (change, _money(result, prices))))
     who = f"{result.name}: one autoscaler" if named else "One autoscaler"

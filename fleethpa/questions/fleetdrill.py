@@ -33,7 +33,7 @@ def parse_factor(text: str) -> float:
     except InvalidOperation:
         factor = Decimal("NaN")
     if not factor.is_finite() or not 0 < factor <= _MOST_FACTOR:
-        cause_ = f"It is a number above 0 and up to {_MOST_FACTOR}; 1.3 is a load that is 30 % higher than recorded."
+        cause_ = f"It is a number above 0 and up to {_MOST_FACTOR}; 1.3 is a load that is 30% higher than recorded."
         raise usage(f"--factor {text} is not a factor", cause=cause_)
     return float(factor)
 

@@ -330,7 +330,7 @@ def asked_for(decision: Decision) -> str:
 
 
 def asks(decision: Decision) -> str:
-    """Return what the metric that decided says and asks for: `cpu 8 % of 60 % asks for 1`; empty where nothing asks."""
+    """Return what the metric that decided says and asks for: `cpu 8% of 60% asks for 1`; empty where nothing asks."""
     count = decision.raw_desired_replicas
     if count is None:
         return ""
@@ -338,7 +338,7 @@ def asks(decision: Decision) -> str:
     if winner is None:
         return f"metrics ask for {count}"
     measured = _value_and_target(winner)
-    numbers = f" {' of '.join(measured).replace('%', ' %')}" if measured else ""
+    numbers = f" {' of '.join(measured)}" if measured else ""
     return f"{short_name(winner)}{numbers} asks for {count}"
 
 
@@ -436,7 +436,7 @@ def blocked(block: Blocked, spec: Mapping[str, Any]) -> str:
     metrics = spec.get("metrics") or []
     name = metric_name(metrics[block.metric]) if block.metric < len(metrics) else "a metric"
     pods = f"{counted(block.missing, 'pod')} without metrics"
-    return f"blocked: {name} at {block.percent} % of its target changes nothing, because of {pods}"
+    return f"blocked: {name} at {block.percent}% of its target changes nothing, because of {pods}"
 
 
 def disabled_direction(direction: str) -> tuple[str, str]:

@@ -189,8 +189,8 @@ class TunedPast:
     def capacity_text(self) -> str:
         """Return what a pod carries."""
         if self.utilization and self.capacity == 100 / self.deployed.autoscaler.metrics[self.index].target:
-            return "100 % of the request"
-        return f"{self.capacity * 100:.0f} % of the deployed target, which the recording shows to be carried"
+            return "100% of the request"
+        return f"{self.capacity:.0%} of the deployed target, which the recording shows to be carried"
 
     def spec(self, values: SpecValues) -> dict[str, Any]:
         """The deployed spec with these values; what stays the same is not touched."""
@@ -227,7 +227,7 @@ class TunedPast:
         """At maxReplicas and above target: pods may have been asked for more than they took."""
         known = [(each, ratio) for each, ratio in zip(self.inputs, ratios, strict=True) if ratio is not None]
         hidden = sum(ratio > self.high and _is_at_max(each) for each, ratio in known) / (len(known) or 1)
-        text = f"the recording was at maxReplicas and above its target for {hidden * 100:.1f} % of the time, so "
+        text = f"the recording was at maxReplicas and above its target for {hidden:.1%} of the time, so "
         next_step = "raise maxReplicas, and tune again when that has been recorded"
         if hidden > _HIDDEN_SHARE:
             raise RefusedError(f"{text}its true demand is not known; {next_step}")
@@ -259,7 +259,7 @@ class TunedPast:
         elif length_ms < 14 * _DAY_MS:  # two weeks hold two of any cycle that people's lives give
             self.bounds.append(
                 "the recording does not show two periods of a cycle of the load: a proposal must carry "
-                f"{round((RESERVE_UNKNOWN - 1) * 100)} % more load than was recorded; an earlier --since, or tuning "
+                f"{round((RESERVE_UNKNOWN - 1) * 100)}% more load than was recorded; an earlier --since, or tuning "
                 "again later, may show them"
             )
             self.reserve = RESERVE_UNKNOWN

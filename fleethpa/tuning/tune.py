@@ -86,7 +86,7 @@ def tune(
     One table has the ideal autoscaler, what ran, the deployed spec and the proposal, which changes the target, the
     scale-down window or minReplicas, and does at least as well as the deployed spec in each half of the recording.
     Nothing is written. balanced: fewer replica-hours, never more time with too few pods. cost: fewer replica-hours,
-    too few pods for up to 0.5 % more of the time. safety: too few pods for half of the time or less, at up to 50 %
+    too few pods for up to 0.5% more of the time. safety: too few pods for half of the time or less, at up to 50%
     more replica-hours. Several HPAs are tuned on all cores and ranked by what can be saved. Where more than --top are
     meant and none is named, those are tuned whose decisions show the largest waste (safety: the most that is missing).
     --shard 3/8 --parts DIR does one of eight parts; --parts DIR alone puts them together, and reads nothing else.
@@ -186,7 +186,7 @@ class Tuned(NamedTuple):
 
 
 def _percent(value: float) -> str:
-    return f"{value * 100:.2f} %"
+    return f"{value:.2%}"
 
 
 def _hours(value: float) -> str:

@@ -27,7 +27,7 @@ from streams.history.parallel import DecisionsTask, Faults, read_evaluations
 ASSUMED: Final = (
     "± LOAD: percentages are whole, and pods that were not counted (no sample, or not ready yet) may have taken load; "
     "a pod whose sample counts is taken to be ready",
-    "a pod carries its request, and of a metric without a request the load per pod that 99 % of the time does not "
+    "a pod carries its request, and of a metric without a request the load per pod that 99% of the time does not "
     "exceed, at least 1.1 times the target",
     "what a pod requests follows from usage and whole percents of many decisions; values of objects and external "
     "series are shared by the pods that the scale asks for where a decision counts none",

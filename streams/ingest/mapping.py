@@ -37,7 +37,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     `drop`: leave them out. Else they become `type` (default: `Pods` where a pod is named, `External` otherwise) called
     `metric` (default: the series' own name). `temporality`: for producers that do not say it (Prometheus counters).
     `object_kind` (`Kind` or `Kind.group`) and `object` (attribute that holds its name): for type `Object`.
-    `utilization`: values are shares of the request, 1 is 100 %. `labels`: which labels to keep; default all but the
+    `utilization`: values are shares of the request, 1 is 100%. `labels`: which labels to keep; default all but the
     identity.
     """
 

@@ -3,7 +3,7 @@
 Run: python -m tests.experiments.policies [--traces DIR]
 
 The table of docs/backtest.md. Every trace is scaled so that its peak needs 8 pods that use all that they request, and
-those that last for weeks are played so fast that they last a day. Demand is counted at 100 % of the request for every
+those that last for weeks are played so fast that they last a day. Demand is counted at 100% of the request for every
 spec, so that specs with different targets are measured against the same load.
 """
 
@@ -31,8 +31,8 @@ STEP_S = 5
 START_UP_MS = PROFILE.schedule_ms + PROFILE.ready_ms
 
 POLICIES: dict[str, dict[str, Any]] = {
-    **{f"cpu {target} %": spec(target, 1, 100) for target in (20, 50, 70, 80)},
-    "cpu 50 %, maxReplicas 10": spec(50, 1, 10),
+    **{f"cpu {target}%": spec(target, 1, 100) for target in (20, 50, 70, 80)},
+    "cpu 50%, maxReplicas 10": spec(50, 1, 10),
 }
 """Upstream's default behavior everywhere. KEDA's defaults for an HPA (1 to 100 replicas, behavior left to upstream)
 name no target: with a target they are the rows with these bounds.

@@ -47,7 +47,7 @@ class Workload(Struct, frozen=True):
 
 
 class Lived(Struct, frozen=True):
-    """What really was. `overload`: mean of what was missing beyond 100 % of the request."""
+    """What really was. `overload`: mean of what was missing beyond 100% of the request."""
 
     replica_hours: float
     overload: float
@@ -275,7 +275,7 @@ def summary(title: str, made: Sequence[Trial]) -> list[str]:
         )
         mark = ", the best single target with no more overload than the proposals" if target == best else ""
         lines.append(
-            f"- against cpu {target} % ({overload:.3%} of the time in overload{mark}): {median(fewer):+.1%} fewer "
+            f"- against cpu {target}% ({overload:.3%} of the time in overload{mark}): {median(fewer):+.1%} fewer "
             f"replica-hours in the median; no more overload in {no_more} of {len(made)}"
         )
     return lines
@@ -294,7 +294,7 @@ def dominated(made: Sequence[Trial]) -> list[str]:
         if better:
             fewer = 1 - min(each.defaults[target].replica_hours for target in better) / each.proposed.replica_hours
             what = "proposal" if each.changed else "no proposal"
-            lines.append(f"- {each.workload} ({what}): cpu {', '.join(map(str, better))} %, up to {fewer:.0%} cheaper")
+            lines.append(f"- {each.workload} ({what}): cpu {', '.join(map(str, better))}%, up to {fewer:.0%} cheaper")
     head = f"A default target was cheaper with no more overload on the unseen part for {len(lines)} of {len(made)}"
     return [head + (":" if lines else "."), *lines]
 
@@ -333,7 +333,7 @@ def main(arguments: list[str]) -> None:
         lines = given.results.read_bytes().splitlines()
         known = {each.workload: each for each in (msgspec.json.decode(line, type=Trial) for line in lines)}
     files = trace_files(given.traces)
-    heads = " | ".join(f"cpu {target} %" for target in DEFAULTS if target != DEPLOYED)
+    heads = " | ".join(f"cpu {target}%" for target in DEFAULTS if target != DEPLOYED)
     sys.stdout.write(
         f"| workload | proposal | saved | deployed: replica-hours / time in overload | proposed | {heads} |\n"
     )

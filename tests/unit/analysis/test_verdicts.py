@@ -40,14 +40,14 @@ def reported(
         pytest.param(
             reported(measures(3.4, 13.75, at_max=10, worst=1.4), measures(5.3, 13.75)),
             None,
-            "maxReplicas 12→20 would have cost 1.90 replica-hours more (+55.9 %); time above target stays 13m45s; "
+            "maxReplicas 12→20 would have cost 1.90 replica-hours more (+55.9%); time above target stays 13m45s; "
             "demand beyond maxReplicas is not known.",
             id="more, and what cannot be known",
         ),
         pytest.param(
             reported(measures(100.0), measures(60.0, 8.0), "minReplicas 12→2"),
             Decimal("0.04"),
-            "minReplicas 12→2 would have cost 40.00 replica-hours less (-40.0 %; 1.60 at 0.04/h); time above target "
+            "minReplicas 12→2 would have cost 40.00 replica-hours less (-40.0%; 1.60 at 0.04/h); time above target "
             "goes from 0s to 8m.",
             id="less, in money",
         ),
@@ -60,21 +60,21 @@ def reported(
         pytest.param(
             reported(measures(0.45), measures(0.495), deployed=measures(0.495)),
             None,
-            "maxReplicas 12→20 would have cost 0.04 replica-hours more (+10.0 %); time above target stays 0s; the "
-            "model gives the deployed spec +10.0 %, too: +0.00 replica-hours are due to the change.",
+            "maxReplicas 12→20 would have cost 0.04 replica-hours more (+10.0%); time above target stays 0s; the "
+            "model gives the deployed spec +10.0%, too: +0.00 replica-hours are due to the change.",
             id="what the model gives without any change",
         ),
         pytest.param(
             reported(measures(10.0, 30.0), measures(12.0), "minReplicas 2→4", edits=2),
             None,
-            "minReplicas 2→4 would have cost 2.00 replica-hours more (+20.0 %); time above target goes from 30m to 0s; "
+            "minReplicas 2→4 would have cost 2.00 replica-hours more (+20.0%); time above target goes from 30m to 0s; "
             "the deployed spec was edited 2 times meanwhile: part of this is due to that.",
             id="a deployed spec that was edited",
         ),
         pytest.param(
             reported(measures(100.0), measures(60.0), "minReplicas 12→2", deployed=measures(100.9)),
             None,
-            "minReplicas 12→2 would have cost 40.00 replica-hours less (-40.0 %); time above target stays 0s.",
+            "minReplicas 12→2 would have cost 40.00 replica-hours less (-40.0%); time above target stays 0s.",
             id="a model that is near enough",
         ),
     ],

@@ -27,7 +27,7 @@ from fleethpa.frame.errors import CommandError
             id="a gate that comes later",
         ),
         pytest.param(
-            ("rules=1.38", "tolerance=10"), ["is not released", "10 % is 0.1"], id="beside another likely mistake"
+            ("rules=1.38", "tolerance=10"), ["is not released", "10% is 0.1"], id="beside another likely mistake"
         ),
     ],
 )

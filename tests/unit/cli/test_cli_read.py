@@ -54,7 +54,7 @@ CHECKOUT = HpaId("east", "shop", "checkout")
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted, and written."""
+    """`checkout` runs 3 pods at 100% of 60%: 5 are wanted, and written."""
     made = Fleet()
     made.settle(replicas=3, usage_milli=500)
     made.applied(5)
@@ -288,7 +288,7 @@ def test_pods_without_metrics_that_hold_an_overloaded_hpa_are_a_problem(run: Cli
     finished = [structs.replace(fleet._pod(number), name=f"migrate-{number}", phase="Succeeded") for number in range(6)]
     fleet.append(after_ms=16_000)
     fleet.observe(2, 820, unmeasured=finished)
-    assert "blocked: cpu at 273 % of its target changes nothing, because of 6 pods without metrics" in (
+    assert "blocked: cpu at 273% of its target changes nothing, because of 6 pods without metrics" in (
         run("get", "hpa", "-A", "--problem").stdout
     )
     assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith("  blocked")
@@ -683,7 +683,7 @@ def test_short_ids_of_a_list_name_their_decisions(ids: set[str]) -> None:
 def test_explain_shows_every_number_of_a_change(run: Cli) -> None:
     text = run("explain", "east/shop/checkout").stdout
     for part in (
-        "Goes up from 3 to 5: cpu 100 % of 60 % asks for 5",
+        "Goes up from 3 to 5: cpu 100% of 60% asks for 5",
         "applied in",
         "scale.resourceVersion 8",
         "100%/60% = 1.667",
@@ -721,7 +721,7 @@ def test_explain_of_what_did_not_change_says_what_held_it(fleet: Fleet) -> None:
     fleet.observe(5, 100)
     decision = [r.decision for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
     text = "\n".join(explanation_lines(explained(decision), now_ms=fleet.now_ms))
-    verdict = r"Stays at 5: held by scale-down stabilization until \d\d:\d\d \(in \w+\); cpu 20 % of 60 % asks for 2"
+    verdict = r"Stays at 5: held by scale-down stabilization until \d\d:\d\d \(in \w+\); cpu 20% of 60% asks for 2"
     assert re.search(verdict, text), text
     assert "held by the recommendation 5 of" in text
 

@@ -176,21 +176,21 @@ def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str
         pytest.param(
             {"maxReplicas": 4},
             None,
-            "Stays at maxReplicas 4: cpu 100 % of 60 % asks for 7",
+            "Stays at maxReplicas 4: cpu 100% of 60% asks for 7",
             "  cpu higher               -    changes nothing: maxReplicas holds the replicas",
             id="at maxReplicas",
         ),
         pytest.param(
             {},
             Command(command="pause", name="checkout", author="anna"),
-            "Stays at 4: this HPA is paused by anna; cpu 100 % of 60 % asks for 7",
+            "Stays at 4: this HPA is paused by anna; cpu 100% of 60% asks for 7",
             "  without the pause → 7 and what follows is without it, too",
             id="paused",
         ),
         pytest.param(
             {},
             Command(command="mode", name="checkout", mode="shadow"),
-            "Would go up from 4 to 7: cpu 100 % of 60 % asks for 7    not written: mode shadow",
+            "Would go up from 4 to 7: cpu 100% of 60% asks for 7    not written: mode shadow",
             None,
             id="in shadow",
         ),
@@ -355,7 +355,7 @@ def test_a_direction_that_the_spec_disables_is_the_verdict_also_while_a_window_l
     fleet.observe(4, 60)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
     text = "Stays at 4: scale-down is disabled by the spec (behavior.scaleDown.selectPolicy: Disabled)"
-    assert f"{text}; cpu 12 % of 60 % asks for 1" in shown, shown
+    assert f"{text}; cpu 12% of 60% asks for 1" in shown, shown
     assert "held by scale-down stabilization" not in shown
 
 
@@ -415,7 +415,7 @@ QUEUE = {"type": "External", "name": "external metric queue(nil)", "value": 30_0
         pytest.param(
             {"constraints_applied": ["RemovalBudget"], "until_s": 420},
             [CPU | {"target_utilization": 60, "proposal": 1}],
-            "Stays at 6: the removal budget allows no more until 14:07 (in 7m); cpu 8 % of 60 % asks for 1",
+            "Stays at 6: the removal budget allows no more until 14:07 (in 7m); cpu 8% of 60% asks for 1",
             id="a budget",
         ),
         pytest.param(
@@ -427,13 +427,13 @@ QUEUE = {"type": "External", "name": "external metric queue(nil)", "value": 30_0
         pytest.param(
             {"constraints_applied": ["Frozen"], "final_desired_replicas": 6},
             [CPU | {"target_utilization": 60, "proposal": 1}],
-            "Stays at 6: held by the freeze of the cluster; cpu 8 % of 60 % asks for 1",
+            "Stays at 6: held by the freeze of the cluster; cpu 8% of 60% asks for 1",
             id="a freeze, which has no end",
         ),
         pytest.param(
             {"raw_desired_replicas": 6},
             [CPU | {"target_utilization": 8, "proposal": 6}],
-            "Stays at 6: cpu 8 % of 8 % asks for 6",
+            "Stays at 6: cpu 8% of 8% asks for 6",
             id="the metric asks for what is there",
         ),
         pytest.param(

@@ -59,7 +59,7 @@ CHECKOUT = "/hpa/east/shop/checkout"
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted and written; then the metric fails."""
+    """`checkout` runs 3 pods at 100% of 60%: 5 are wanted and written; then the metric fails."""
     made = Fleet()
     made.settle(replicas=3, usage_milli=500)
     made.applied(5)
@@ -283,7 +283,7 @@ async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, 
     lines = (await asyncio.to_thread(run, "explain", f"east/shop/checkout@{moment}")).stdout
     found = (await shown(f"{CHECKOUT}?at={moment}")).text
     assert "Goes up from 3 to 5" in lines
-    assert "Goes up from 3 to 5: cpu 100 % of 60 % asks for 5" in found
+    assert "Goes up from 3 to 5: cpu 100% of 60% asks for 5" in found
     assert f"As of {dated(first.time_ms)}" in found
     assert "Goes up from 3 to 5" not in (await shown(CHECKOUT)).text
 

@@ -48,7 +48,7 @@ async def test_the_view_names_the_group_that_holds_it_with_limit_use_and_share(c
     assert "capacity group" in text
     assert "group search; capacity 8 replicas; used 8 replicas; share 4 replicas" in text
     assert (
-        "Stays at 4: CapacityGroup search leaves no more: its limit is 8 replicas; cpu 120 % of 60 % asks for 8" in text
+        "Stays at 4: CapacityGroup search leaves no more: its limit is 8 replicas; cpu 120% of 60% asks for 8" in text
     )
 
 

@@ -18,7 +18,7 @@ from tests.kit.page import Shown, browsing, over
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted and written."""
+    """`checkout` runs 3 pods at 100% of 60%: 5 are wanted and written."""
     made = Fleet()
     made.settle(replicas=3, usage_milli=500)
     made.applied(5)

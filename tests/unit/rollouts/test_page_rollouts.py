@@ -64,7 +64,7 @@ async def test_a_reverted_rollout_says_why_and_which_hpas_have_their_earlier_spe
     assert "Wave 2 not begun" in text
     assert "What it changes" not in text, "the earlier spec is in force"
     # What the wave had, and what it changed, is as of before it was reverted.
-    assert "met replicas_removed>30% : 80 %" in text
+    assert "met replicas_removed>30% : 80%" in text
     assert "What it changed in c00/shop/checkout" in text
     assert re.search(r"Reverted (\S+ )?\d\d:\d\d:\d\d \(", text)
 
@@ -84,7 +84,7 @@ async def test_a_rollout_shows_its_waves_with_times_the_conditions_with_values_a
     ]
     assert all(wave.ends_ms - wave.begun_ms >= 45_000 for wave in found["waves"])
     assert [gate.text for gate in found["waves"][0].gates] == ["replicas_removed>30%", "at_max>+20%", "failing>+10%"]
-    assert [gate.value for gate in found["waves"][0].gates] == ["0 %", "0 % (0 % before)", "0 % (0 % before)"]
+    assert [gate.value for gate in found["waves"][0].gates] == ["0%", "0% (0% before)", "0% (0% before)"]
     (diff,) = found["diffs"]
     assert [hpa.cluster for hpa in diff.hpas] == ["c00", "c01", "c02", "c03", "c04", "c05"]
     added = [line for kind, line in diff.lines if kind == "added"]

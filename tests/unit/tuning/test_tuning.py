@@ -222,7 +222,7 @@ def test_a_load_without_two_periods_of_a_cycle_needs_a_larger_reserve_and_says_s
     inputs = recorded(StepLoad(300, 500, 2_000), spec(40, 4, 40), 4_000)
     found = tune(HPA, inputs)
 
-    assert any("two periods" in text and "25 % more load" in text and "--since" in text for text in found.bounds)
+    assert any("two periods" in text and "25% more load" in text and "--since" in text for text in found.bounds)
     assert found.proposed is not None
     assert 40 < found.proposed.values.target <= 80
 
