@@ -326,6 +326,16 @@ def program() -> str:
     return NAME if path and os.path.realpath(path) == os.path.realpath(called) else _from_here(called)
 
 
+def own_command() -> list[str]:
+    """The command that starts a process of this program; one of its script's name, if that was called, so that
+    the hints of the process name what a person can type.
+    """
+    called = Path(os.path.abspath(sys.argv[0]))
+    if called.name == NAME and os.access(called, os.X_OK) and called.is_file():
+        return [str(called)]
+    return [sys.executable, "-m", NAME]
+
+
 FOR_OTHERS: Final = "FLEETHPA_FOR_OTHERS"
 """Set where a verb runs for somebody who is elsewhere: hints then name no place of this machine."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE
+from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE, own_command
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
@@ -450,7 +449,7 @@ def runner(options: Mapping[str, Any], source: str, *, for_others: bool) -> Runn
 
     async def run(arguments: Sequence[str], seen: SeenParts | None) -> VerbAnswer:
         at = arguments.index("--")
-        command = [sys.executable, "-m", "fleethpa", *arguments[:at], *own, *arguments[at:]]
+        command = [*own_command(), *arguments[:at], *own, *arguments[at:]]
         parts = None if seen is None else msgspec.json.encode(seen).decode()
         if parts is not None and len(parts) > LARGEST_PARTS:
             return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")

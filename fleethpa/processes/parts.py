@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members, hub_cluster
 from fleethpa.fleet.polledsources import polled_sources
-from fleethpa.frame.errors import CommandError, read_text, unreachable, usage
+from fleethpa.frame.errors import CommandError, own_command, read_text, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
 
@@ -362,7 +362,7 @@ def decider_part(session: Session, /, **options: Any) -> Part:
 
     async def part(stop: Event) -> None:
         supervisor = Supervisor(report)
-        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session, options)]
+        arguments = [*own_command(), *decider_arguments(session, options)]
         try:
             await supervisor.start(Child("decider", arguments, Path("/dev/stderr")))
             await stop.wait()

@@ -17,7 +17,7 @@ import click
 
 from fleethpa.fleet.members import member_clusters
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, completed, program, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, completed, own_command, program, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import open_past
 from fleethpa.lab.demo.screen import DemoReport, Screen, until
@@ -42,7 +42,7 @@ class Archiving:
             shutil.rmtree(self.root)
         self._log.unlink(missing_ok=True)
         arguments = ["admin", "archive", "--to", str(self.root), "--brokers", self._brokers, "--segment-time", "30s"]
-        command = [sys.executable, "-m", "fleethpa", *arguments]
+        command = [*own_command(), *arguments]
         await self._supervisor.start(Child("archive", command, self._log, {"FLEETHPA_CONFIG": ""}))
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from fleethpa.frame.errors import own_command
 from fleethpa.show import words
 from fleethpa.show.text import paint
 from reconciler.clusters.answers import ApiError, UnreachableError
@@ -129,7 +129,7 @@ class DemoReport:
     async def ask(self, *arguments: str, stdin: str = "") -> str:
         """Run a command as a user would, against the stack's brokers or `--from` its archive; return what it prints."""
         reach = () if "--from" in arguments else ("--brokers", self.brokers)
-        command = [sys.executable, "-m", "fleethpa", *arguments, *reach]
+        command = [*own_command(), *arguments, *reach]
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         printed, _ = await process.communicate(stdin.encode())
         return printed.decode()

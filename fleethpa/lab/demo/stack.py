@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.fleet.state import read_state
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, DevStack
-from fleethpa.frame.errors import CommandError, unreachable, usage
+from fleethpa.frame.errors import CommandError, own_command, unreachable, usage
 from fleethpa.frame.sources import open_past
 from fleethpa.frame.writer import open_writer
 from fleethpa.lab.simulator.broker import EmbeddedBroker
@@ -158,7 +157,7 @@ class Stack:
                     await writer.send("settings", name, "", [_settings(name, NATIVE_SETTINGS)])
 
     def _commands(self) -> dict[str, Sequence[str]]:
-        base = [sys.executable, "-m", "fleethpa", "run"]
+        base = [*own_command(), "run"]
         reach = ["--brokers", self.config.brokers]
         reach += ["--kafka-config", self.config.kafka_config] if self.config.kafka_config else []
         members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters), "--web-port", "0"]

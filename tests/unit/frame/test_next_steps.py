@@ -1,6 +1,7 @@
 """Hints are commands that the user can run: the program's name as it was called, and the options that were given."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,26 @@ def test_only_what_follows_a_mark_is_a_hint_on_a_page(within: click.Context) -> 
         "Next: fleethpa explain a/b/c --from build/demo/archive",
         "x   Recompute: fleethpa replay 0-1-u --from build/demo/archive",
     ]
+
+
+@pytest.mark.parametrize(
+    ("called", "expected"),
+    [
+        pytest.param("bin/fleethpa", ["{here}/bin/fleethpa"], id="by its name, so that the child knows it"),
+        pytest.param("pytest", [sys.executable, "-m", "fleethpa"], id="within another program"),
+        pytest.param("fleethpa/__main__.py", [sys.executable, "-m", "fleethpa"], id="by -m"),
+    ],
+)
+def test_a_child_is_started_as_the_program_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, called: str, expected: list[str]
+) -> None:
+    path = tmp_path / called
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [called])
+    assert nextsteps.own_command() == [each.format(here=tmp_path) for each in expected]
 
 
 @pytest.mark.parametrize(
