@@ -87,6 +87,9 @@ def savings(
     if findings:
         question_report = report(findings, used)
         session.publish(question_report, output, html=html)
+        if all(each.saving is None for each in findings):
+            name = str(findings[0].hpa) if len(findings) == 1 else "NAME"
+            session.note(f"Next: fleethpa history {name}, for a revision to compare with: --against N")
         if signed and signing is not None:
             since, until = map(rfc3339, window)
             origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
@@ -160,10 +163,14 @@ class SavingsReader:
         if former is None:
             return SavingFinding(self.hpa, refused="it has no evaluation in this time")
         if not recorded.inputs:
-            return SavingFinding(self.hpa, refused="its spec has not changed in this time")
+            return SavingFinding(
+                self.hpa, refused="its spec has not changed in this time, so there is nothing to compare"
+            )
         changes = differences(former, recorded.inputs[-1].spec)
         if not changes:
-            return SavingFinding(self.hpa, refused="its spec is the former one again")
+            return SavingFinding(
+                self.hpa, refused="its spec was changed and is the former one again, so there is nothing to compare"
+            )
         length_ms = recorded.inputs[-1].now_ms - recorded.inputs[0].now_ms
         if length_ms < LEAST_MS:
             return SavingFinding(

@@ -189,9 +189,15 @@ def test_what_was_saved_is_said_with_its_ends_and_who_is_not_in_it(ask: Any) -> 
     assert first.endswith("; 2 HPAs are not in it.")
     assert "east/shop/web " in done.stdout
     assert "cpu 40%→75%" in done.stdout
-    assert "east/shop/same: its spec has not changed in this time" in done.stdout
+    assert "east/shop/same: its spec has not changed in this time, so there is nothing to compare" in done.stdout
     assert "east/shop/late: only 0.0 days were recorded since the change, and two are needed" in done.stdout
     assert "The intervals rest on this:" in done.stdout
+
+
+def test_where_nothing_can_be_said_the_next_step_names_other_specs_to_compare_with(ask: Any) -> None:
+    done = ask("east/shop/same")
+    assert "Next: fleethpa history east/shop/same " in done.stderr
+    assert ", for a revision to compare with: --against N" in done.stderr
 
 
 def test_the_document_has_no_total_without_its_ends(ask: Any) -> None:
