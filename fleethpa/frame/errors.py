@@ -226,6 +226,10 @@ class SuggestingGroup(click.Group):
         meant = _MEANT.get(name)
         if name == "help":
             raise usage(f"{name} is an option", next_step=f"{ctx.command_path} --help")
+        root = ctx.find_root()
+        if ctx.parent and meant not in known and name in getattr(root.command, "list_commands", lambda _: ())(root):
+            what = f"unknown command {name!r} of `{ctx.command_path}`"
+            raise usage(what, cause=f"`{name}` is a verb.", next_step=f"{root.command_path} {name} --help")
         near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
         cause = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}." if ctx.parent else ""
         help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path

@@ -47,6 +47,7 @@ WRONG = (
     ("gte", 2, "Did you mean `get`?"),
     ("audit verfy", 2, "Did you mean `verify`?"),
     ("run observr", 2, "Did you mean `observer`?"),
+    ("run page", 2, "Next: fleethpa page --help"),
     ("export all", 2, "Known are"),
     ("demo dya", 2, "Did you mean `day`?"),
     ("admin topics ini", 2, "fleethpa admin topics init --help"),
