@@ -27,7 +27,7 @@ from schemas.windows import DAY_MINUTES, Dates, Window, parse_window
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 
-_EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
+EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
 
 
 class ScheduleRule(NamedTuple):
@@ -42,7 +42,7 @@ def parse_rule(text: str, option: str) -> ScheduleRule:
     """Read a rule. Raises CommandError: it is not one (exit 2)."""
     words = text.split()
     if len(words) < 3 or "=" not in words[-1]:
-        raise usage(f"{option} {text!r} is not a rule", cause=f"A rule has days, times and settings: {_EXAMPLE}.")
+        raise usage(f"{option} {text!r} is not a rule", cause=f"A rule has days, times and settings: {EXAMPLE}.")
     try:
         times = parse_window(" ".join(words[:-1]))
     except ValueError as error:

@@ -142,12 +142,15 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
     state = session.run(fleet_now(session))
     views = [view for view in schedules.scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
-        raise not_found(f"{missing[0]} has no schedule", next_step="fleethpa schedule create")
+        raise not_found(
+            f"{missing[0]} has no schedule",
+            next_step=f"fleethpa schedule create {missing[0]} --rule {schedules.EXAMPLE}",
+        )
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
     if rows or output != "table":
         session.listing(_listing(rows), output)
     else:
-        session.note("No central HPA has a schedule. Next: fleethpa schedule create")
+        session.note(f"No central HPA has a schedule. Next: fleethpa schedule create NAME --rule {schedules.EXAMPLE}")
 
 
 def _row(view: HpaView, now_ms: int) -> _Row:

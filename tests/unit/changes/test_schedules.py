@@ -247,6 +247,7 @@ def test_the_rules_of_dates_and_months_are_in_force_at_their_times(tmp_path: Pat
 def test_a_schedule_is_listed_replaced_and_deleted(run: Cli, fleet: Fleet, broker: Broker) -> None:
     empty = run("schedule", "list", "-A")
     assert (empty.stdout, "No central HPA has a schedule" in empty.stderr) == ("", True)
+    assert "Next: fleethpa schedule create NAME --rule 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'" in empty.stderr
     run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 minReplicas=4")
     carried_out(fleet, broker)
 
