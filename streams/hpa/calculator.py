@@ -6,6 +6,7 @@ Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1; 
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isnan
 
 from msgspec import structs
 
@@ -150,7 +151,7 @@ def object_per_pod(
     """Propose replicas for a target of an Object metric per pod; `status_replicas` are what the scale reports."""
     usage, target = float(usage_milli), float(target_milli)
     average = _average(usage, status_replicas, rules, rules.average_of_none_is_zero)
-    return _per_pod(status_replicas, usage, target, average, _ceil32(divide(usage, target), rules), band)
+    return _per_pod(status_replicas, usage, target, average, _ceil32(divide(usage, target), rules), band, rules)
 
 
 def external_per_pod(
@@ -172,7 +173,7 @@ def external_per_pod(
     usage, target = float(usage_milli), float(target_milli)
     average = _average(usage, status_replicas, rules, saturates)
     replicas = _ceil32(divide(usage, target), rules, saturates)
-    return _marked(wrapped, _per_pod(status_replicas, usage, target, average, replicas, band))
+    return _marked(wrapped, _per_pod(status_replicas, usage, target, average, replicas, band, rules))
 
 
 def _average(usage: float, replicas: int, rules: Rules, saturates: bool) -> int:
@@ -280,10 +281,11 @@ def _calculation(
 
 
 def _per_pod(
-    status_replicas: int, usage: float, target: float, average: int, replicas: int, band: ToleranceBand
+    status_replicas: int, usage: float, target: float, average: int, replicas: int, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     ratio = divide(usage, target * float(status_replicas))
-    if band[0] <= ratio <= band[1]:
+    # Up to 1.32 these two metrics scale where `math.Abs(1.0-ratio) > tolerance`, which NaN never is.
+    if band[0] <= ratio <= band[1] or (isnan(ratio) and not rules.tolerance_is_band):
         return Calculation(status_replicas, average, ratio, kept="withinTolerance")
     return Calculation(replicas, average, ratio)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.answers import MetricAnswer, PodUsage, in_columns
-from streams.hpa.calculator import bounds
+from streams.hpa.calculator import bounds, external_per_pod, object_per_pod
 from streams.hpa.observation import (
     ContainerRequests,
     MetricFailure,
@@ -116,6 +116,15 @@ def test_exactly_ten_percent_above_the_target_is_outside_the_tolerance_up_to_1_3
 
     assert not ratio <= bounds(0.1, 0.1, rules_of(32))[1]
     assert ratio <= bounds(0.1, 0.1, rules_of(33))[1]
+
+
+def test_an_average_whose_ratio_is_no_number_keeps_the_replicas_up_to_1_32() -> None:
+    beyond_64_bits = 0  # what upstream's MilliValue is of a target such as 1e30
+    for minor, kept in ((32, "withinTolerance"), (33, "")):
+        rules = rules_of(minor)
+        band = bounds(0.1, 0.1, rules)
+        assert object_per_pod(17, beyond_64_bits, 0, band, rules).kept == kept
+        assert external_per_pod(17, beyond_64_bits, [], band, rules).kept == kept
 
 
 def test_a_pod_without_the_named_container_in_its_sample_is_an_error_up_to_1_32() -> None:
