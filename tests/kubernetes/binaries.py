@@ -8,6 +8,7 @@ tests.kubernetes.binaries` builds what is missing and prints the folders; with t
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -35,7 +36,12 @@ class Build:
     version_packages: tuple[str, ...]
     """Go packages that hold the version which the binaries report."""
     copied: Mapping[str, str] = field(default_factory=dict)
-    """Folder in the module → Go package whose source is put beside the files there: they see its unexported names."""
+    """Folder in the module → folder of Kubernetes of this version whose source is put beside the files there: they see
+    its unexported names."""
+    tags: tuple[str, ...] = ()
+    """Build tags: they choose the files that fit to what is copied."""
+    changed: Mapping[str, str] = field(default_factory=dict)
+    """Text → what stands for it in the copied source, where it is exactly once."""
 
 
 CONTROL_PLANE: Final = Build(
@@ -50,14 +56,29 @@ CONTROL_PLANE: Final = Build(
     },
     ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
 )
-CONTROLLER: Final = Build(
-    "hpa-controller",
-    "v1.37.1",
-    _HERE / "controller",
-    {"controller": "."},
-    (),
-    {"podautoscaler": "k8s.io/kubernetes/pkg/controller/podautoscaler"},
+
+
+def _controller(version: str) -> Build:
+    minor = int(version.split(".")[1])
+    return Build(
+        "hpa-controller",
+        version,
+        _HERE / "controller",
+        {"controller": "."},
+        ("controller/podautoscaler",),
+        {"podautoscaler": "pkg/controller/podautoscaler"},
+        tuple(f"before1.{changed}" for changed in (30, 33, 37) if minor < changed),
+        # It names the HPAs that select the same pods in the order of a map.
+        {"\treturn hpaList\n": "\treturn inOrder(hpaList)\n"} if minor < 37 else {},
+    )
+
+
+CONTROLLER: Final = _controller("v1.37.1")
+OLDER_CONTROLLERS: Final = tuple(
+    map(_controller, ("v1.27.16", "v1.28.15", "v1.32.13", "v1.33.13", "v1.34.4", "v1.35.4", "v1.36.3"))
 )
+"""The controller's own source of these versions, compiled against the libraries of the newest. 1.29 to 1.31 answer as
+1.32."""
 HELM: Final = Build("helm", "v4.3.1", _HERE / "helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, ())
 ACTIONLINT: Final = Build(
     "actionlint", "v1.7.12", _HERE / "actionlint", {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"}, ()
@@ -114,7 +135,8 @@ def _source(build: Build) -> str:
     digest = hashlib.sha256()
     for part in sorted(path for path in build.module.rglob("*") if path.is_file()):
         digest.update(part.read_bytes())
-    return f"{build.version} {digest.hexdigest()} {_linker_flags(build)}\n"
+    choices = [*build.tags, *build.changed.values()]
+    return f"{build.version} {digest.hexdigest()} {_linker_flags(build)} {choices}\n"
 
 
 def _linker_flags(build: Build) -> str:
@@ -129,7 +151,8 @@ def _build(target: Path, build: Build) -> None:
     begun = time.monotonic()
     package = build.packages[target.name]
     print(f"building {target.name} of {build.name} {build.version} from Go modules …", file=sys.stderr, flush=True)
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", _linker_flags(build)]
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", ",".join(build.tags)]
+    command += ["-ldflags", _linker_flags(build)]
     environ = os.environ | {"CGO_ENABLED": "0"}
     # The name is taken only by a whole binary: a build that is interrupted leaves none.
     partial = target.with_suffix(".partial")
@@ -151,15 +174,29 @@ def _build(target: Path, build: Build) -> None:
 def _with_copies(build: Build, place: Path) -> Path:
     """The module in a place of its own, with what it copies."""
     module = Path(shutil.copytree(build.module, place / "module"))
-    for folder_name, package in build.copied.items():
-        asked = ["go", "list", "-f", "{{.Dir}}", package]
-        done = subprocess.run(asked, cwd=build.module, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(f"go list {package} failed:\n{done.stderr[-3_000:]}")
-        for source in sorted(Path(done.stdout.strip()).glob("*.go")):
+    kubernetes = _kubernetes(build)
+    missing = set(build.changed)
+    for folder_name, copied in build.copied.items():
+        for source in sorted((kubernetes / copied).glob("*.go")):
             if not source.name.endswith("_test.go"):
-                shutil.copyfile(source, module / folder_name / source.name)
+                text = source.read_text()
+                for before, after in build.changed.items():
+                    if text.count(before) == 1 and before in missing:
+                        text = text.replace(before, after)
+                        missing.discard(before)
+                (module / folder_name / source.name).write_text(text)
+    if missing:
+        raise BuildError(f"{build.name} {build.version}: the copied source does not have {sorted(missing)}")
     return module
+
+
+def _kubernetes(build: Build) -> Path:
+    """The folder with the source of Kubernetes of this version."""
+    asked = ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{build.version}"]
+    done = subprocess.run(asked, cwd=build.module, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(asked)} failed:\n{(done.stdout + done.stderr)[-3_000:]}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from schemas.kubernetes.shape import Json
-from tests.kubernetes.binaries import CONTROLLER, built
+from tests.kubernetes.binaries import Build, built
 
 BATCH = 500
 """Cases for one run of the program; as many runs at once as there are cores."""
@@ -20,14 +20,16 @@ class UnreadableCaseError(Exception):
     """The program could not read a case; the text is why, and how the case begins."""
 
 
-def answered(cases: Sequence[Json]) -> list[Json]:
-    """Return the cases with upstream's answers; where one ends upstream's code, with `panic`, the text of that.
+def answered(cases: Sequence[Json], build: Build) -> list[Json]:
+    """Return the cases with the answers of a build of upstream's code.
+
+    Where a case ends that code, its only answer is `panic`, the text of that.
 
     Raises:
         BuildError: the program cannot be built.
         UnreadableCaseError: the program could not read a case.
     """
-    program = built(CONTROLLER) / "controller"
+    program = built(build) / "controller"
     # What selectors are matched against is the first line of their cases, and of each run.
     first, rest = (cases[:1], cases[1:]) if "labelSets" in cases[0] else ([], cases)
     batches = [[*first, *rest[start : start + BATCH]] for start in range(0, len(rest), BATCH)]

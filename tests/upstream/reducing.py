@@ -7,18 +7,21 @@ from typing import Any
 from schemas.kubernetes.shape import Json
 from tests.conformance.compare import attempt
 from tests.conformance.filekinds import SPLIT_CHECKS, kind_of
+from tests.kubernetes.binaries import Build
 from tests.upstream.answering import answered
 
 ROUNDS = 60
-_NEEDED = frozenset({"id", "controller", "hpa", "templates", "ticks", "in", "t", "spec", "status", "labels", "kind"})
+_NEEDED = frozenset(
+    {"id", "controller", "hpa", "templates", "ticks", "in", "t", "spec", "status", "labels", "kind", "version"}
+)
 """What a case cannot be without."""
 
 
-def reduced(case: Json) -> Json:
+def reduced(case: Json, build: Build) -> Json:
     """Return the smallest case that was found to differ still, with upstream's answers."""
     kind = _difference(case)
     for _ in range(ROUNDS):
-        smaller = next((each for each in answered(list(_smaller(case))) if _difference(each) == kind), None)
+        smaller = next((each for each in answered(list(_smaller(case)), build) if _difference(each) == kind), None)
         if smaller is None:
             return case
         case = smaller

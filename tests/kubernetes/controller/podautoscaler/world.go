@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	autoscalingclient "k8s.io/client-go/kubernetes/typed/autoscaling/v2"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -32,11 +33,19 @@ import (
 	"k8s.io/klog/v2"
 	metricsclient "k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/monitor"
-	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 	"k8s.io/kubernetes/pkg/controller/util/selectors"
 )
 
+// gitVersion is the version that the rest of this package was copied from; the build sets it.
+var gitVersion string
+
 func init() {
+	// The feature gates are those of that version, each with its default.
+	copied := version.MustParseGeneric(gitVersion)
+	gates := utilfeature.DefaultMutableFeatureGate
+	if err := gates.SetEmulationVersion(version.MajorMinor(copied.Major(), copied.Minor())); err != nil {
+		panic(err)
+	}
 	// Retries of a conflict and errors that are only logged take no time: the clock stands still during a tick.
 	retry.DefaultRetry = wait.Backoff{Steps: retry.DefaultRetry.Steps}
 	utilruntime.ErrorHandlers = nil
@@ -395,14 +404,8 @@ func through(from, to any) {
 	}
 }
 
-// firstNames names the first HPAs in the order of their names where upstream names any.
-type firstNames struct{ hpaSelectorTracker }
-
-func (t firstNames) HPAsMatchingPods(namespace string, pods []*v1.Pod, limit int) []selectors.Key {
-	found := t.hpaSelectorTracker.HPAsMatchingPods(namespace, pods, 0)
-	slices.SortFunc(found, func(a, b selectors.Key) int { return strings.Compare(a.String(), b.String()) })
-	return found[:min(limit, len(found))]
-}
+// before has names in their order, where upstream's is that of a map.
+func before(a, b selectors.Key) int { return strings.Compare(a.String(), b.String()) }
 
 type controllerLine struct {
 	Tolerance                 float64 `json:"tolerance"`
@@ -461,22 +464,24 @@ func (w *world) key() selectors.Key {
 	return selectors.Key{Namespace: w.store.hpa.Namespace, Name: w.store.hpa.Name}
 }
 
+// enableOldGates switches on what is a field of the controller in some versions, as by default there.
+var enableOldGates = func(*HorizontalController) {}
+
 // start starts the controller's process: it knows nothing but that the HPA is there.
 func (w *world) start() {
 	given := w.scenario.Controller
 	w.controller = &HorizontalController{
 		hpaNamespacer:                statusWriter{store: w.store},
 		mapper:                       restmapper.NewDiscoveryRESTMapper(targetKinds),
-		tolerance:                    given.Tolerance,
 		downscaleStabilisationWindow: time.Duration(given.DownscaleStabilizationMs) * time.Millisecond,
 		hpaLister:                    hpaLister{store: w.store},
 		podLister:                    w.pods,
 		recommendations:              map[string][]timestampedRecommendation{},
 		scaleUpEvents:                map[string][]timestampedScaleEvent{},
 		scaleDownEvents:              map[string][]timestampedScaleEvent{},
-		selectorTracker:              firstNames{newHPASelectorStore()},
-		consistencyStore:             consistencyutil.NewNoopConsistencyStore(),
 	}
+	w.controller.trackSelectors()
+	enableOldGates(w.controller)
 	w.others = map[string]bool{}
 	if w.store.exists {
 		w.register(w.key())
@@ -484,7 +489,7 @@ func (w *world) start() {
 }
 
 func (w *world) register(key selectors.Key) {
-	w.controller.selectorTracker.PutIfAbsent(key.Namespace, key, labels.Nothing())
+	w.controller.registerHPA(key)
 }
 
 // happen brings about what happened before a tick, in the order of the file's format.
@@ -495,10 +500,10 @@ func (w *world) happen(given *tickInput) {
 	}
 	if given.HPADeleted {
 		w.store.exists = false
-		w.controller.selectorTracker.Delete(hpa.Namespace, w.key())
+		w.controller.unregisterHPA(w.key())
 	}
 	if given.HPARecreated {
-		w.controller.selectorTracker.Delete(hpa.Namespace, w.key())
+		w.controller.unregisterHPA(w.key())
 		w.store.exists = true
 		hpa.Generation = 1
 		hpa.Status = autoscalingv2.HorizontalPodAutoscalerStatus{}
@@ -527,7 +532,7 @@ func (w *world) meet(others []otherHPA) {
 	}
 	for name := range w.others {
 		if !there[name] {
-			w.controller.selectorTracker.Delete(namespace, selectors.Key{Namespace: namespace, Name: name})
+			w.controller.unregisterHPA(selectors.Key{Namespace: namespace, Name: name})
 		}
 	}
 	w.others = there
@@ -548,9 +553,10 @@ func (w *world) tick(given *tickInput) object {
 	target := &scales{scale: given.Scale, err: given.ScaleError, updates: given.ScaleUpdate}
 	c := w.controller
 	c.monitor, c.eventRecorder, c.scaleNamespacer = seen, events, target
-	c.replicaCalc = NewReplicaCalculator(api, w.pods,
-		time.Duration(w.scenario.Controller.CPUInitializationPeriodMs)*time.Millisecond,
-		time.Duration(w.scenario.Controller.InitialReadinessDelayMs)*time.Millisecond)
+	settings := w.scenario.Controller
+	c.useCalculator(newCalculator(api, w.pods, settings.Tolerance,
+		time.Duration(settings.CPUInitializationPeriodMs)*time.Millisecond,
+		time.Duration(settings.InitialReadinessDelayMs)*time.Millisecond), settings.Tolerance)
 	w.store.err, w.store.written, w.store.refused = given.StatusUpdateError, nil, nil
 
 	deleted, err := c.reconcileKey(context.Background(), w.key().String())
@@ -650,7 +656,7 @@ func Calculate(given *Calculation) any {
 	for _, line := range given.Pods {
 		lister.pods = append(lister.pods, pod(line, given.Templates, given.Labels))
 	}
-	calculator := NewReplicaCalculator(&metricsAPI{lines: []metricLine{given.Metric}}, lister,
+	calculator := newCalculator(&metricsAPI{lines: []metricLine{given.Metric}}, lister, given.ToleranceUp,
 		time.Duration(given.CPUInitializationPeriodMs)*time.Millisecond,
 		time.Duration(given.InitialReadinessDelayMs)*time.Millisecond)
 	band := Tolerances{scaleDown: given.ToleranceDown, scaleUp: given.ToleranceUp}
