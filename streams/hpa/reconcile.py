@@ -115,13 +115,13 @@ class _Found(Struct, frozen=True, gc=False):
 def _without_metrics(case: _Case) -> _Found | None:
     """Choose the branch by the current replicas, before any metric is read; None: the metrics decide."""
     autoscaler, current = case.autoscaler, case.current
-    if current == 0:
-        if _wakes_from_zero(case):
-            return None
+    # Up to 1.35 zero that is no pause is looked at as any other count.
+    is_bounded = current != 0 or not case.settings.rules.zero_is_pause
+    if current == 0 and not _wakes_from_zero(case):
         outcome = _Found(0, "disabled", "", case.history)
-    elif current > autoscaler.max_replicas:
+    elif is_bounded and current > autoscaler.max_replicas:
         outcome = _Found(autoscaler.max_replicas, "aboveMax", ABOVE_MAX, case.history)
-    elif current < autoscaler.min_replicas:
+    elif is_bounded and current < autoscaler.min_replicas:
         outcome = _Found(autoscaler.min_replicas, "belowMin", BELOW_MIN, case.history)
     else:
         return None
