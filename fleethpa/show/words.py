@@ -354,7 +354,7 @@ def kept(decision: Decision) -> str:
     noted = [metric for metric in decision.metrics if metric.note]
     if any(metric.note == "withinTolerance" for metric in noted):
         measured = any(metric.pods_missing or metric.pods_not_ready for metric in noted)
-        ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio]
+        ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio not in ("", "nan")]
         ratio = f"ratio {max(ratios):.2f}" if ratios else "no ratio"
         return f"within tolerance ({ratio}{' from measured pods only' if measured else ''})"
     return note(noted[0].note) if noted else ""

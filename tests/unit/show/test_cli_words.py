@@ -46,6 +46,11 @@ def test_a_ratio_from_before_pods_were_filled_in_is_marked_as_one() -> None:
     assert words.why(made) == "within tolerance (ratio 1.67 from measured pods only)"
 
 
+def test_a_ratio_that_is_no_number_is_shown_as_none() -> None:
+    made = decision({"note": "withinTolerance", "ratio": "nan"}, current_replicas=5, final_desired_replicas=5)
+    assert words.why(made) == "within tolerance (no ratio)"
+
+
 UP = {"reason": "external metric queue(nil) above target", "current_replicas": 4, "final_desired_replicas": 6}
 
 
