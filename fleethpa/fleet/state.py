@@ -80,7 +80,7 @@ async def read_state(
     is_over = not past.now_ms() and (bool(state.hung) or not past.is_live())
     for cluster in state.clusters.values():
         cluster.is_over = is_over
-    state.remarks = (*_remarks(past, state), *_ended(past, state), *await _too_late(past, state))
+    state.remarks = (*_remarks(past, state), *_cut_off(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)
     return state
@@ -302,10 +302,8 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
     return [f"{past.name} ends at {dated(state.clock_ms)}, before {dated(at_ms)}: shown as of its end"]
 
 
-def _ended(past: Past, state: FleetState) -> Iterator[str]:
-    """Yield which partitions an archive has less of than of others, as one has whose archiver was cut off; and when the
-    log has ended, where something in a cluster was silent by then, which may run again.
-    """
+def _cut_off(past: Past, state: FleetState) -> Iterator[str]:
+    """Yield which partitions an archive has less of than of others, as one has whose archiver was cut off."""
     clocks = {number: row.clock_ms for number, row in state.folded.items() if row.clock_ms}
     short = {number: ms for number, ms in clocks.items() if state.clock_ms - ms > state.quiet_ms}
     if short and not past.now_ms():
@@ -314,9 +312,6 @@ def _ended(past: Past, state: FleetState) -> Iterator[str]:
             f"{past.name}: log partition {listed(map(str, short))} ends at {ends}, and the newest at "
             f"{time_of_day(state.clock_ms, state.clock_ms)}: what is of it is shown as of then"
         )
-    over = [cluster for cluster in state.clusters.values() if cluster.is_over]
-    if past.at_ms is None and any(each.is_of_silence for cluster in over for each in cluster.troubles):
-        yield f"{past.name} ends at {dated(state.clock_ms)}: what has run since is not known"
 
 
 def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int], *, is_over: bool = False) -> FleetState:

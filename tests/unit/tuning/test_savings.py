@@ -197,7 +197,7 @@ def test_what_was_saved_is_said_with_its_ends_and_who_is_not_in_it(ask: Any) -> 
 def test_where_nothing_can_be_said_the_next_step_names_other_specs_to_compare_with(ask: Any) -> None:
     done = ask("east/shop/same")
     assert "Next: fleethpa history east/shop/same " in done.stderr
-    assert ", for a revision to compare with: --against N" in done.stderr
+    assert "To compare with another spec, add --against and the number of its revision." in done.stderr
 
 
 def test_the_document_has_no_total_without_its_ends(ask: Any) -> None:
