@@ -23,6 +23,7 @@ from fleethpa.changes.writing import Concern, WriteOptions, change, confirm, res
 from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, hpa_names, named_namespace, no_such_cluster, parse_ref
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.troubles import ask_api_server
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
@@ -271,8 +272,8 @@ def asking(cluster: str, what: str) -> Iterator[None]:
         step = "run the command again" if error.is_conflict else f"fleethpa admin clusters check {cluster} --enforce"
         raise CommandError(f"cannot {what}: {error}", next_step=step) from error
     except ClusterError as error:
-        step = f"kubectl --context {cluster} get --raw /readyz"
-        raise unreachable(f"cluster {cluster} does not answer: {error}", next_step=step) from error
+        what = f"cluster {cluster} does not answer: {error}"
+        raise unreachable(what, next_step=ask_api_server(cluster)) from error
 
 
 async def native_objects(hpas: NativeHpas, place: Place) -> dict[HpaId, Json]:

@@ -217,7 +217,7 @@ class ReleaseSteps(handover.HandOver["HpaView"]):
                     await self._carry_status(native, carried)
 
     async def _carry_status(self, native: Json, carried: Json) -> None:
-        """Give a native HPA what its controller must know of the past; what it has written itself stays."""
+        """Write the past that its controller must know into a native HPA's status; what that has written stays."""
         for left in reversed(range(_CONFLICTS)):
             try:
                 await self.hpas.replace_status(with_status(native, carried))

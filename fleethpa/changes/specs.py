@@ -215,8 +215,8 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...], *, is_kept: bo
         is_kept: the settings are those that a schedule keeps, which were checked when it was made; the target may have
             been of another type then.
 
-    Raises CommandError: there is no such field or metric, the value is not of its kind, or the unit of a utilization
-    is missing (exit 2).
+    Raises CommandError: the field or metric is not known, the value is not of its kind, or the unit of a utilization is
+    missing (exit 2).
     """
     changed = copy.deepcopy(spec)
     for text in settings:

@@ -140,21 +140,22 @@ def get_hpa(
             return [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
         return chosen(state, selection)
 
-    async def read(past: Past) -> tuple[FleetState, list[HpaView]]:
-        state = await read_state(past)
-        picked[:] = pick(state)
+    async def shown(past: Past, picked: list[HpaView]) -> list[HpaView]:
         views = [view for view in picked if view.problems or not problem]
         if problem or output not in ("table", "name"):
             views = await decided(past, views)
-        return state, [view for view in views if view.problems or not problem]
+        return [view for view in views if view.problems or not problem]
 
-    picked: list[HpaView] = []
-    """Those that were asked for, with a problem or without one."""
+    async def again(past: Past) -> list[HpaView]:
+        return await shown(past, pick(await read_state(past)))
+
     table = _HpaTable(session, output, problem, namespaces=selection.namespace is None or bool(selection.refs))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
-            state, views = await read(past)
+            state = await read_state(past)
+            picked = pick(state)
+            views = await shown(past, picked)
             if not views and table.is_plain:
                 healthy = problem and picked
                 hidden = {name for name, cluster in state.clusters.items() if cluster.hidden is not None}
@@ -165,21 +166,18 @@ def get_hpa(
                 table.show(views, headers=not no_headers)
             code = _cluster_troubles(session, state, picked)
             if watch:
-                await _watch(lambda: read(past), table, views)
+                await _watch(lambda: again(past), table, views)
             return code
 
     return session.run(work(), brief=not watch, follows=watch)
 
 
-async def _watch(
-    read: Callable[[], Awaitable[tuple[FleetState, list[HpaView]]]], table: _HpaTable, before: list[HpaView]
-) -> None:
+async def _watch(read: Callable[[], Awaitable[list[HpaView]]], table: _HpaTable, before: list[HpaView]) -> None:
     seen = {view.id: visible(view) for view in before}
     while True:
         started = time.monotonic()
         changed = []
-        _, views = await read()
-        for view in views:
+        for view in await read():
             if seen.get(view.id) != visible(view):
                 seen[view.id] = visible(view)
                 changed.append(view)
@@ -193,13 +191,13 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
     code = PARTIAL if state.is_cut_off and views else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
-        first = next((trouble for trouble in cluster.troubles if trouble.blinds), None)
+        blind = [trouble for trouble in cluster.troubles if trouble.blinds]
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
             code = PARTIAL if trouble.hides_the_present else code
-            # A remark on the state names it, or the first of its kind.
-            is_named = trouble.is_away or (trouble.blinds and trouble == first) or is_of_hung(trouble, state.hung)
-            if not is_named:
+            # A remark on the state names it, but of what is not watched only the first.
+            is_named = trouble.is_named_first and trouble not in blind[1:]
+            if not is_named and not is_of_hung(trouble, state.hung):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
     return code
 

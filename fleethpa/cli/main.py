@@ -25,8 +25,8 @@ from fleethpa.frame.errors import (
     CommandError,
     ImportedGroup,
     SuggestingGroup,
+    add_help,
     completed,
-    helped,
     internal,
     near_options,
     program,
@@ -284,7 +284,7 @@ def _invoke(arguments: list[str]) -> int:
             value = cli.invoke(context)
         except CommandError as problem:
             # An error from before there was a session: its next step is as it was written.
-            helped(problem, context)
+            add_help(problem, context)
             problem.next_step = completed(problem.next_step, {})
             raise
     sys.stdout.flush()

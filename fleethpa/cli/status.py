@@ -33,7 +33,7 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
     """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
 
     Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
-    with another writer, or whose replicas are not yet as desired; exit 4 if there is no HPA to ask about. HPAs of a
+    with another writer, or whose replicas are not yet as desired; exit 4 if no HPA matches. HPAs of a
     cluster with the same cause share a line; with -o wide each has its own, with the ID of its newest decision, which
     `fleethpa explain` takes.
     """

@@ -255,7 +255,7 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
         return reached or any(recorded.decision.id == asked.text for recorded in decisions)
 
     if asked.partition >= await past.partitions():
-        raise no_decision(asked, f"There is no partition {asked.partition}.")
+        raise no_decision(asked, f"The topics have no partition {asked.partition}.")
     tail = (await past.tail(enough, [asked.partition]))[asked.partition]
     id_ = only(asked, (recorded.decision.id for recorded in tail))
     for recorded in tail:

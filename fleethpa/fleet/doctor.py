@@ -11,8 +11,8 @@ from msgspec import Struct, to_builtins
 from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.logtimes import log_time_problem
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
-from fleethpa.fleet.state import doubled, read_state
-from fleethpa.fleet.troubles import ClusterView, since
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.troubles import ClusterView, ask_api_server, since
 from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError
 from fleethpa.frame.session import Session
@@ -231,12 +231,8 @@ async def _topics(session: Session) -> list[CheckResult]:
 def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
-    twins = doubled(state)
     for cluster in state.clusters.values():
         checks = list(_cluster(cluster))
-        if cluster.name in twins:
-            what, _, step = twins[cluster.name].partition(". Next: ")
-            checks.append(CheckResult("failure", "clusters", cluster.name, what, step))
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
         yield from checks or [
@@ -351,8 +347,7 @@ def _inventory_step(where: str) -> str:
 def access_check(access: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
     """Return what a cluster's answers mean."""
     if access.error:
-        step = f"kubectl --context {access.cluster} get --raw /readyz"
-        return CheckResult("failure", "access", access.cluster, access.error, step)
+        return CheckResult("failure", "access", access.cluster, access.error, ask_api_server(access.cluster))
     if not access.denied:
         work = "observe and enforce" if enforce else "observe"
         return CheckResult("ok", "access", access.cluster, f"{access.version}: may {work} ({access.asked} permissions)")

@@ -75,12 +75,13 @@ async def read_state(
     if partitions is None:
         _find_incomplete(state)
     _find_twins(state)
+    _find_two_names(state)
     await _find_hung(state, past)
     # An archiver that hangs or was cut off leaves an archive as of then.
     is_over = not past.now_ms() and (bool(state.hung) or not past.is_live())
     for cluster in state.clusters.values():
         cluster.is_over = is_over
-    state.remarks = (*_remarks(past, state), *_cut_off(past, state), *await _too_late(past, state))
+    state.remarks = (*_remarks(past, state), *_short_partitions(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)
     return state
@@ -104,7 +105,7 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
         what, begins_ms = f"the log has no record as old as {dated(past.at_ms)}", await past.first_ms(0)
         cause = f"It begins at {dated(begins_ms)}." if begins_ms is not None else "It is empty."
         raise not_found(what, cause=cause, next_step=older)
-    state = _state(folded, clock_ms, ends, is_over=not past.now_ms())
+    state = _state(folded, clock_ms, ends, has_end=not past.now_ms())
     for number in behind:  # while a decider catches up, it ticks at the end of the log, which is not folded yet
         state.decided_ms[number] = max(state.decided_ms[number], await past.ticked_ms(number))
     return state
@@ -231,7 +232,6 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             "Next: fleethpa admin topics check"
         )
     yield from (each.text for each in state.hung)
-    yield from (f"cluster {name}: {text}" for name, text in doubled(state).items())
     yield from away_remarks(state)
     if state.paused:
         yield f"all clusters are paused ({state.paused}): replicas are not written. Next: fleethpa resume --all"
@@ -250,31 +250,29 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         yield f"the decider was behind: {state.slowed}. Next: fleethpa doctor"
 
 
-def doubled(state: FleetState) -> dict[str, str]:
-    """Clusters that are observed now and of which another one, before them by name, has the same objects: the API
-    server gives each object a uid of its own. Cluster -> what is known of that, with the next step.
+def _find_two_names(state: FleetState) -> None:
+    """Note of clusters that are observed now that another one, before them by name, has the same objects: the API
+    server gives each object a uid of its own.
     """
     gone = {"observerSilent", "left"}
     now = {name for name, each in state.clusters.items() if not any(trouble.kind in gone for trouble in each.troubles)}
-    first: dict[tuple[str, str, str], HpaView] = {}
-    found: dict[str, str] = {}
+    first: dict[tuple[str, str, str], str] = {}
     for view in state.hpas.values():
+        cluster, namespace, name = view.id
         uid = str((view.hpa.get("metadata") or {}).get("uid") or "")
-        if view.origin != "cluster" or not uid or view.id.cluster not in now:
+        if view.origin != "cluster" or not uid or cluster not in now:
             continue
-        before = first.setdefault((uid, view.id.namespace, view.id.name), view)
-        if before.id.cluster != view.id.cluster and view.id.cluster not in found:
-            found[view.id.cluster] = (
-                f"it is cluster {before.id.cluster} under another name, or a copy of it: HPA {view.id.namespace}/"
-                f"{view.id.name} has one uid in both, so that two decide about one object. "
-                "Next: kubectl config view"
+        other = first.setdefault((uid, namespace, name), cluster)
+        if other != cluster and not state.clusters[cluster].two_names:
+            state.clusters[cluster].two_names = (
+                f"it is cluster {other} under another name, or a copy of it: HPA {namespace}/{name} has one uid in "
+                "both, so that two decide about one object"
             )
-    return found
 
 
 def away_remarks(state: FleetState) -> Iterator[str]:
-    """Yield which clusters' API servers do not answer, and in which something is not watched: what is shown of these
-    clusters is the last that was known, of the latter that which is watched.
+    """Yield which clusters' API servers do not answer, in which something is not watched, and which are observed under
+    two names: of the first all is shown as it was last known, of the second what is not watched.
     """
     troubles = {
         name: trouble for name, cluster in state.clusters.items() for trouble in cluster.troubles if trouble.is_away
@@ -285,11 +283,13 @@ def away_remarks(state: FleetState) -> Iterator[str]:
         hpas = counted(sum(hpa.cluster in troubles for hpa in state.hpas), "HPA")
         yield f"cluster {name}{others}: {first.text}; {hpas} shown as last known. Next: {first.next_step}"
     for name, cluster in state.clusters.items():
-        blind = [trouble for trouble in cluster.troubles if trouble.blinds] if name not in troubles else []
+        named = [each for each in cluster.troubles if each.is_named_first and not each.is_away]
+        blind = [each for each in named if each.blinds] if name not in troubles else []
         if blind:
             more = f" (and {len(blind) - 1} more)" if blind[1:] else ""
             shown = "what depends on it is shown as last known"
             yield f"cluster {name}: {blind[0].text}{more}; {shown}. Next: {blind[0].next_step}"
+        yield from (f"cluster {name}: {each.text}. Next: {each.next_step}" for each in named if not each.blinds)
 
 
 async def _too_late(past: Past, state: FleetState) -> list[str]:
@@ -302,7 +302,7 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
     return [f"{past.name} ends at {dated(state.clock_ms)}, before {dated(at_ms)}: shown as of its end"]
 
 
-def _cut_off(past: Past, state: FleetState) -> Iterator[str]:
+def _short_partitions(past: Past, state: FleetState) -> Iterator[str]:
     """Yield which partitions an archive has less of than of others, as one has whose archiver was cut off."""
     clocks = {number: row.clock_ms for number, row in state.folded.items() if row.clock_ms}
     short = {number: ms for number, ms in clocks.items() if state.clock_ms - ms > state.quiet_ms}
@@ -314,9 +314,9 @@ def _cut_off(past: Past, state: FleetState) -> Iterator[str]:
         )
 
 
-def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int], *, is_over: bool = False) -> FleetState:
+def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int], *, has_end: bool = False) -> FleetState:
     """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it.
-    `is_over`: the log ends, as that of an archive, which may have less of one partition than of another.
+    `has_end`: the log ends, as that of an archive, which may have less of one partition than of another.
     """
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     partitions = [each.partition.state for each in folded]
@@ -333,7 +333,7 @@ def _state(folded: Sequence[Folded], clock_ms: int, ends: Mapping[int, int], *, 
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     state.scattered_groups = _scattered_groups(partitions)
     # Where a decider catches up, some partitions are folded less far: what their reports say later is not known yet.
-    known = [each.partition for each in folded if each.behind or (is_over and each.partition.applied_offset >= 0)]
+    known = [each.partition for each in folded if each.behind or (has_end and each.partition.applied_offset >= 0)]
     reached_ms = min((each.clock_ms for each in known), default=clock_ms)
     state.clusters = _clusters(state, partitions, reached_ms)
     state.paused = _paused_cluster(partitions, EVERY_CLUSTER, state.clock_ms)

@@ -42,7 +42,7 @@ MOST_SILENT_MS: Final = 30_000
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "metricsFailing",
-    "canaryFailing", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
+    "canaryFailing", "twoNames", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
     "conflictsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
     "versionUnknown",
 ]  # fmt: skip
@@ -52,6 +52,11 @@ _STALE: Final[frozenset[Kind]] = frozenset(
 _MINOR: Final[frozenset[Kind]] = frozenset(
     {"canaryFailing", "conflictsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
 )
+
+
+def ask_api_server(cluster: str) -> str:
+    """Return the command that shows whether a cluster's API server answers."""
+    return f"kubectl --context {cluster} get --raw /readyz"
 
 
 ASK_NOW: Final = "fleethpa get clusters --from kafka"
@@ -81,7 +86,7 @@ Process = Literal["ingest", "decider", "observer", "reconciler", "router", "sche
 
 
 def silent_words(process: Process) -> str:
-    """What a process does from which nothing comes. An agent is in another network than the brokers."""
+    """Return the possible reasons why nothing comes from a process. An agent is in another network than the brokers."""
     return "hangs, does not run or does not reach Kafka" if process == "agent" else "hangs or does not run"
 
 
@@ -157,8 +162,13 @@ class ClusterTrouble:
 
     @property
     def blinds(self) -> bool:
-        """Whether something in the cluster is not watched any more, which every read verb and view names, too."""
+        """Whether something in the cluster is not watched any more."""
         return self.kind in ("watchForbidden", "watchFailing") and self.since_ms is not None
+
+    @property
+    def is_named_first(self) -> bool:
+        """Whether every read verb and view names it before anything else, as a remark on the state."""
+        return self.is_away or self.blinds or self.kind == "twoNames"
 
     @property
     def is_of_silence(self) -> bool:
@@ -167,7 +177,7 @@ class ClusterTrouble:
 
     @property
     def is_away(self) -> bool:
-        """Whether the cluster's API server gives no answers any more, which every read verb and view names first."""
+        """Whether the cluster's API server gives no answers any more."""
         return self.kind in ("apiServerAway", "credentialsRefused") and self.since_ms is not None
 
 
@@ -175,7 +185,7 @@ class ClusterTrouble:
 class ClusterView:
     """One cluster as the log knows it.
 
-    `reported_ms`: the last report of an observer, on whatever it was (log time; None: never). `problems`: watch of a
+    `reported_ms`: the last report of an observer on anything (log time; None: never). `problems`: watch of a
     namespace → its error. `reports`: newest reports of its observers. `served`: the reconciler's last report.
     """
 
@@ -205,6 +215,8 @@ class ClusterView:
     """Whether the log has ended, as that of an archive: nothing is known of what runs now."""
     beat_ms: int = 0
     """The newest heartbeat of its namespaces with HPAs (log time; 0: none is known)."""
+    two_names: str = ""
+    """Why it seems to be the same cluster as another one; empty: it does not."""
 
     @property
     def pauses(self) -> list[tuple[str, str]]:
@@ -229,6 +241,8 @@ class ClusterView:
         troubles = list(_observed(self, due_ms))
         if any(trouble.kind == "left" for trouble in troubles):
             return troubles
+        if self.two_names:
+            troubles.append(ClusterTrouble("twoNames", None, self.two_names, "kubectl config view"))
         troubles += list(_stood_in(self, due_ms)) or _written(self, due_ms)
         troubles += [*_unknown_version(self), *_over_limits(self)]
         if self.is_over:
@@ -296,12 +310,12 @@ def since(since_ms: int | None, now_ms: int) -> str:
 # --- observed ---------------------------------------------------------------------------------------------------------
 
 
-def _is_awaited(cluster: ClusterView, due_ms: int) -> bool:
-    """Whether nothing has come of the agent that is registered: its reconciling part reports from the beginning on,
-    whatever is enforced.
+def _awaited(cluster: ClusterView, due_ms: int) -> AgentRow | None:
+    """Return the agent that is registered and of which nothing has come: its reconciling part reports from the
+    beginning on, whatever is enforced. None: there is no such agent.
     """
     is_silent = cluster.reported_ms is None or cluster.reported_ms < due_ms
-    return cluster.has_agent and cluster.served is None and is_silent
+    return cluster.agent if cluster.has_agent and cluster.served is None and is_silent else None
 
 
 def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
@@ -311,9 +325,8 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     # One of two observers that stops, as in a rolling update, leaves the other one.
     alive = [each for each in cluster.reports if not each.stopped and each.reported_ms >= due_ms]
     newest = max(alive or cluster.reports, key=lambda report: report.reported_ms, default=None)
-    if _is_awaited(cluster, due_ms):
-        assert cluster.agent is not None
-        what = f"its agent of incarnation {cluster.agent.incarnation} has not reported yet"
+    if (agent := _awaited(cluster, due_ms)) is not None:
+        what = f"its agent of incarnation {agent.incarnation} has not reported yet"
         detail = ", and what an earlier one reports is refused"
         step = f"kubectl --context {cluster.name} -n fleethpa-system get deployment fleethpa-agent -o yaml"
         yield ClusterTrouble("observerSilent", reported_ms, what, step, detail)
@@ -356,23 +369,21 @@ def _left(report: ReportRow) -> str:
     )
 
 
-_API_SERVER: Final[Mapping[Reason, tuple[Kind, str, str]]] = {
-    "unreachable": ("apiServerAway", "is away", "get --raw /readyz"),
-    "failing": ("apiServerAway", "cannot be asked", "get --raw /readyz"),
+_API_SERVER: Final[Mapping[Reason, tuple[Kind, str]]] = {
+    "unreachable": ("apiServerAway", "is away"),
+    "failing": ("apiServerAway", "cannot be asked"),
     # Of what names no resource: it does not know who asks.
-    "forbidden": ("credentialsRefused", _REFUSES, "auth whoami"),
+    "forbidden": ("credentialsRefused", _REFUSES),
 }
-"""Reason -> kind of trouble, what is wrong with the API server, and what to ask it next."""
+"""Reason -> kind of trouble, and what is wrong with the API server."""
 
 
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
-        kubectl = f"kubectl --context {cluster}"
-        kind, word, step = _API_SERVER[trouble.reason]
-        yield ClusterTrouble(
-            kind, trouble.since, f"its API server {word}", f"{kubectl} {step}", _error(trouble), now_ms
-        )
+        kind, what = _API_SERVER[trouble.reason]
+        step = f"kubectl --context {cluster} auth whoami" if kind == "credentialsRefused" else ask_api_server(cluster)
+        yield ClusterTrouble(kind, trouble.since, f"its API server {what}", step, _error(trouble), now_ms)
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
@@ -451,7 +462,7 @@ def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
 
 def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     enforced, served = cluster.modes.get("enforce", 0), cluster.served
-    if not enforced or _is_awaited(cluster, due_ms):
+    if not enforced or _awaited(cluster, due_ms) is not None:
         return
     start = f"fleethpa run reconciler --contexts {cluster.name} --kubeconfig FILE"
     waiting = f"{counted(enforced, 'enforced HPA')} not written"
@@ -472,8 +483,7 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     if served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         of_rights = " is forbidden: " in served.problem
-        check, ask = f"fleethpa admin clusters check {cluster.name}", f"kubectl --context {cluster.name}"
-        step = check if of_rights else f"{ask} get --raw /readyz"
+        step = f"fleethpa admin clusters check {cluster.name}" if of_rights else ask_api_server(cluster.name)
         yield ClusterTrouble("reconcilerFailing", None, text, step)
 
 

@@ -227,7 +227,8 @@ class SuggestingGroup(click.Group):
         if name == "help":
             raise usage(f"{name} is an option", next_step=f"{ctx.command_path} --help")
         root = ctx.find_root()
-        if ctx.parent and meant not in known and name in getattr(root.command, "list_commands", lambda _: ())(root):
+        verbs = root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
+        if ctx.parent and meant not in known and name in verbs:
             what = f"unknown command {name!r} of `{ctx.command_path}`"
             raise usage(what, cause=f"`{name}` is a verb.", next_step=f"{root.command_path} {name} --help")
         near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
@@ -380,8 +381,8 @@ def _with_kubeconfig(words: list[str], options: Mapping[str, Any]) -> list[str]:
     return [*words[:at], *named, *words[at + 2 :]]
 
 
-def helped(problem: CommandError, context: click.Context) -> None:
-    """Give a wrong use of a verb that names no next step the verb's help as that."""
+def add_help(problem: CommandError, context: click.Context) -> None:
+    """Make the help of the verb the next step of a wrong use that names none."""
     if problem.code == USAGE and not problem.next_step:
         path = context.command_path.removeprefix(context.find_root().command_path).split()
         problem.next_step = " ".join([NAME, *(path or context.meta.get(_VERBS, ())), "--help"])

@@ -124,7 +124,7 @@ _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
 }
-_MINUTES: Final = {"s": 1 / 60, "m": 1.0, "h": 60.0, "": 0.0}
+_MINUTES: Final = {"s": 1 / 60, "m": 1.0, "h": 60.0, "": 1.0}
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from fleethpa.frame.errors import (
     NAME,
     OK,
     CommandError,
+    add_help,
     completed,
-    helped,
     hinted,
     imported,
     internal,
@@ -278,7 +278,7 @@ class Session:
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""
-        helped(problem, click.get_current_context())
+        add_help(problem, click.get_current_context())
         for each in (problem, *problem.others):
             each.next_step = completed(each.next_step, self.places)
         return problem

@@ -44,7 +44,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
     async with talking(servers):
         try:
             if asked.partition >= await past.partitions():
-                raise no_decision(asked, f"There is no partition {asked.partition}.")
+                raise no_decision(asked, f"The topics have no partition {asked.partition}.")
             derived = await derive(past, asked.partition, asked.text, lambda ids: only(asked, ids))
         except (ArchiveError, CoreError) as error:
             raise usage(

@@ -162,7 +162,7 @@ class _ClusterWorker:
     """Events of late decisions, which are written with the next status of their HPA, and the partition of these."""
 
     def failed_texts(self, now_ms: int) -> str:
-        """What the API server refuses, of scales and of statuses and Events; empty: nothing."""
+        """Return which scales, statuses and Events the API server refuses, in words; empty: none."""
         scales = failed_text(self.failed, now_ms)
         shown = failed_text(self.status_writer.failed, now_ms, "status or Event")
         return "; ".join(filter(None, (scales, shown)))

@@ -89,7 +89,7 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         for where, part, fields in (("cluster", cluster, _AUTHORITY), ("user", user, _CERTIFICATE)):
             for field in fields:
                 if (path := part.get(field)) and not part.get(f"{field}-data") and not Path(path).is_file():
-                    raise ConfigException(f"{where}.{field} {path} cannot be read: there is no such file")
+                    raise ConfigException(f"{where}.{field} {path} cannot be read: the file does not exist")
 
     def _load_user_token(self) -> bool:
         """Use the token of the file, else the other one. Source: client-go transport/token_source.go: it is trimmed."""
@@ -405,7 +405,7 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
 
 
 def certificate_fault(configuration: Configuration) -> str:
-    """Which of the certificates cannot be used, by its field in a kubeconfig, and why; empty: all can be used."""
+    """Return which certificate cannot be used, by its field in a kubeconfig, and why; empty: all can be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority, certificate, key = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
     field = "cluster.certificate-authority"

@@ -289,7 +289,7 @@ class Permission:
 
 @dataclass(frozen=True)
 class Access:
-    """What one cluster answered. `error`: why it did not. `denied`: which of the asked permissions are missing."""
+    """The permissions in one cluster. `error`: why it did not answer. `denied`: which of the asked ones are missing."""
 
     cluster: str
     version: str = ""

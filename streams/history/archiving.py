@@ -106,7 +106,7 @@ async def run_archive(
 
 
 async def sign_once_durable(config: ArchiveConfig, health: ArchiverHealth, stop: asyncio.Event) -> None:
-    """Give heartbeats once records are durable: one that is started again and again on a full disk gives none."""
+    """Send heartbeats once records are durable: a process that is started again and again on a full disk sends none."""
     await first_of(stop.wait(), health.durable.wait())
     if health.durable.is_set():
         await keep_signing(config.kafka, "archiver", config.clock, stop)

@@ -142,7 +142,7 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ClaimReport(NamedTuple):
-    """What an HPA reports to a CapacityGroup: these fields of `schemas.capacity.CapacityReport`."""
+    """The report of an HPA to a CapacityGroup: these fields of `schemas.capacity.CapacityReport`."""
 
     obeys: int
     has_ended: bool

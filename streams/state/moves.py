@@ -95,8 +95,11 @@ def _made(lost: tuple[tuple[int, str, int], ...], scale: ScaleRow) -> str:
         for replicas, decision, wanted_ms in lost
         if replicas == scale.spec_replicas and abs(scale.manager_ms - wanted_ms) <= _SKEW_LIMIT_MS
     ]
+    if not near:
+        return ""
     by_then = [each for each in near if each[0] // 1000 * 1000 <= scale.manager_ms]
-    return (by_then[-1:] or near[:1] or [(0, "")])[0][1]
+    _, decision = by_then[-1] if by_then else near[0]
+    return decision
 
 
 KEPT_MOVES = 8

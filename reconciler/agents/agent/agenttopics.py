@@ -285,8 +285,9 @@ class AgentPublisher:
         try:
             await self._try_to_send(records)
         except KafkaError as error:
-            self._error = f"{self._topic} cannot be written: {type(error).__name__}: {error}"
-            log.error("nothing can be reported", extra={"topic": self._topic, "error": self._error})
+            text = f"{type(error).__name__}: {error}"
+            self._error = f"{self._topic} cannot be written: {text}"
+            log.error("nothing can be reported", extra={"topic": self._topic, "error": text})
             return False
         self._error = ""
         return True
