@@ -133,6 +133,10 @@ class InForce:
             merged = self._merged[cluster] = settings_of(self.settings, cluster)
         return merged
 
+    def cluster_uid(self, cluster: str) -> str:
+        """The UID that a cluster must show, by its own settings; empty: any is taken."""
+        return self.settings.get(cluster, ClusterSettings()).cluster_uid or ""
+
     def pushed(self, cluster: str) -> frozenset[str]:
         """The metric types that are pushed in a cluster: no decision uses what a metrics API answers about them."""
         return frozenset(kind for kind, source in (self.of(cluster).sources or {}).items() if source == "samples")

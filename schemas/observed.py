@@ -253,8 +253,10 @@ class PodList(EntryBody, frozen=True, kw_only=True):
     session: str = ""
 
 
-Reason = Literal["unreachable", "forbidden", "failing"]
-"""Why something cannot be seen: no answer came, the right to see it is missing, or the answer was another error."""
+Reason = Literal["unreachable", "forbidden", "failing", "identity"]
+"""Why something cannot be seen: no answer came, the right to see it is missing, the answer was another error, or the
+API server did not show the UID of its cluster that settings state.
+"""
 
 
 API_SERVER_PART = "apiServer"

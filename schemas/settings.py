@@ -85,6 +85,16 @@ def parse_price(text: str) -> Decimal:
     return Decimal(text)
 
 
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def parse_cluster_uid(text: str) -> str:
+    """Read the UID of a cluster. Raises ValueError: it is not a UID as API servers make them."""
+    if not _UID.fullmatch(text):
+        raise ValueError("expected a UID such as 4f1c2e0a-6d1b-4c58-9a70-3b1d5f0e8c21")
+    return text
+
+
 PeriodMs = Annotated[int, Meta(ge=100, le=MAX_TIME_MS)]
 """A time between two evaluations, in milliseconds."""
 
@@ -124,6 +134,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     rules: str | None = None
     gates: str | None = None
     price: str | None = None
+    cluster_uid: str | None = None
     managed_by: Annotated[str, Meta(max_length=512)] | None = None
 
 
@@ -154,6 +165,7 @@ SETTING_TEXTS: Final[Mapping[str, str]] = {
     "rules": "decide as this version of Kubernetes, such as 1.33 [the cluster's own]",
     "gates": "feature gates of its controller manager that cannot be read, as HPAScaleToZero=true",
     "price": "what a replica costs per hour, such as 0.04; no decision depends on it",
+    "cluster_uid": "UID of the cluster's namespace kube-system; an API server that shows another one is refused [any]",
     "managed_by": "the object of the hub's API that states the settings, as ClusterConfig/east",
 }
 """Field → what it does, with what holds without it in brackets."""
@@ -251,6 +263,7 @@ def parse_tolerance(text: str) -> Quantity:
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "tolerance": parse_tolerance,
     "price": parse_price,
+    "cluster_uid": parse_cluster_uid,
     "removal_budget": partial(parse_budget, whole_cluster=True),
     "addition_budget": partial(parse_budget, whole_cluster=True, additions=True),
     "removal_budgets": parse_budget,

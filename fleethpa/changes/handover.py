@@ -28,7 +28,8 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
-from reconciler.clusters.answers import ApiError, ClusterError, reading
+from fleethpa.frame.sources import client_settings, connecting
+from reconciler.clusters.answers import ApiError, ClusterError, IdentityError, reading
 from schemas.entries import Body
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
@@ -264,10 +265,12 @@ def about(hpa: HpaId, subject: str, body: Body, *also: Body) -> PlannedRecord:
 def asking(cluster: str, what: str) -> Iterator[None]:
     """Ask an API server; its errors become those of a command.
 
-    Raises CommandError: it refuses `what` (exit 1), or does not answer (exit 3).
+    Raises CommandError: it refuses `what`, or is not known to be that of the cluster (exit 1), or does not answer (3).
     """
     try:
         yield
+    except IdentityError as error:
+        raise CommandError(f"cannot {what}: {error}", next_step=f"fleethpa admin clusters check {cluster}") from error
     except ApiError as error:
         step = "run the command again" if error.is_conflict else f"fleethpa admin clusters check {cluster} --enforce"
         raise CommandError(f"cannot {what}: {error}", next_step=step) from error
@@ -296,23 +299,30 @@ async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpa
     """Open the API server of a cluster. Raises CommandError: the kubeconfig has no context of this name (exit 2)."""
     from reconciler.clusters.nativehpas import NativeHpas
 
-    client = open_client(session, cluster)
+    client = await open_client(session, cluster)
     try:
         yield NativeHpas(client)
     finally:
         await client.close()
 
 
-def open_client(session: Session, cluster: str) -> ClusterClient:
-    """Make the client of a cluster; raises CommandError: the kubeconfig has no context of this name (exit 2)."""
+async def open_client(session: Session, cluster: str) -> ClusterClient:
+    """Make the client of a cluster, which has to show the UID that its settings state.
+
+    Raises CommandError: the kubeconfig has no context of this name (exit 2), or the brokers cannot be reached (3).
+    """
     from reconciler.clusters.client import ClusterClient
+    from runtime.records import read_in_force
 
     clusters = {each.name: each for each in member_clusters(session.config)}
     if cluster not in clusters:
         known = ", ".join(clusters) or "none"
         cause = f"{session.config.kubeconfig} has {known}."
         raise usage(f"no context for cluster {cluster}", cause=cause, next_step="add --kubeconfig FILE")
-    return ClusterClient(clusters[cluster])
+    settings = client_settings(session.config)
+    async with connecting(settings.bootstrap_servers):
+        in_force = await read_in_force(settings)
+    return ClusterClient(clusters[cluster], partial(in_force.cluster_uid, cluster))
 
 
 def has_agent(state: FleetState, cluster: str) -> bool:
@@ -368,7 +378,7 @@ async def prove_native_absent(
     from reconciler.observer.nativecontroller import Canary
 
     lasts_s = parse_duration_ms(lasting, "--canary-wait") / 1000
-    client = open_client(session, cluster)
+    client = await open_client(session, cluster)
     try:
         async with session.past() as past:
             state, present = await read_present(past)

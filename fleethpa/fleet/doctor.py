@@ -350,7 +350,8 @@ def access_check(access: Access, *, enforce: bool, namespace: str = "") -> Check
         return CheckResult("failure", "access", access.cluster, access.error, ask_api_server(access.cluster))
     if not access.denied:
         work = "observe and enforce" if enforce else "observe"
-        return CheckResult("ok", "access", access.cluster, f"{access.version}: may {work} ({access.asked} permissions)")
+        may = f"{access.version}: may {work} ({access.asked} permissions)"
+        return CheckResult("ok", "access", access.cluster, may + (f"; cluster-uid={access.uid}" if access.uid else ""))
     scope = "".join(f" --for {each}" for each in access.custom) + (f" --namespace {namespace}" if namespace else "")
     enforcing = " --enforce" if enforce else ""
     rbac = f"fleethpa admin clusters rbac{enforcing}{scope} | kubectl --context {access.cluster} apply -f -"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from fleethpa.fleet.decisionfinding import short_id
-from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.troubles import AWAY, ClusterView
 from fleethpa.fleet.views import HpaView
 from fleethpa.show import words
 from fleethpa.show.formats import Listing
@@ -80,7 +80,7 @@ def cluster_state(cluster: ClusterView) -> str:
         return "gone"
     if "observerSilent" in kinds:
         return "silent"
-    if kinds & {"apiServerAway", "credentialsRefused"}:
+    if kinds & AWAY:
         return "away"
     if "standIn" in kinds:
         return "stand-in"

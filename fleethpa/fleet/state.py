@@ -266,7 +266,7 @@ def _find_two_names(state: FleetState) -> None:
         if other != cluster and not state.clusters[cluster].two_names:
             state.clusters[cluster].two_names = (
                 f"it is cluster {other} under another name, or a copy of it: HPA {namespace}/{name} has one uid in "
-                "both, so that two decide about one object"
+                "both, so that two decide about one object; the setting cluster-uid states which cluster a name means"
             )
 
 

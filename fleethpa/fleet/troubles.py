@@ -41,13 +41,22 @@ REFUSED_SHOWN_MS: Final = 3_600_000
 MOST_SILENT_MS: Final = 30_000
 
 Kind = Literal[
-    "observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "metricsFailing",
+    "observerSilent", "apiServerAway", "credentialsRefused", "identityRefused", "watchForbidden", "watchFailing",
+    "metricsFailing",
     "canaryFailing", "twoNames", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
     "conflictsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
     "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
-    {"observerSilent", "apiServerAway", "credentialsRefused", "watchForbidden", "watchFailing", "left"}
+    {
+        "observerSilent",
+        "apiServerAway",
+        "credentialsRefused",
+        "identityRefused",
+        "watchForbidden",
+        "watchFailing",
+        "left",
+    }
 )
 _MINOR: Final[frozenset[Kind]] = frozenset(
     {"canaryFailing", "conflictsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
@@ -120,6 +129,7 @@ _CUT_OFF: Final[Mapping[Kind, str]] = {
     "observerSilent": "cluster {} not observed",
     "apiServerAway": "cluster {} unreachable",
     "credentialsRefused": f"cluster {{}} {_REFUSES}",
+    "identityRefused": "cluster {} not known to be the one that was stated",
 }
 
 
@@ -178,7 +188,7 @@ class ClusterTrouble:
     @property
     def is_away(self) -> bool:
         """Whether the cluster's API server gives no answers any more."""
-        return self.kind in ("apiServerAway", "credentialsRefused") and self.since_ms is not None
+        return self.kind in AWAY and self.since_ms is not None
 
 
 @dataclass
@@ -374,15 +384,21 @@ _API_SERVER: Final[Mapping[Reason, tuple[Kind, str]]] = {
     "failing": ("apiServerAway", "cannot be asked"),
     # Of what names no resource: it does not know who asks.
     "forbidden": ("credentialsRefused", _REFUSES),
+    "identity": ("identityRefused", "is not known to be this cluster's"),
 }
 """Reason -> kind of trouble, and what is wrong with the API server."""
+AWAY: Final[frozenset[Kind]] = frozenset(kind for kind, _ in _API_SERVER.values())
+_STEPS_OF_SERVER: Final[Mapping[Kind, str]] = {
+    "credentialsRefused": "kubectl --context {} auth whoami",
+    "identityRefused": "fleethpa admin clusters check {}",
+}
 
 
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
         kind, what = _API_SERVER[trouble.reason]
-        step = f"kubectl --context {cluster} auth whoami" if kind == "credentialsRefused" else ask_api_server(cluster)
+        step = _STEPS_OF_SERVER.get(kind, ask_api_server("{}")).format(cluster)
         yield ClusterTrouble(kind, trouble.since, f"its API server {what}", step, _error(trouble), now_ms)
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
@@ -393,7 +409,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 
 def _is_of_server(trouble: ObserverTrouble, away: ObserverTrouble) -> bool:
     """Whether a part has no other trouble than the API server: no answer came, or the same error for everything."""
-    return trouble.reason == "unreachable" or (bool(trouble.error) and trouble.error == away.error)
+    return trouble.reason in ("unreachable", "identity") or (bool(trouble.error) and trouble.error == away.error)
 
 
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:

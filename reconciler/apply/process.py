@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -176,7 +177,7 @@ class Reconciler:
         for name, member in members.items():
             served = self._served.get(name)
             if served is None:
-                client = ClusterClient(member.config)
+                client = ClusterClient(member.config, partial(self._in_force.cluster_uid, name))
                 self._served[name] = JoinedCluster(member, client, self._writers.open(client, self._group))
                 if member.origin:
                     log.info("a cluster joins", extra={"cluster": name, "origin": member.origin})

@@ -76,6 +76,10 @@ class NoAnswerError(UnreachableError):
         self.was_connected = was_connected
 
 
+class IdentityError(UnreachableError):
+    """The API server did not show the UID of its cluster that settings state: it may be that of another cluster."""
+
+
 class UnreadableError(ClusterError):
     """An answer came, and an object in it is not what an API server gives. Other requests may well succeed."""
 

@@ -36,6 +36,7 @@ from reconciler.clusters.answers import (
     status_body,
     watch_event,
 )
+from reconciler.clusters.clusteridentity import StatedIdentity
 from reconciler.clusters.credentials import (
     JSON,
     MERGE_PATCH,
@@ -99,8 +100,10 @@ _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 class ClusterClient:
     """The API server of one cluster. Every request raises ClusterError: no answer came, or an error was the answer."""
 
-    def __init__(self, config: ClusterConfig) -> None:
+    def __init__(self, config: ClusterConfig, stated_uid: Callable[[], str] | None = None) -> None:
+        """`stated_uid`: returns the UID that the cluster must show now (`clusteridentity`); empty: any cluster does."""
         self.name = config.name
+        self._identity = None if stated_uid is None else StatedIdentity(config.name, stated_uid)
         self.on_answer: Callable[[], None] = _nothing
         """Called at each answer of the API server, refusals included; an error of a server (5xx) may be a proxy's."""
         self._credentials = Credentials(config)
@@ -210,25 +213,52 @@ class ClusterClient:
         session = self._session
         if session is None or time.monotonic() >= self._token_until:
             session = await self._connected()
-        sent = body if body is None or isinstance(body, bytes) else encoded(body)
-        if session.transfers is not None and (may_repeat or method in _BY_TRANSFER):
-            url, lines = session.url(method, path), session.lines[content_type]
-            try:
-                status, data, named = await session.transfers.ask(method, url, lines, sent, timeout_s)
-            except TooLargeError as error:
-                raise UnreadableError(f"{method} {path}: {error}") from error
-            except TransferError as error:
-                raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
-        else:
-            timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-            response = await self._send(session, method, path, sent, content_type, timeout)
-            data = await self._read_all(response, method, path, timeout_s)
-            status, named = response.status, response.headers.get("Retry-After", "")
+        await self._check_identity(session)
+        status, data, named = await self._exchange(
+            session, method, path, body=body, content_type=content_type, timeout_s=timeout_s, may_repeat=may_repeat
+        )
         if status < 500 and status != UNKNOWN_USER:  # which it answers to everything: it is of no use then
             self.on_answer()
         if not 200 <= status < 300:
             raise await self._refused(status, data, named, method, path)
         return data
+
+    async def _check_identity(self, session: ServerSession) -> None:
+        if self._identity is not None:
+            await self._identity.check(session, partial(self._identified, session))
+
+    async def _identified(self, session: ServerSession, path: str) -> bytes:
+        """GET of what shows which cluster it is: not yet an answer of the cluster that was meant."""
+        status, data, named = await self._exchange(session, "GET", path, timeout_s=REQUEST_TIMEOUT_S)
+        if not 200 <= status < 300:
+            raise await self._refused(status, data, named, "GET", path)
+        return data
+
+    async def _exchange(
+        self,
+        session: ServerSession,
+        method: str,
+        path: str,
+        *,
+        body: Sent | None = None,
+        content_type: ContentType = JSON,
+        timeout_s: float,
+        may_repeat: bool = False,
+    ) -> tuple[int, bytes, str]:
+        """Send a request; return status, body and the Retry-After header of the answer."""
+        sent = body if body is None or isinstance(body, bytes) else encoded(body)
+        if session.transfers is not None and (may_repeat or method in _BY_TRANSFER):
+            url, lines = session.url(method, path), session.lines[content_type]
+            try:
+                return await session.transfers.ask(method, url, lines, sent, timeout_s)
+            except TooLargeError as error:
+                raise UnreadableError(f"{method} {path}: {error}") from error
+            except TransferError as error:
+                raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        response = await self._send(session, method, path, sent, content_type, timeout)
+        data = await self._read_all(response, method, path, timeout_s)
+        return response.status, data, response.headers.get("Retry-After", "")
 
     async def may(self, **spec: dict[str, str]) -> bool:
         """Ask whether something is allowed, so that nothing has to be refused: `resourceAttributes` or
@@ -249,7 +279,9 @@ class ClusterClient:
         broke, or sent nothing for `silence_s` (or a little longer).
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
-        response = await self._send(await self._connected(), "GET", path, None, JSON, timeout)
+        session = await self._connected()
+        await self._check_identity(session)
+        response = await self._send(session, "GET", path, None, JSON, timeout)
         try:
             if response.status != 200:
                 data = await self._read_all(response, "GET", path, REQUEST_TIMEOUT_S)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError
+from reconciler.clusters.clusteridentity import IDENTITY_NAMESPACE, IDENTITY_PATH, uid_in
 from reconciler.core.fence import LEASE, fence_manifests
 from reconciler.core.objects import DERIVED_KINDS, target_of
 from schemas.agents import AgentTopics
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 NAME = "fleethpa"
 INVENTORY_NAME = "fleethpa-inventory"
 GATES_NAME = "fleethpa-gates"
+IDENTITY_NAME = "fleethpa-identity"
 _PARENTS = ["deployments", "statefulsets", "replicasets"]
 _LABEL = {"app.kubernetes.io/name": NAME}
 
@@ -34,7 +36,8 @@ def manifests(
 ) -> list[Json]:
     """Roles and bindings for observing, and with `enforce` for writing; with `stand_in` also what an agent needs.
 
-    Without namespaces one ClusterRole; with namespaces a Role in each. `home`: the namespace of the service account.
+    Without namespaces one ClusterRole; with namespaces a Role in each. One more shows which cluster it is. `home`: the
+    namespace of the service account.
     `custom`: custom resources that are scaled, as `widgets.example.com`.
     """
     rules = observing_rules() + (enforcing_rules() if enforce else [])
@@ -42,6 +45,7 @@ def manifests(
     rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce, stand_in=stand_in)]
     subject = _account(service_account, home)
     own = list(_pair("Role", home, home_rules(), subject, f"{NAME}-stand-in")) if stand_in else []
+    own += _pair("ClusterRole", "", [identity_rule()], subject, IDENTITY_NAME)
     if not namespaces:
         return [*_pair("ClusterRole", "", rules, subject), *own]
     return [*(each for namespace in namespaces for each in _pair("Role", namespace, rules, subject)), *own]
@@ -104,6 +108,11 @@ def observing_rules() -> list[Json]:
         _rule("external.metrics.k8s.io", ["*"], ["list"]),
         _rule("keda.sh", ["scaledobjects"], ["list", "watch"]),
     ]
+
+
+def identity_rule() -> Json:
+    """Read the namespace whose UID shows which cluster this is: needed where settings state `clusterUid`."""
+    return _rule("", ["namespaces"], ["get"]) | {"resourceNames": [IDENTITY_NAMESPACE]}
 
 
 def gates_rules() -> list[Json]:
@@ -289,10 +298,13 @@ class Permission:
 
 @dataclass(frozen=True)
 class Access:
-    """The permissions in one cluster. `error`: why it did not answer. `denied`: which of the asked ones are missing."""
+    """The permissions in one cluster. `error`: why it did not answer. `denied`: which of the asked ones are missing.
+    `uid`: that of the cluster; empty: it may not be read.
+    """
 
     cluster: str
     version: str = ""
+    uid: str = ""
     asked: int = 0
     denied: tuple[Permission, ...] = ()
     error: str = ""
@@ -349,6 +361,7 @@ async def review(
 
     try:
         version = str((await client.get("/version")).get("gitVersion", ""))
+        uid = await _uid(client)
         custom = await _custom_resources(client, namespace)
         permissions = [*permissions, *(each for name in custom for each in wanted_custom(name, enforce=enforce))]
         answers = await asyncio.gather(*map(allowed, permissions))
@@ -357,7 +370,14 @@ async def review(
     finally:
         await client.close()
     denied = tuple(each for each, yes in zip(permissions, answers, strict=True) if not yes)
-    return Access(cluster.name, version, len(permissions), denied)
+    return Access(cluster.name, version, uid, len(permissions), denied)
+
+
+async def _uid(client: ClusterClient) -> str:
+    try:
+        return uid_in(await client.get_bytes(IDENTITY_PATH))
+    except (ApiError, ValueError):
+        return ""
 
 
 async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import AsyncExitStack
+from functools import partial
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Members
@@ -104,15 +105,21 @@ class Observer:
             self._follow_central()
 
     def _join(self, member: Member) -> None:
-        client = ClusterClient(member.config)
+        name = member.config.name
+        client = ClusterClient(member.config, partial(self._in_force.cluster_uid, name))
         observer = self._clusters[client.name] = self._observer(client)
-        work = [observer.run(), self._watch_native(client, observer)]
+        work = [self._observe_one(observer), self._watch_native(client, observer)]
         if self._config.prove_native_absent:
             work.append(self._prove(client, observer))
         tasks = [self._group.create_task(each) for each in work]
         self._observed[client.name] = JoinedCluster(member, client, tasks)
         if member.origin:
             log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
+
+    async def _observe_one(self, observer: ClusterObserver) -> None:
+        # Settings may state which cluster it has to be: what another one shows must not get into the log.
+        await self._settings_known.wait()
+        await observer.run()
 
     async def _leave(self, name: str) -> None:
         """Stop observing a cluster, and report that: its HPAs keep their replicas."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from reconciler.clusters.answers import UNKNOWN_USER, ApiError, ClusterError, UnreachableError
+from reconciler.clusters.answers import UNKNOWN_USER, ApiError, ClusterError, IdentityError, UnreachableError
 from runtime.log import Clock
 from schemas.observed import API_SERVER_PART, ObserverTrouble, Reason
 
@@ -26,6 +26,8 @@ NoteProblem = Callable[[str, str, ReadProblem | None], None]
 
 def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
     """The problem that an error shows. `rights` are what the request needed, as `verb resource.group`."""
+    if isinstance(error, IdentityError):
+        return ReadProblem("identity", str(error))
     if isinstance(error, UnreachableError):
         return ReadProblem("unreachable", str(error))
     if isinstance(error, ApiError) and error.status == UNKNOWN_USER:  # no right helps somebody who is not known
@@ -77,7 +79,7 @@ class Troubles:
         away = (API_SERVER_PART, "") in self._known
         groups: dict[tuple[str, Reason], list[str]] = {}
         for (part, namespace), (problem, _) in sorted(self._known.items()):
-            if away and part != API_SERVER_PART and problem.reason == "unreachable":
+            if away and part != API_SERVER_PART and problem.reason in ("unreachable", "identity"):
                 continue
             groups.setdefault((part, problem.reason), []).append(namespace)
         return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]

@@ -13,7 +13,7 @@ from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import Body, ControlTransferred, FleetAllotment, FleetReport, Outcome, central_name
 from schemas.fitting import fitted, fitted_hpa
-from schemas.keys import FLEET
+from schemas.keys import EVERY_CLUSTER, FLEET
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
@@ -284,6 +284,8 @@ def _settings(body: SettingsSet) -> None:
     for field, read in TEXT_READERS.items():
         if isinstance(text := getattr(settings, field), str):
             _read(text, f"settings.{_WIRE_NAMES[field]}", read)
+    if settings.cluster_uid is not None and body.cluster in (EVERY_CLUSTER, FLEET):
+        raise Refusal("invalid", f"settings.clusterUid: it is that of one cluster, and {body.cluster} is none")
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
     for name in body.unset:

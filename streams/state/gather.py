@@ -42,6 +42,7 @@ _SAYS_WHY = {
     "unreachable": f"the cluster's API server has not answered for more than 30s: {_TOO_OLD}",
     "forbidden": f"the observer has had no right to read this scale for more than 30s: {_TOO_OLD}",
     "failing": f"the observer has failed to read this scale for more than 30s: {_TOO_OLD}",
+    "identity": f"the API server has not shown that it is this cluster's for more than 30s: {_TOO_OLD}",
 }
 
 

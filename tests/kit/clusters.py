@@ -251,3 +251,10 @@ def audit_of(cluster: SimulatedCluster) -> list[Audit]:
     """The newest requests that a faulty cluster has answered."""
     assert isinstance(cluster, FaultyCluster)
     return list(cluster.api.audit)
+
+
+def cluster_uid(cluster: SimulatedCluster) -> str:
+    """The UID of a cluster, as settings may state it."""
+    found = cluster.store.get(("namespaces", "", "kube-system"))
+    assert found is not None
+    return str(found["metadata"]["uid"])

@@ -21,6 +21,7 @@ from reconciler.clusters.manifests import (
     enforcing_rules,
     gates_rules,
     home_rules,
+    identity_rule,
     lease_rules,
     observing_rules,
     stand_in_rules,
@@ -55,6 +56,7 @@ def chart_files() -> dict[str, str]:
         "enforce": enforcing_rules(),
         "standIn": stand_in_rules(),
         "gates": gates_rules(),
+        "identity": [identity_rule()],
         "home": lease_rules(AGENT) + home_rules(),
     }
     fence = fence_manifests(home=HOME_MARK, service_account=ACCOUNT_MARK)

@@ -16,9 +16,9 @@ from fleethpa.lab.simulator.cluster import kubeconfig, write_kubeconfig
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials
 from reconciler.clusters import credentials as execplugin
-from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
+from reconciler.clusters.answers import ApiError, ConfigError, IdentityError, NoAnswerError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
-from tests.kit.clusters import Fault, FaultyCluster
+from tests.kit.clusters import Fault, FaultyCluster, cluster_uid
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -168,6 +168,28 @@ async def test_a_cluster_whose_address_changes_in_the_kubeconfig_is_followed_the
             await client.get(PODS)
             await client.get(PODS)
             assert (len(old.api.audit), len(new.api.audit)) == (1, 2)
+        finally:
+            await client.close()
+
+
+async def test_a_context_that_leads_to_another_cluster_is_refused_before_anything_else_is_asked_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
+    async with FaultyCluster("east") as own, FaultyCluster("east") as other:
+        path, uid = write_kubeconfig(tmp_path / "k", [own]), cluster_uid(own)
+        client = ClusterClient(ClusterConfig("east", str(path), "east"), lambda: uid)
+        try:
+            await client.get(PODS)
+            write_kubeconfig(tmp_path / "k", [other])
+            for _ in range(2):
+                with pytest.raises(IdentityError, match=f"{uid}, and its .* has UID {cluster_uid(other)}"):
+                    await client.put(f"{PODS}/web", {})
+            with pytest.raises(IdentityError):
+                await anext(client.watch(PODS, silence_s=5))
+            assert [(each.verb, each.path) for each in other.api.audit] == [("get", "/api/v1/namespaces/kube-system")]
+            write_kubeconfig(tmp_path / "k", [own])
+            await client.get(PODS)
         finally:
             await client.close()
 

@@ -20,7 +20,7 @@ from schemas.keys import supersedes
 from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, PodList, ScaleSet
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
-from tests.kit.clusters import Denial, Fault
+from tests.kit.clusters import Denial, Fault, cluster_uid
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, observed, rig, widget
 
 HPA = by_kind("autoscaling/v2", "HorizontalPodAutoscaler")
@@ -133,6 +133,27 @@ async def test_the_trouble_of_a_metrics_api_ends_when_all_metrics_are_pushed(tmp
                 pushed = SettingsSet(cluster="east", settings=ClusterSettings(sources={"Resource": "samples"}))
                 await Publisher(producer).send(SETTINGS, "", "", [pushed], wall_clock_ms())
             await until_all_is_well(made)
+
+
+async def test_what_another_cluster_than_the_stated_one_shows_does_not_get_into_the_log(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        await state_uid(made, "4f1c2e0a-6d1b-4c58-9a70-3b1d5f0e8c21")
+        async with observed(made):
+            await made.topics.until(lambda: troubles(made).get("apiServer"), "the trouble")
+            assert {part: each.reason for part, each in troubles(made).items()} == {"apiServer": "identity"}
+            assert not made.topics.of(AutoscalerList)
+            await state_uid(made, cluster_uid(sim))
+            await until_all_is_well(made)
+            await made.topics.until(lambda: made.topics.of(AutoscalerList), "the list")
+
+
+async def state_uid(made: Rig, uid: str) -> None:
+    async with running_producer(made.kafka) as pen:
+        stated = SettingsSet(cluster="east", settings=ClusterSettings(cluster_uid=uid))
+        await Publisher(pen).send(SETTINGS, "", "", [stated], wall_clock_ms())
 
 
 @pytest.mark.slow

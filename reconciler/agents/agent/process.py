@@ -343,7 +343,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
         config = self._config
-        client = ClusterClient(config.clusters[0])
+        client = ClusterClient(config.clusters[0], self._stated_uid)
         election = Election(client, config.home, LEASE, config.identity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
@@ -359,6 +359,10 @@ class Agent:
                     self.term = None
                 for each in beside:
                     each.cancel()
+
+    def _stated_uid(self) -> str:
+        """The UID that the settings state, as far as the present term has learnt them."""
+        return self.term.in_force.cluster_uid(self._config.clusters[0].name) if self.term else ""
 
     async def _stand_by(self, client: ClusterClient) -> None:
         """Read the hub\'s Lease, so that a term that begins later knows how long its holder has had it."""

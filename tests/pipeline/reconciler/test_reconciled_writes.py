@@ -12,11 +12,13 @@ from schemas.entries import Outcome, PublicRecord
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
-from tests.kit.clusters import Denial, Fault
+from tests.kit.clusters import Denial, Fault, cluster_uid
 from tests.pipeline.cluster_rig import Rig, deployment, hpa
 from tests.pipeline.reconciler.reconciler_kit import App, asked, outcome, taken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_OTHER = "4f1c2e0a-6d1b-4c58-9a70-3b1d5f0e8c21"
 
 
 async def test_a_wanted_write_is_written_and_reported(app: App) -> None:
@@ -216,6 +218,19 @@ async def test_a_cluster_with_an_agent_is_the_agents_to_write(app: App) -> None:
     await _set(app.made, AgentSet(cluster="east", incarnation=1, left=True))
     assert reported.error == "cluster east has an agent, which alone writes there"
     await until_ends_as(app, "applied")
+
+
+async def test_nothing_is_written_in_a_cluster_that_is_not_the_one_that_was_stated(app: App) -> None:
+    await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(cluster_uid=_OTHER)))
+    reported = await until_ends_as(app, "failed")
+    replicas = app.replicas
+    assert reported.error == (
+        f"the settings of east state clusterUid {_OTHER}, and its namespace kube-system has UID {cluster_uid(app.sim)}"
+    )
+    await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(cluster_uid=cluster_uid(app.sim))))
+    await until_ends_as(app, "applied")
+    assert app.replicas != replicas
+    await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(), unset=["clusterUid"]))
 
 
 async def _set(made: Rig, entry: SettingsSet | AgentSet | Command) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -52,7 +53,8 @@ class TwoClusters(Cluster):
         super().__init__(monkeypatch, folder)
         self.servers = {name: Server(name, self) for name in NAMES}
         self.fleet.append(AutoscalerList(list_id="first", hpas=[], session="s"), key="west/shop")
-        monkeypatch.setattr(handover, "open_client", lambda session, cluster: self.servers[cluster])
+        opened = AsyncMock(side_effect=lambda session, cluster: self.servers[cluster])
+        monkeypatch.setattr(handover, "open_client", opened)
         self.check = self.none_is_scaled_twice
 
     async def send(self, subject: str, cluster: str, namespace: str, bodies: Any) -> SentRecord:

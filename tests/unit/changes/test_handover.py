@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from click.testing import Result
@@ -63,7 +64,7 @@ class Cluster:
             yield self
 
         monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-        monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
+        monkeypatch.setattr(handover, "open_client", AsyncMock(return_value=self))
         monkeypatch.setattr(handover, "rest", self.rest)
         monkeypatch.setattr("fleethpa.changes.releasing.rest", self.rest)
         self.monkeypatch = monkeypatch

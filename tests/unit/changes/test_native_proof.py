@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -66,7 +67,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
         yield made
 
     monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-    monkeypatch.setattr(nativeproof, "open_client", lambda session, name: made)
+    monkeypatch.setattr(nativeproof, "open_client", AsyncMock(return_value=made))
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     return made
 

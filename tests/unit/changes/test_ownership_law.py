@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import settings
@@ -106,7 +107,7 @@ class Owners(RuleBasedStateMachine):
             yield Arriving(self.fleet)
 
         self.patch.setattr("fleethpa.frame.writer.open_writer", opened)
-        self.patch.setattr(handover, "open_client", lambda session, cluster: ClusterApi(self))
+        self.patch.setattr(handover, "open_client", AsyncMock(side_effect=lambda session, cluster: ClusterApi(self)))
 
     def teardown(self) -> None:
         self.patch.undo()

@@ -114,7 +114,7 @@ def test_an_agent_of_some_namespaces_gets_roles_there() -> None:
     )
     roles = [each["metadata"].get("namespace") for each in found if each["kind"] == "Role"]
     assert set(roles) == {"shop", "bank", "fleethpa-system"}
-    assert not [each for each in found if each["kind"] == "ClusterRole"]
+    assert [each["metadata"]["name"] for each in found if each["kind"] == "ClusterRole"] == ["fleethpa-identity"]
     arguments = found[-1]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[-4:] == ["--namespace", "shop", "--namespace", "bank"]
 

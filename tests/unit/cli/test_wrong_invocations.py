@@ -91,6 +91,7 @@ WRONG = (
     ("settings east --price 0.04/h", 2, "price is a setting, not an option"),
     ("settings east --max_step=3", 2, "settings CLUSTER max-step=VALUE"),
     ("settings east --removal-budget.shop=30%/10m", 2, "settings CLUSTER removal-budget.shop=VALUE"),
+    ("settings east cluster-uid=east", 2, "expected a UID such as 4f1c2e0a-"),
     ("settings east price 0.04", 2, "Write price=VALUE, without a space."),
     ("settings east --reson x", 2, "Did you mean --reason?"),
     # Names, namespaces, clusters, labels, times.

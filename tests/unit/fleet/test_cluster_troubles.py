@@ -1,14 +1,18 @@
 """What is wrong in a cluster is named once, by its cause."""
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, cut_off, shared_troubles
-from schemas.observed import ObserverTrouble
+from schemas.observed import ObserverTrouble, Reason
 from streams.state.partitionrow import AgentRow, ControlRow, ReportRow, ServedRow
 
+PARTS = (
+    *("apiServer", "pods", "scales", "metrics.k8s.io", "prometheus", "canary", "membership", "nativeEvidence"),
+    *("scaledobjects", "refusedReports"),
+)
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
 
@@ -23,6 +27,14 @@ def report(*troubles: ObserverTrouble, reported_ms: int = NOW_MS - 5_000, **fiel
 
 def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTrouble:
     return ObserverTrouble(part=part, reason=reason, since=NOW_MS - 60_000, **fields)
+
+
+@pytest.mark.parametrize("reason", get_args(Reason))
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_has_words_and_a_next_step_for_each_reason(part: str, reason: Reason) -> None:
+    [told] = troubles_of(enforced=0, reports=[report(trouble(part, reason, error="refused"))], reported_ms=NOW_MS)
+    assert told.text.endswith(": refused")
+    assert told.next_step
 
 
 @pytest.mark.parametrize(
@@ -76,6 +88,11 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             },
             ["apiServerAway", "watchFailing"],
             id="an API server that answers everything with one error is one trouble",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("apiServer", "identity"), trouble("pods", "identity"))]},
+            ["identityRefused"],
+            id="an API server that does not show the stated UID",
         ),
         pytest.param(
             {"reports": [report(trouble("external.metrics.k8s.io"), trouble("widgets.example.com", "forbidden"))]},

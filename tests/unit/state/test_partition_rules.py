@@ -1,6 +1,6 @@
 """When an HPA is evaluated, what a wanted write does, and what an evaluation sees."""
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from schemas.observed import (
     PodDeleted,
     PodList,
     PodSet,
+    Reason,
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
@@ -408,23 +409,22 @@ def test_a_heartbeat_is_about_the_namespace_of_its_record_and_the_further_ones_t
     assert [each["scales"].reported_ms for each in watches] == [log.now_ms] * 2
 
 
-@pytest.mark.parametrize(
-    ("reason", "text"),
-    [
-        pytest.param(
-            "unreachable", "the cluster's API server has not answered for more than 30s", id="API server away"
-        ),
-        pytest.param("forbidden", "the observer has had no right to read this scale", id="rights missing"),
-        pytest.param("failing", "the observer has failed to read this scale", id="another error"),
-    ],
-)
-def test_a_scale_that_is_too_old_names_who_is_silent(reason: Any, text: str) -> None:
+_WHY_TOO_OLD = {
+    "unreachable": "the cluster's API server has not answered for more than 30s",
+    "forbidden": "the observer has had no right to read this scale",
+    "failing": "the observer has failed to read this scale",
+    "identity": "the API server has not shown that it is this cluster's",
+}
+
+
+@pytest.mark.parametrize("reason", get_args(Reason))
+def test_a_scale_that_is_too_old_names_who_is_silent(reason: Reason) -> None:
     log = ready_log(scale(spec=2, session="s"))
     troubled = Heartbeat(session="s", watches=["scales"], problems={"scales": "refused"}, reasons={"scales": reason})
     for _ in range(6):
         log.add(troubled, answers(log, 50), after_ms=10_000)
     error = [decision["error"] for decision in _decoded(log) if "error" in decision][-1]
-    assert text in error
+    assert _WHY_TOO_OLD[reason] in error
     assert error.endswith("(refused)")
     for _ in range(6):  # now the observer itself falls silent
         log.add(answers(log, 50), after_ms=10_000)
