@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from schemas import limits
 from schemas.capacity import (
@@ -61,19 +61,6 @@ _MEMBER_BYTES: Final = 160
 # --- groups, in every partition ---------------------------------------------------------------------------------------
 
 
-class _LastReport(Struct, frozen=True, gc=False):
-    """The inputs of the newest reports of an HPA to its groups: while all of them are the same, no report is sent again
-    before `until_ms`.
-    """
-
-    claims: Mapping[str, ClaimRow]
-    priorities: Mapping[str, int]
-    settings: Effective
-    pods: SeenPods
-    current: int | None
-    until_ms: int
-
-
 class _Derived:
     """Values derived from the groups of a partition, until one of them changes."""
 
@@ -83,7 +70,6 @@ class _Derived:
         """When the first group of this partition is to be divided."""
         self.priorities: dict[HpaId, tuple[bytes, Mapping[str, int]]] = {}
         """HPA -> its object, and the groups that this makes it a member of, with its priority there."""
-        self.reports: dict[HpaId, _LastReport] = {}
 
     @classmethod
     def of(cls, state: State) -> _Derived:
@@ -248,15 +234,11 @@ def report(
     priorities = _priorities(state, hpa)
     if not priorities and not row.claims:
         return []
-    has_write = wanted is not None or cut is not None
-    if not has_write and _reports_the_same(state, hpa, priorities, settings, pods, current):
-        return []
     messages = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
     # What the scale says alone is the tenant's to write: it counts as far as pods run, or as it was allotted.
-    counts_allotted = has_write or row.mode == "enforce"
+    counts_allotted = wanted is not None or cut is not None or row.mode == "enforce"
     may_send = current is not None and is_seen(namespace, now_ms)
     claims: dict[str, ClaimRow] = {}
-    until_ms = now_ms + REPORTS_MS
     for name, priority in priorities.items():
         group = state.row.groups[name]
         claim = _present(row.claims.get(name), group.revision, waits=cut is not None)
@@ -268,13 +250,7 @@ def report(
             claim = structs.replace(claim, reported=what, reported_ms=now_ms)
             messages.append(_message(hpa, name, claim, state, what))
         claims[name] = claim
-        until_ms = min(until_ms, _same_until_ms(claim, what))
     row.claims = claims
-    reports = _Derived.of(state).reports
-    if has_write:
-        reports.pop(hpa.id, None)
-    else:
-        reports[hpa.id] = _LastReport(claims, priorities, settings, pods, current, until_ms)
     return [each for each in messages if each is not None]
 
 
@@ -306,36 +282,11 @@ def _to_report(
     )
 
 
-def _same_until_ms(claim: ClaimRow, what: ClaimReport) -> int:
-    """Return until when the HPA has nothing else to report while its inputs are the same; 0: it has something now."""
-    if what != claim.reported:
-        return 0
-    ends_ms = claim.reported_ms + REPORTS_MS
-    return ends_ms if what.has_ended else min(ends_ms, claim.until_ms)
-
-
-def _reports_the_same(
-    state: State, hpa: Hpa, priorities: Mapping[str, int], settings: Effective, pods: SeenPods, current: int | None
-) -> bool:
-    last = _Derived.of(state).reports.get(hpa.id)
-    return (
-        last is not None
-        and state.now_ms < last.until_ms
-        and hpa.row.claims is last.claims
-        and priorities is last.priorities
-        and settings is last.settings
-        and pods is last.pods
-        and current == last.current
-    )
-
-
 def leave(state: State, hpa: Hpa) -> list[Message]:
     """Return what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
     messages = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
     hpa.row.claims = NOTHING
-    derived = _Derived.of(state)
-    derived.priorities.pop(hpa.id, None)
-    derived.reports.pop(hpa.id, None)
+    _Derived.of(state).priorities.pop(hpa.id, None)
     return [each for each in messages if each is not None]
 
 
