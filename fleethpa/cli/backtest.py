@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
 import click
-from click.core import ParameterSource
 
-from fleethpa.changes.fleetmanifests import fleet_manifest, present_manifest
-from fleethpa.changes.manifests import (
-    FieldValidation,
-    FileManifest,
-    Input,
-    read_input,
-    validate_option,
-    warn_about_fields,
-)
+from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.changes.schedules import TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet.decisions import AskedPeriod, period_options
-from fleethpa.fleet.finding import Selection, chosen, selection_options
+from fleethpa.fleet.finding import Selection, selection_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import price_for, price_of
+from fleethpa.fleet.views import price_for
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.options import FailIf, html_option, output_option, parse_fail_if, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
-from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
+from fleethpa.questions.fleetbacktests import check_alone, fleet_manifests, fleet_report, tried_fleets
 from fleethpa.questions.gate import GatedPair, GateFindings, changes, gate, markdown
 from fleethpa.questions.gate import report as gate_report
 from fleethpa.show.formats import to_yaml_documents
-from schemas.keys import FLEET
-from schemas.observed import FLEET_KIND
-from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest, Model
 from streams.analysis.measures import Measures
 from streams.history.parallel import Faults
@@ -103,12 +90,12 @@ def backtest(
         _check_gate(base, files, given=bool(settings or policy.changes or emit_yaml or selection.refs or plot))
         return _gate(session, str(base), files, validate, selection, window, gates, price, html, output)
     read = _manifests(session, files, validate)
-    fleets = _of_fleets(read) if read is not None else []
+    fleets = fleet_manifests(read) if read is not None else []
     emitted: str | None = None
     faults = Faults()
-    if fleets or any(ref.cluster == FLEET for ref in selection.refs):
-        _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
-        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price, faults))
+    if fleets or selection.names_fleet_hpas:
+        check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
+        whole, prices = session.run(tried_fleets(session, fleets, selection, settings, window, price, faults))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
         question_report = fleet_report(whole, failed, prices, settings, is_there=not fleets) if whole else None
     elif files or settings or policy.changes:
@@ -220,54 +207,10 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
     if not files:
         return None
     read = read_input(files, validate)
-    if not read.hpas and not _of_fleets(read):
+    if not read.hpas and not fleet_manifests(read):
         raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler or FleetHPA found")
     warn_about_fields(session, read)
     return read
-
-
-def _of_fleets(read: Input) -> list[FileManifest]:
-    return [each for each in read.others if each.body["kind"] == FLEET_KIND]
-
-
-def _check_alone(read: Input | None, selection: Selection, settings: tuple[str, ...], *, given: bool) -> None:
-    """See that nothing else is to be tried beside FleetHPAs. `given`: other candidates are named.
-
-    Raises CommandError: something else is to be tried in the same run (exit 2).
-    """
-    model = click.get_current_context().get_parameter_source("model")
-    if model is ParameterSource.COMMANDLINE and click.get_current_context().params["model"] == "closed":
-        raise usage("a FleetHPA is tried in the open loop only", next_step="leave out --model closed")
-    others = any(ref.cluster != FLEET for ref in selection.refs)
-    if given or others or (read is not None and (read.hpas or settings or selection.refs)):
-        raise usage(
-            "a FleetHPA is tried by itself",
-            cause="Its clusters and settings are in its manifest: names, --set, --schedule, --emit-yaml "
-            "and HorizontalPodAutoscalers do not go with it. Without a manifest, one that is there may have --set.",
-            next_step=f"fleethpa backtest {FLEET}/NAMESPACE/NAME --set cpu=50%",
-        )
-
-
-async def _run_fleets(
-    session: Session,
-    manifests: Sequence[FileManifest],
-    selection: Selection,
-    settings: tuple[str, ...],
-    window: tuple[int, int],
-    price: Decimal | None,
-    faults: Faults,
-) -> tuple[list[FleetBacktest], dict[str, Decimal | None]]:
-    """Try FleetHPAs, of manifests or those that are named; and give the price of a replica-hour in each of their
-    clusters (`price`: in all). `faults`: takes those of fleethpa.
-    """
-    fleets = [fleet_manifest(each, selection.namespace or "default") for each in manifests]
-    async with session.past() as past:
-        state = await read_state(past)
-        named = [] if manifests else chosen(state, selection)
-        fleets += [present_manifest(view, view.fleet, settings) for view in named if view.fleet is not None]
-        clusters = {member.name for each in fleets for member in each.fleet.clusters}
-        prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
-        return await run_fleets(past, [tried(each, state) for each in fleets], window, faults), prices
 
 
 def _failed(name: object, recorded: Measures, candidate: Measures, gates: list[FailIf]) -> list[str]:

@@ -33,8 +33,6 @@ from schemas.kubernetes.shape import Json
 from schemas.observed import FLEET_KIND
 from streams.analysis.revisions import differences
 
-"""Kinds of fleethpa that its manifests may be of, beside HPAs."""
-
 
 @dataclass(frozen=True)
 class ManifestDifference:

@@ -6,29 +6,23 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import click
-import msgspec
 
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid_hpa, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
-from fleethpa.fleet.decisionfinding import asked_id, find_decision, name_and_moment
-from fleethpa.fleet.state import look_for_trouble, read_state
-from fleethpa.fleet.views import HpaView
+from fleethpa.fleet.decisionfinding import find_decision, name_and_moment
+from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import OK, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.fleetdrill import AskedDrill, drill_options, fleet_drill
+from fleethpa.questions.fleetwhatif import refuse_of_fleet_hpas, with_candidate, with_division, without_cluster
 from fleethpa.show import words
-from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.text import UNKNOWN
-from fleethpa.show.words import counted, one_line
+from fleethpa.show.words import one_line
 from schemas.constraints import words_of
-from schemas.decisions import Decision
-from schemas.keys import FLEET
-from schemas.observed import FleetSpec
-from streams.across.fleet import CONSTRAINT as SHARE
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.analysis.fleethpas import WithoutCluster, shares, with_spec, without_at
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
@@ -95,7 +89,7 @@ def what_if(
         return fleet_drill(session, cluster_away, drill, output)
     drill.refuse(session)
     if cluster_away is not None:
-        session.publish(session.run(_without(session, what, namespace, cluster_away)), output)
+        session.publish(session.run(without_cluster(session, what, namespace, cluster_away)), output)
         return OK
     if not (files or settings or values):
         step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"
@@ -103,18 +97,7 @@ def what_if(
     read = read_input(files, validate)
     warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
-    if SHARE in recorded.decision.constraints_applied:
-        fleet_hpa = recorded.hpa._replace(cluster=FLEET)
-        cause = f"Its replicas are the share that FleetHPA {fleet_hpa} allots, whatever its own spec and metrics say."
-        raise usage(
-            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {fleet_hpa} --set …"
-        )
-    if inputs.fleet is not None and (files or values):
-        raise usage(
-            f"of FleetHPA {recorded.hpa} only the spec can be changed, with --set",
-            cause="It decides over the sums that its clusters report.",
-            next_step="fleethpa backtest -f fleethpa.yaml, to try a manifest on what was recorded",
-        )
+    refuse_of_fleet_hpas(recorded, inputs, spec_only=not (files or values))
     spec = _candidate(read, files, inputs) if files else inputs.spec
     changed, stated = _changed(inputs, spec, settings, values)
     stated = [*files, *settings, *stated]
@@ -122,10 +105,7 @@ def what_if(
     before, after = answer(inputs), answer(changed)
     changes: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
     question_report = _report(inputs, recorded, before, after, stated, changes)
-    if inputs.fleet is not None and changed.fleet is not None:
-        of_before, of_after = shares(inputs, inputs.fleet, before), shares(changed, changed.fleet, after)
-        question_report = _with_division(question_report, of_before, of_after)
-    session.publish(question_report, output)
+    session.publish(with_division(question_report, (inputs, before), (changed, after)), output)
     return OK
 
 
@@ -143,27 +123,6 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
             return recorded, (await evaluation_of(past, recorded)).inputs
         except LogGoneError as error:
             raise usage(f"{what} cannot be evaluated again", cause=str(error)) from error
-
-
-async def _without(session: Session, what: str, namespace: str | None, away: str) -> QuestionReport:
-    """Return what a FleetHPA could do without one of its clusters, by its newest decision."""
-    name, at_ms = name_and_moment(session, what)
-    if at_ms is not None or asked_id(name):
-        raise usage(
-            "--cluster-away of one FleetHPA is about now",
-            cause="It takes the present spec and the newest decision. A drill of the whole fleet takes a past hour.",
-            next_step="leave out the time, or fleethpa what-if --cluster-away CLUSTER --at TIME",
-        )
-    async with session.past() as past:
-        recorded = (await find_decision(past, name, namespace)).recorded
-        state = await read_state(past)
-    view = state.hpas.get(recorded.hpa)
-    if view is None or view.fleet is None:
-        raise usage(f"{recorded.hpa} is no FleetHPA", next_step="name one, as @fleet/NAMESPACE/NAME")
-    names = [each.name for each in view.fleet.clusters]
-    if away not in names:
-        raise usage(f"{recorded.hpa} has no cluster {away}", cause=f"It has {', '.join(names)}.")
-    return away_report(view, view.fleet, recorded.decision, away)
 
 
 def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) -> dict[str, Any]:
@@ -192,7 +151,7 @@ def _changed(
         return changed, stated
     try:
         tried = candidate(inputs.hpa, spec)
-        return (tried.on(changed) if inputs.fleet is None else with_spec(inputs, inputs.fleet, tried)), stated
+        return with_candidate(inputs, changed, tried), stated
     except CandidateError as error:
         raise usage(str(error)) from error
 
@@ -246,14 +205,6 @@ def _report(
     return QuestionReport("What if", "WhatIf", document, [head, Section(parts=[metrics])])
 
 
-def _with_division(made: QuestionReport, before: dict[str, int], after: dict[str, int]) -> QuestionReport:
-    """Add what each cluster of a FleetHPA that is not away has of the total."""
-    rows = [("CLUSTER", "RECORDED", "WHAT IF"), *[(name, str(before[name]), str(after[name])) for name in before]]
-    clusters = {name: {"recorded": before[name], "whatIf": after[name]} for name in before}
-    sections = [*made.sections, Section(parts=[Grid(rows, numbers=True)])] if before else made.sections
-    return made._replace(document={**made.document, "clusters": clusters}, sections=sections)
-
-
 def _counts(made: Answer) -> str:
     return UNKNOWN if made.evaluation.current_replicas is None else f"{made.current} → {made.final}"
 
@@ -296,66 +247,3 @@ def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:
             for metric in evaluation.metrics
         ],
     }
-
-
-# --- a FleetHPA without one of its clusters ---------------------------------------------------------------------------
-
-
-_UNKNOWN = (
-    "whether the load of the cluster goes to the others: that is for whoever routes it",
-    "how long pods take to start where replicas are added",
-)
-
-
-def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) -> QuestionReport:
-    """Return what the others could have, by the newest decision of the FleetHPA. `away`: one of its clusters."""
-    clusters: dict[str, dict[str, Any]] = decision.observed.get("clusters", {})
-    had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
-    needed = decision.final_desired_replicas
-    maximum: int = view.spec["maxReplicas"]
-
-    keep = without_at(fleet, clusters, away, maximum, needed, is_spilled=False)
-    spill = without_at(fleet, clusters, away, maximum, needed, is_spilled=True)
-    policy = "Spill" if fleet.away_spill_after_ms else "Keep"
-    document = {
-        "namespace": view.id.namespace,
-        "name": view.id.name,
-        "decision": decision.id,
-        "away": away,
-        "policy": policy,
-        "maxReplicas": maximum,
-        "replicas": had,
-        "keep": msgspec.to_builtins(keep),
-        "spill": msgspec.to_builtins(spill),
-    }
-    kept, spilled = ("KEEP", "SPILL") if policy == "Keep" else ("AT FIRST", "SPILLED")
-    rows = [
-        ("CLUSTER", "NOW", kept, spilled),
-        *[(name, *(str(counts.get(name, "away")) for counts in (had, keep.shares, spill.shares))) for name in had],
-    ]
-    return QuestionReport(
-        "What if a cluster is away",
-        "ClusterAway",
-        document,
-        [
-            verdict(_verdict(away, maximum, keep, spill, fleet)),
-            Section(str(view.id), f"decision {decision.id}", [Grid(rows, numbers=True)]),
-        ],
-        [],
-        [Notes("This cannot know:", _UNKNOWN)],
-    )
-
-
-def _verdict(away: str, maximum: int, keep: WithoutCluster, spill: WithoutCluster, fleet: FleetSpec) -> str:
-    """The answer in words."""
-    reached = sum(keep.shares.values())
-    begin = f"The load of all clusters takes {counted(keep.needed, 'replica')} now; without {away} the others "
-    if not keep.missing:
-        return f"{begin}have room for all of them."
-    why = f"maxReplicas {maximum} counts what {away} had" if spill.missing < keep.missing else f"maxReplicas {maximum}"
-    text = f"{begin}could have {reached}: {keep.missing} are missing ({why})."
-    after_s = fleet.away_spill_after_ms // 1000
-    when = f"After {after_s}s (whenAway Spill)" if after_s else "With whenAway Spill"
-    if spill.missing == keep.missing:
-        return f"{text} {when} that stays so."
-    return f"{text} {when} they could have {sum(spill.shares.values())}."

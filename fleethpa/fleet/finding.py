@@ -19,7 +19,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import Decorator, gathered
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.words import counted
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.partitioning import partition_for
 from streams.state.rowcodec import decode_row, row_kind
@@ -93,6 +93,11 @@ class Selection:
     def cluster_matches(self, cluster: str) -> bool:
         """Whether a cluster is meant by `-C`."""
         return not self.clusters or any(fnmatchcase(cluster, glob) for glob in self.clusters)
+
+    @property
+    def names_fleet_hpas(self) -> bool:
+        """Whether a FleetHPA is named."""
+        return any(ref.cluster == FLEET for ref in self.refs)
 
     def _named(self, ref: Ref, hpa: HpaId) -> bool:
         namespace = ref.namespace or self.namespace

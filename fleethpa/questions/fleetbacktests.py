@@ -7,19 +7,25 @@ from contextlib import aclosing
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import structs
 
-from fleethpa.changes.fleetmanifests import FleetManifest
+from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest, present_manifest
+from fleethpa.changes.manifests import FileManifest, Input
 from fleethpa.fleet.decisionfinding import recorded_among
-from fleethpa.fleet.finding import not_evaluated
-from fleethpa.fleet.views import FleetState, priced
+from fleethpa.fleet.finding import Selection, chosen, not_evaluated
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState, price_of, priced
 from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.session import Session
 from fleethpa.questions.backtestreport import decisions_between, failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
 from fleethpa.show.words import counted
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
+from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import readers_by_hpa
@@ -44,6 +50,51 @@ class _Was(NamedTuple):
 
 _SEPARATE: Final = _Was("separate HPAs", "HPA", "Separate HPAs", "the separate HPAs had {}")
 _AS_RECORDED: Final = _Was("recorded", "recorded", "HPAs in clusters", "{} were recorded")
+
+
+def fleet_manifests(read: Input) -> list[FileManifest]:
+    """Return the manifests of FleetHPAs in an input."""
+    return [each for each in read.others if each.body["kind"] == FLEET_KIND]
+
+
+def check_alone(read: Input | None, selection: Selection, settings: tuple[str, ...], *, given: bool) -> None:
+    """See that nothing else is to be tried beside FleetHPAs. `given`: other candidates are named.
+
+    Raises CommandError: something else is to be tried in the same run (exit 2).
+    """
+    model = click.get_current_context().get_parameter_source("model")
+    if model is ParameterSource.COMMANDLINE and click.get_current_context().params["model"] == "closed":
+        raise usage("a FleetHPA is tried in the open loop only", next_step="leave out --model closed")
+    others = any(ref.cluster != FLEET for ref in selection.refs)
+    if given or others or (read is not None and (read.hpas or settings or selection.refs)):
+        raise usage(
+            "a FleetHPA is tried by itself",
+            cause="Its clusters and settings are in its manifest: names, --set, --schedule, --emit-yaml "
+            "and HorizontalPodAutoscalers do not go with it. Without a manifest, one that is there may have --set.",
+            next_step=f"fleethpa backtest {FLEET}/NAMESPACE/NAME --set cpu=50%",
+        )
+
+
+async def tried_fleets(
+    session: Session,
+    manifests: Sequence[FileManifest],
+    selection: Selection,
+    settings: tuple[str, ...],
+    window: tuple[int, int],
+    price: Decimal | None,
+    faults: Faults,
+) -> tuple[list[FleetBacktest], dict[str, Decimal | None]]:
+    """Try FleetHPAs, of manifests or those that are named; and give the price of a replica-hour in each of their
+    clusters (`price`: in all). `faults`: takes those of fleethpa.
+    """
+    fleets = [fleet_manifest(each, selection.namespace or "default") for each in manifests]
+    async with session.past() as past:
+        state = await read_state(past)
+        named = [] if manifests else chosen(state, selection)
+        fleets += [present_manifest(view, view.fleet, settings) for view in named if view.fleet is not None]
+        clusters = {member.name for each in fleets for member in each.fleet.clusters}
+        prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
+        return await run_fleets(past, [tried(each, state) for each in fleets], window, faults), prices
 
 
 def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:

@@ -235,8 +235,8 @@ def test_a_whole_in_shadow_that_wants_fewer_than_the_separate_hpas_is_not_ready(
 @pytest.mark.parametrize(
     ("place", "whose"),
     [
-        ("fleethpa.cli.shadow_report.seen_of", lambda recorded: recorded.hpa),
-        ("fleethpa.cli.shadow_report._fleet_hpa_report", lambda state, view, seen: view.id),
+        ("fleethpa.questions.fleetshadow.seen_of", lambda recorded: recorded.hpa),
+        ("fleethpa.questions.fleetshadow._fleet_hpa_report", lambda state, view, seen: view.id),
     ],
 )
 def test_a_fault_with_one_whole_leaves_the_shadow_report_of_the_others(
