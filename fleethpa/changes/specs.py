@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fleethpa.changes.manifests import FileManifest, check_hpa
-from fleethpa.fleet.finding import Selection, names_known, no_such_hpa, places_read, sole_id
+from fleethpa.fleet.finding import Selection, check_clusters, names_known, no_such_hpa, places_read, sole_id
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
@@ -90,6 +90,8 @@ async def read_one(past: Past, selection: Selection) -> tuple[FleetState, HpaId]
         raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
     state = await read_state(past, await places_read(past, selection))
     hpa = _meant(state, selection)
+    if hpa is None and selection.clusters:
+        check_clusters(await read_state(past), selection)
     if hpa is None and not selection.refs:
         raise not_found(f"no HPA of {selection}", next_step="fleethpa get hpa -A")
     if hpa is None:

@@ -12,7 +12,7 @@ from fleethpa.changes import schedules
 from fleethpa.changes.foresight import concerns, read_present
 from fleethpa.changes.records import PlannedRecord, central_record
 from fleethpa.changes.writing import WriteOptions, change, write_options
-from fleethpa.fleet.finding import Selection, chosen, selection_options
+from fleethpa.fleet.finding import Selection, check_clusters, chosen, selection_options
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
@@ -140,6 +140,7 @@ class _Row:
 def list_schedules(session: Session, /, selection: Selection, output: str) -> None:
     """List schedules: which rule applies now, and when that changes."""
     state = session.run(fleet_now(session))
+    check_clusters(state, selection)
     views = [view for view in schedules.scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise not_found(

@@ -227,7 +227,11 @@ _MOST_NEAR: Final = 3
 
 
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
-    """Return the HPAs that a selection means, in order. Raises CommandError: a named HPA does not exist (exit 4)."""
+    """Return the HPAs that a selection means, in order, of the state of the whole fleet.
+
+    Raises CommandError: a named HPA does not exist, or -C names no cluster that is known (exit 4).
+    """
+    check_clusters(state, selection)
     views = [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise no_such_hpa(missing[0], state.hpas, selection.namespace)
@@ -238,9 +242,6 @@ def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
     """As `chosen`. Raises CommandError: also where there is none (exit 4)."""
     if views := chosen(state, selection):
         return views
-    known = sorted(state.clusters)
-    if known and not any(map(selection.cluster_matches, known)):
-        raise _no_cluster_matches(selection.clusters[0], known)
     raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
 
 
@@ -274,35 +275,46 @@ def not_evaluated(what: str, name: object = "-A") -> CommandError:
 
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     """Return what to say where a selection means no HPA, with the next step."""
-    known = sorted(state.clusters)
-    if known and not any(map(selection.cluster_matches, known)):
-        return f"No HPAs found: no cluster matches {','.join(selection.clusters)}; known are {', '.join(known)}."
     where = f"in namespace {selection.namespace}" if selection.namespace else "in any namespace"
     unlabelled = replace(selection, labels=None, selector="")
     there = [view for hpa, view in state.hpas.items() if unlabelled.matches(hpa, view.labels)]
     if selection.selector and there:
         keys = sorted({key for view in there for key in view.labels})
         known_labels = f"have the labels {', '.join(keys[:_MOST_LABELS])}" if keys else "have no labels"
-        return f"No HPAs found {where} with -l {selection.selector}; {len(there)} there {known_labels}."
+        step = "Next: fleethpa get hpa -A"
+        return f"No HPAs found {where} with -l {selection.selector}; {len(there)} there {known_labels}. {step}"
     if selection.namespace and state.hpas:
-        return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere: fleethpa {verb} -A"
+        return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere. Next: fleethpa {verb} -A"
     if state.hpas:
-        return f"No HPAs found {where} that match."
+        return f"No HPAs found {where} that match. Next: fleethpa get hpa -A"
     return f"No HPAs found {where}. Next: fleethpa apply -f hpa.yaml, or fleethpa get clusters"
 
 
 def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple[str, ...] = ()) -> list[str]:
     """Return the known clusters that match; without globs all. Raises CommandError: a glob matches none (exit 4)."""
     known = sorted(set(state.clusters) | set(contexts))
-    for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in known):
-            raise _no_cluster_matches(glob, known)
+    _check_globs(globs, known, known)
     return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
 
 
-def _no_cluster_matches(glob: str, known: Collection[str]) -> CommandError:
-    cause = nearest_cluster(glob, known)
-    return not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
+def check_clusters(state: FleetState, selection: Selection) -> None:
+    """Check that each part of `-C` means a cluster, or one in which there was an HPA. `state`: of the whole fleet.
+
+    Raises CommandError: one means none, while clusters are known (exit 4).
+    """
+    named = {hpa.cluster for hpa in (*state.hpas, *state.forgotten)}
+    if known := sorted(state.clusters):
+        _check_globs(selection.clusters, {*known, *named}, known)
+
+
+def _check_globs(globs: Iterable[str], names: Collection[str], listed: Collection[str]) -> None:
+    for glob in _unmatched(globs, names):
+        cause = nearest_cluster(glob, listed)
+        raise not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
+
+
+def _unmatched(globs: Iterable[str], names: Collection[str]) -> list[str]:
+    return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
 
 
 def no_such_cluster(name: str, state: FleetState) -> CommandError:
@@ -382,14 +394,16 @@ async def names_known(past: Past) -> list[HpaId]:
 
 
 async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
-    """Check that every named HPA exists now, or is among those `seen` in decisions: it may have been deleted.
+    """Check that every named HPA and cluster exists now, or is among those `seen` in decisions: it may have been
+    deleted.
 
     Raises CommandError: one does not (exit 4).
     """
     seen = set(seen)
-    if not selection.missing(seen):
+    if not selection.missing(seen) and not _unmatched(selection.clusters, {hpa.cluster for hpa in seen}):
         return
     state = await read_state(past)
+    check_clusters(state, selection)
     known = seen | set(state.hpas) | state.forgotten
     if missing := selection.missing(known):
         raise no_such_hpa(missing[0], known, selection.namespace)
@@ -410,7 +424,9 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     where = "" if ref.namespace else f" in namespace {namespace}" if namespace else ""
     if "@" in ref.name:
         cause = "NAME@TIME is read by explain and what-if; get and describe have --at TIME."
-        return not_found(f"no HPA {ref}{where}", cause=cause)
+        name, _, time = str(ref).partition("@")
+        step = f"fleethpa describe {name} --at {time or 'TIME'}"
+        return not_found(f"no HPA {ref}{where}", cause=cause, next_step=step)
     listed = sorted(known)
     same = [hpa for hpa in listed if hpa.name == ref.name]
     if same:
@@ -423,7 +439,7 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
         return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
     clusters = sorted({hpa.cluster for hpa in listed})
     if ref.cluster and ref.cluster not in clusters:
-        cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
+        cause = f"No cluster {ref.cluster} is known. {nearest_cluster(ref.cluster, clusters)}"
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
     if ref.namespace is None and ref.name in clusters:
         step = f"fleethpa get hpa -A -C {ref}"

@@ -106,7 +106,19 @@ WRONG = (
     ("get hpa -A -n shop", 2, "exclude each other"),
     ("get hpa -n shop -l a=b=c", 2, "is not a label selector"),
     ("get hpa -n shop -l app=nope", 0, "with -l app=nope; 1 there have the labels app"),
-    ("get hpa -A -C nosuch", 0, "no cluster matches nosuch; known are east"),
+    ("get hpa -A -C nosuch", 4, "no cluster matches 'nosuch'"),
+    ("get hpa -A -C eats", 4, "Did you mean east? Known are east"),
+    ("get hpa -A -C east,eats -o json", 4, "Did you mean east? Known are east"),
+    ("get hpa checkout -n shop -C eats", 4, "Did you mean east? Known are east"),
+    ("describe checkout -n shop -C eats", 4, "Did you mean east? Known are east"),
+    ("decisions -A -C eats", 4, "Did you mean east? Known are east"),
+    ("decisions -A -C eats --follow", 4, "Did you mean east? Known are east"),
+    ("export decisions -A -C eats", 4, "Did you mean east? Known are east"),
+    ("history checkout -n shop -C eats", 4, "Did you mean east? Known are east"),
+    ("schedule list -A -C eats", 4, "Did you mean east? Known are east"),
+    ("delete checkout -n shop -C eats", 4, "Did you mean east? Known are east"),
+    ("delete -l app=checkout -n shop -C eats", 4, "Did you mean east? Known are east"),
+    ("cost -A -C eats", 4, "Did you mean east? Known are east"),
     ("get clusters eats", 4, "Did you mean east?"),
     ("get hpa -A --at yesterday", 2, "2026-11-21T08:00:15Z"),
     ("get hpa -A -o jsonpath={.items}", 2, "-o json | jq -r '.items[].name'"),
@@ -118,7 +130,8 @@ WRONG = (
     ("replay abc", 4, "no HPA abc"),
     ("decisions -A --since tomorrow", 2, "2026-11-21T08:00:15Z"),
     ("status nosuch", 4, "no HPA nosuch"),
-    ("status -A -C nosuch", 4, "no cluster matches nosuch; known are east"),
+    ("status -A -C nosuch", 4, "Next: fleethpa get clusters"),
+    ("status -A -C eats", 4, "Did you mean east? Known are east"),
     ("shadow-report -A -C nosuch", 4, "no cluster matches 'nosuch'"),
     ("doctor --only foo", 2, "Known are kafka"),
     ("shadow-report --since x", 2, "2026-11-21T08:00:15Z"),
@@ -345,6 +358,8 @@ def test_a_wrong_command_is_answered_with_what_to_do(run: Cli, line: str, code: 
     assert (result.exit_code, stated in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
     if code == 2 and result.stderr.startswith("Error: ") and "Option '--dry-run'" not in result.stderr:  # click's own
+        assert "Next: " in result.stderr, result.stderr
+    if code == 4:
         assert "Next: " in result.stderr, result.stderr
     if code == 2:
         assert result.stdout == ""

@@ -70,7 +70,7 @@ async def test_a_wrong_name_leads_to_the_one_that_was_meant(fleet: Fleet) -> Non
             assert "/hpa/east/shop/checkout" in links(view)
             assert "Next: fleethpa get hpa -A" in view.text
         nowhere = await shown(client, "/hpa/nowhere/shop/nothing", 404)
-        assert "No cluster nowhere is known; known are east. Next: fleethpa get clusters" in nowhere.text
+        assert "No cluster nowhere is known. Known are east. Next: fleethpa get clusters" in nowhere.text
         assert "Show all 1" in (await shown(client, "/?q=cluster:nowhere")).text
         assert "The views are" in (await shown(client, "/nowhere", 404)).text
 
