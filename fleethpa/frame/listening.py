@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from fleethpa.frame.errors import CommandError, usage
+
+_NAMED: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9a-fA-F:.%]+\])(:(?P<port>[0-9]{1,5}))?"
+)
+_MOST_PORT: Final = 65_535
 
 
 def is_loopback(host: str) -> bool:
@@ -17,9 +24,28 @@ def is_loopback(host: str) -> bool:
 
 
 def names_of(host: str, others: Iterable[str]) -> frozenset[str]:
-    """The Host names that are accepted: those of this machine where it listens there only, and those that are given."""
+    """The Host names that are accepted: those of this machine where it listens there only, and those that are given.
+
+    Raises CommandError: one of `others` is not a host, with or without a port (exit 2).
+    """
+    others = list(others)
+    for name in others:
+        if not _is_host(name):
+            raise usage(
+                f"--allowed-host {name!r} is not the name of a host",
+                cause="Write what stands in the address between // and the next /, such as fleet.example.",
+            )
     own = {"localhost", "127.0.0.1", "::1"} if is_loopback(host) else set()
     return frozenset(({bare(name) for name in others} | own | {bare(host)}) - {""})
+
+
+def _is_host(text: str) -> bool:
+    if found := _NAMED.fullmatch(text.strip()):
+        return int(found["port"] or 0) <= _MOST_PORT
+    try:
+        return ipaddress.ip_address(text.strip()).version == 6  # also without brackets
+    except ValueError:
+        return False
 
 
 def bare(host: str) -> str:

@@ -79,6 +79,8 @@ _STATED: Final[Mapping[str, Callable[[Scene, HubObject], ObjectVerdict]]] = {
     "Override": override_stated,
     "Schedule": schedule_stated,
 }
+STATING: Final = tuple(name for name, statement in _STATED.items() if statement is not _nothing)
+"""The kinds whose objects state something that the log then has."""
 _ENDED: Final[Mapping[str, Callable[[Scene, HubObject], Iterator[PlannedRecord]]]] = {
     "FleetAccess": _no_end,
     "ClusterConfig": settings_ended,

@@ -65,6 +65,7 @@ def mcp(session: Session, http: bool, host: str, port: int, allowed_hosts: tuple
         problem := nameless(host, f"fleethpa mcp --http --host {host} --api CONTEXT --allowed-host NAME")
     ):
         raise problem
+    names = names_of(host, allowed_hosts)
     _check_source(session, api)
     cluster = None if api is None else hub_cluster(session.config, None if api == "in-cluster" else api)
     set_up_logging("warning")
@@ -72,7 +73,6 @@ def mcp(session: Session, http: bool, host: str, port: int, allowed_hosts: tuple
         session.note("Waiting for a client on stdin, which is answered on stdout. The end of stdin or Ctrl-C ends it.")
         run_parts(session, {"mcp": lambda stop: _serve_stdio(session, stop)})
     else:
-        names = names_of(host, allowed_hosts)
         run_parts(session, {"mcp": lambda stop: _serve_http(session, host, port, names, cluster, stop)})
     return OK
 

@@ -394,9 +394,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["get", "hpa", "-A", "--at", "2026-01-01T00:01:00"], 2, "with its zone", id="at a time of no zone"
         ),
-        pytest.param(
-            ["get", "hpa", "-A", "-C", "mars*,x"], 4, "no cluster matches 'mars*'", id="no cluster"
-        ),
+        pytest.param(["get", "hpa", "-A", "-C", "mars*,x"], 4, "no cluster matches 'mars*'", id="no cluster"),
         pytest.param(["decisions", "-A", "--limited-by", "Nope"], 2, "is not one of", id="no limit of that name"),
         pytest.param(["decisions", "-A", "--since", "soon"], 2, "is not a valid time", id="decisions since no time"),
         pytest.param(["decisions", "-A", "--reason", "Nope"], 0, "No decisions of any namespace match", id="no such"),
