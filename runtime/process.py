@@ -5,6 +5,7 @@ memory that goes back to the operating system; counts; and `/healthz`, `/readyz`
 import asyncio
 import ctypes
 import errno
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
@@ -17,8 +18,9 @@ from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from runtime.ending import task_group
+from runtime.ending import set_within, task_group
 
+log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -178,6 +180,8 @@ class PartConfig:
     web_host: str = "127.0.0.1"
 
 
+WAITS_SAID_S = 5.0
+"""How long a part that starts may be silent about what it waits for."""
 Lines = Callable[[], list[str]]
 
 
@@ -237,18 +241,32 @@ class PartHealth:
             yield
 
     async def accompany(self, running: Coroutine[Any, Any, None], announce: Callable[[int], None] | None) -> None:
-        """Await a part; announce its port once it is ready (0: it serves none).
+        """Await a part; announce its port once it is ready (0: it serves none), and log what it waits for until then.
 
         The first error of its task groups is raised as itself: it ended the part, the others followed.
         """
         async with task_group() as group:
-            waiting = group.create_task(self._announce(announce or (lambda _: None)))
+            waiting = [
+                group.create_task(self._announce(announce or (lambda _: None))),
+                group.create_task(self._say_waits()),
+            ]
             await running
-            waiting.cancel()
+            for each in waiting:
+                each.cancel()
 
     async def _announce(self, announce: Callable[[int], None]) -> None:
         await self.became_ready.wait()
         announce(self.port)
+
+    async def _say_waits(self) -> None:
+        """Log what keeps the part from being ready for the first time, and again when that is something else."""
+        said: Any = None
+        while not self.became_ready.is_set():
+            await set_within(self.became_ready, WAITS_SAID_S)
+            now = self.waiting_for | {}, self._notes.keys() | ()  # the texts of problems have changing numbers in them
+            if not self.became_ready.is_set() and now != said:
+                log.warning("not ready yet", extra={"waits_for": now[0], "problems": self._notes | {}})
+                said = now
 
 
 class PortTakenError(OSError):

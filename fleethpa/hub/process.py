@@ -165,6 +165,7 @@ class Hub:
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Check again and again over one connection, until something fails."""
+        self._waits_for(f"Kafka at {self._config.config.kafka().bootstrap_servers} has not answered yet")
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
@@ -174,8 +175,14 @@ class Hub:
                     await self._rest(stop, self._config.every_s if is_settled else SOON_S)
         except UNREADABLE as error:
             self._metrics.failed.inc()
-            self.health.record("brokers", str(error))
-            log.warning("the log cannot be read or written now: %s", error)
+            text = str(error) or f"no answer within {READING_S:.0f} s"
+            self.health.record("brokers", text)
+            log.warning("the log cannot be read or written now: %s", text)
+
+    def _waits_for(self, text: str) -> None:
+        """Say before the first look what it waits for; later, the last look counts."""
+        if not self.health.became_ready.is_set():
+            self.health.unready("looked", text)
 
     async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
         """Wait until an object changes, at most so long."""
@@ -195,6 +202,7 @@ class Hub:
         except ClusterError as error:
             self.health.unready("looked", f"the hub's API does not answer: {error}")
             return False
+        self._waits_for("the log is being read")
         state, present = await self._present(past)
         objects = {key: item for known in self.objects.values() for key, item in known.items()}
         scene = Scene(state, present, objects, self._config.clock(), lambda item: author_of(item, stamped))

@@ -90,8 +90,9 @@ class Scheduler:
                     await set_within(stop, self._config.every_s)
         except UNREADABLE as error:
             self._metrics.failed.inc()
-            self.health.record("brokers", str(error))
-            log.warning("the schedules cannot be read or applied now: %s", error)
+            text = str(error) or f"no answer within {READING_S:.0f} s"
+            self.health.record("brokers", text)
+            log.warning("the schedules cannot be read or applied now: %s", text)
 
     async def publish_due(self, past: Past, writer: Writer) -> int:
         """Publish what is due; return how many HPAs were changed."""
