@@ -209,10 +209,15 @@ async def _begin(
     state = await fleet_now(session)
     names = in_order(matching_clusters(state, globs, session.config.contexts), globs)
     plan = rollout_plan(state, read, names, namespace, sizes)
+    if not plan.parts and not plan.unchanged:
+        raise _none_to_change(plan)
+    for hpa in plan.foreign:
+        session.warn(f"{hpa} belongs to its cluster, and takes no part. Next: fleethpa adopt {hpa}")
     for hpa in plan.missing:
-        session.warn(f"{hpa} is not a central HPA, and takes no part. Next: fleethpa get hpa {hpa}")
+        session.warn(f"{hpa} does not exist, and takes no part. Next: fleethpa apply -f FILE -C {hpa.cluster}")
     if not plan.parts:
-        return _nothing_to_do(session, plan)
+        session.out(f"nothing to roll out: {counted(len(plan.unchanged), 'HPA')} unchanged")
+        return OK
     check_others(state, plan, session.now_ms())
     mark = RolloutMark(
         id=secrets.token_hex(3),
@@ -237,15 +242,14 @@ async def _begin(
     return await drive.WaveDrive(session, mark, examples, options).run(1)
 
 
-def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
-    if not plan.unchanged:
-        raise not_found(
-            "no central HPA with these names exists in these clusters",
-            cause="A rollout changes HPAs that live in fleethpa.",
-            next_step="fleethpa apply -f …, or fleethpa adopt",
-        )
-    session.out(f"nothing to roll out: {counted(len(plan.unchanged), 'HPA')} unchanged")
-    return OK
+def _none_to_change(plan: RolloutPlan) -> CommandError:
+    foreign, missing = (listed(map(str, each)) for each in (plan.foreign, plan.missing))
+    whose = "belongs to its cluster" if len(plan.foreign) == 1 else "belong to their clusters"
+    whether = "does not exist" if len(plan.missing) == 1 else "do not exist"
+    texts = [f"{foreign} {whose}"] * bool(foreign) + [f"{missing} {whether}"] * bool(missing)
+    step = f"fleethpa adopt {plan.foreign[0]}" if foreign else f"fleethpa apply -f FILE -C {plan.missing[0].cluster}"
+    cause = "A rollout changes HPAs that live in fleethpa."
+    return not_found(f"no central HPA to roll out: {'; '.join(texts)}", cause=cause, next_step=step)
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -253,12 +257,14 @@ def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
 
 @dataclass
 class RolloutPlan:
-    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it.
-    `scheduled`: those of the changed ones that keep a schedule of their own.
+    """What a rollout would change: the new part of each HPA, those that have it already, those that belong to their
+    clusters (`foreign`), and those that do not exist. `scheduled`: those of the changed ones that keep a schedule of
+    their own.
     """
 
     parts: dict[HpaId, Json] = field(default_factory=dict)
     unchanged: list[HpaId] = field(default_factory=list)
+    foreign: list[HpaId] = field(default_factory=list)
     missing: list[HpaId] = field(default_factory=list)
     scheduled: list[HpaId] = field(default_factory=list)
     waves: list[list[str]] = field(default_factory=list)
@@ -279,8 +285,10 @@ def rollout_plan(
         for cluster in clusters:
             hpa = HpaId(cluster, metadata["namespace"], manifest.name)
             view = state.hpas.get(hpa)
-            if view is None or view.origin != "central":
+            if view is None:
                 plan.missing.append(hpa)
+            elif view.origin != "central":
+                plan.foreign.append(hpa)
             elif view.spec.get("scaleTargetRef") != part["spec"]["scaleTargetRef"]:
                 raise usage(
                     f"{hpa}: a rollout does not change what an HPA scales",

@@ -402,17 +402,47 @@ def test_a_rollout_changes_only_central_hpas_and_not_their_target(waves: Waves) 
     named = hpa("web", maxReplicas=3)
     del named["metadata"]["uid"]
     result = waves.cli("rollout", "-f", "-", "-C", "c00", "--yes", stdin=json.dumps(named))
-    assert (result.exit_code, "no central HPA" in result.stderr) == (4, True)
+    assert result.exit_code == 4
+    assert "Error: no central HPA to roll out: c00/shop/web belongs to its cluster" in result.stderr
+    assert "Next: fleethpa adopt c00/shop/web" in result.stderr
     moved = waves.run("-C", "c00", scaleTargetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
     assert "does not change what an HPA scales" in moved.stderr
+
+
+def test_a_rollout_names_what_takes_no_part_why_and_what_to_do(waves: Waves) -> None:
+    waves.fleet.append(
+        AutoscalerSet(hpa=hpa_from_manifest(hpa("web"), namespace_default="shop"), origin="central", mode="enforce"),
+        key="c01/shop",
+    )
+    waves.fleet.append(AutoscalerSet(hpa=hpa("web")), key="c00/shop")
+    named = hpa("web", maxReplicas=3)
+    del named["metadata"]["uid"]
+
+    def begin(clusters: str) -> Result:
+        waves.fleet.checkpoint()
+        return waves.cli("rollout", "-f", "-", "-C", clusters, "--dry-run", stdin=json.dumps(named))
+
+    some = begin("c00,c01,c02")
+    assert some.exit_code == 0, some.stderr
+    assert "c00/shop/web belongs to its cluster, and takes no part. Next: fleethpa adopt c00/shop/web" in some.stderr
+    assert "c02/shop/web does not exist, and takes no part. Next: fleethpa apply -f FILE -C c02" in some.stderr
+
+    none = begin("c00,c02,c03")
+    assert none.exit_code == 4
+    assert "Error: no central HPA to roll out: c00/shop/web belongs to its cluster; " in none.stderr
+    assert "c02/shop/web, c03/shop/web do not exist" in none.stderr
+    assert "takes no part" not in none.stderr
+
+    missing = begin("c02")
+    assert missing.exit_code == 4
+    assert "Error: no central HPA to roll out: c02/shop/web does not exist" in missing.stderr
+    assert "Next: fleethpa apply -f FILE -C c02" in missing.stderr
 
 
 def test_a_paused_hpa_loses_no_replicas_by_it(waves: Waves) -> None:
     """What is only recommended is no removal."""
     waves.fleet.append(Command(command="pause", name="checkout"), key="c00/shop")
-    assert "wave 1/3 passed: 0% of the replicas removed" in waves.begin(
-        "-C", "c00", "--wave", "1", target=600
-    ).stdout or (True)
+    assert "wave 1/1 passed: 0% of the replicas removed" in waves.begin("-C", "c00", "--wave", "1", target=600).stdout
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
