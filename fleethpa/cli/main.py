@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import io
 import os
 import platform
 import sys
@@ -28,6 +27,7 @@ from fleethpa.frame.errors import (
     add_help,
     completed,
     internal,
+    misused,
     near_options,
     program,
     replaced,
@@ -258,15 +258,15 @@ def _refusal(error: click.ClickException, arguments: list[str]) -> str:
         if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in verbs():
             return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
         if error.option_name == "--from" and error.ctx is not None:
-            return without_log(error.ctx).text()
+            return without_log(error.ctx, arguments).text()
         if (answer := replaced(error.ctx, error.option_name)) is not None:
             return answer.text()
         error.possibilities = near_options(error)
     if meant := without_file(error, arguments):
         return meant.text()
-    shown = io.StringIO()
-    error.show(shown)
-    return shown.getvalue().rstrip("\n")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    return misused(error, cli, arguments).text()
 
 
 def _internal(error: Exception, debug: bool) -> int:

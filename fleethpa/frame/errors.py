@@ -197,9 +197,39 @@ def without_file(error: click.ClickException, arguments: Sequence[str]) -> Comma
     return usage(f"{named[0]} is read only after -f", next_step=shlex.join(words))
 
 
-def without_log(context: click.Context) -> CommandError:
-    """The error for `--from` with a verb that reads no log, or before the command of a group."""
+def misused(error: click.ClickException, root: click.Command, arguments: Sequence[str]) -> CommandError:
+    """Return a refusal of click's in three parts. `arguments`: those of the whole command line."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    words = [program(), *(_called(root, arguments) if context is None else words_of(context))]
+    what, _, meant = " ".join(error.format_message().split()).partition(" Did you mean ")
+    cause = f"Did you mean {meant}" if meant else ""
+    is_of_arguments = isinstance(error, click.MissingParameter) or type(error) is click.UsageError
+    if context is not None and is_of_arguments:
+        cause = " ".join(["Usage:", *words, *context.command.collect_usage_pieces(context)])
+    return usage(what.rstrip("."), cause=cause, next_step=" ".join([*words, "--help"]))
+
+
+def _called(root: click.Command, arguments: Sequence[str]) -> list[str]:
+    """The words that name a command: what reads the options of one does not say which command that is."""
+    words: list[str] = []
+    command: click.Command | None = root
+    for word in arguments:
+        if not isinstance(command, click.Group):
+            break
+        if word in command.list_commands(context := click.Context(command)):
+            words.append(word)
+            command = command.get_command(context, word)
+    return words
+
+
+def without_log(context: click.Context, arguments: Sequence[str]) -> CommandError:
+    """The error for `--from` with a verb that reads no log, or before the command of a group. `arguments`: those of
+    the whole command line.
+    """
     verb = context.command_path
+    if context.parent is None:
+        meant = " ".join(_called(context.command, arguments) or ("get", "hpa"))
+        return usage(f"{verb} --from: a command comes first", next_step=f"{verb} {meant} --from …")
     commands = [each for each in getattr(context.command, "commands", {}).values() if _has_option(each, "--from")]
     if commands:
         return usage(f"{verb} --from: a command comes first", next_step=f"{verb} {commands[0].name} --from …")
