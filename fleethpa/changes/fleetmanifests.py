@@ -177,7 +177,10 @@ def fleet_records(
     namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
     fleet_hpa = HpaId(FLEET, namespace, name)
     fleet = manifest.fleet
-    words = "configured" if fleet_hpa in state.hpas else "created"
+
+    def words(hpa: HpaId) -> str:
+        return "configured" if hpa in state.hpas and state.hpas[hpa].origin == "central" else "created"
+
     body = AutoscalerSet(
         hpa=manifest.body,
         origin="central",
@@ -188,12 +191,13 @@ def fleet_records(
         revision=revision,
         changes=version_read(state.hpas.get(fleet_hpa)),
     )
-    records = [PlannedRecord(f"fleethpa {fleet_hpa} {words}", body, FLEET, namespace)]
+    records = [PlannedRecord(f"fleethpa {fleet_hpa} {words(fleet_hpa)}", body, FLEET, namespace)]
     for each in fleet.clusters:
         hpa = fleet_hpa._replace(cluster=each.name)
         joined = hpa not in state.hpas or state.hpas[hpa].fleet_hpa is None
         member_mode = _member_mode(state, fleet_hpa, each.name, mode, joined=joined)
-        records.append(_member_record(hpa, words, structs.replace(body, mode=member_mode), each, state.hpas.get(hpa)))
+        own = structs.replace(body, mode=member_mode)
+        records.append(_member_record(hpa, words(hpa), own, each, state.hpas.get(hpa)))
     names = {each.name for each in fleet.clusters}
     left = [hpa for hpa in members_of(state, fleet_hpa) if hpa.cluster not in names]
     return records + [deleted_record(hpa, author, reason) for hpa in left]

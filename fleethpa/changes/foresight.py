@@ -18,10 +18,10 @@ from fleethpa.show.words import counted, listed
 from runtime.log import without_cycle_search
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
-from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId, namespace_key
 from schemas.partitioning import partition_for
 from streams.partition import Partition
-from streams.state.ownership import Claim, Holder, Ownership, ownership
+from streams.state.ownership import Claim, Holder, Ownership, ScaleTarget, ownership
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
@@ -41,7 +41,12 @@ class Foresight:
     def lost(self) -> list[str]:
         """Return which targets something scales now and nothing would scale afterwards."""
         gone = self.before.lost(self.after)
-        return [f"{target}, which {_holders(held)} scales now" for target, held in sorted(gone.items())]
+        places = {(target.namespace, target.target) for target in gone if target.cluster != FLEET}
+        return [
+            f"{_where(target, held)}, which {_holders(held)} scales now"
+            for target, held in sorted(gone.items())
+            if target.cluster != FLEET or (target.namespace, target.target) not in places
+        ]
 
     def refusals(self, hpas: Iterable[HpaId]) -> dict[HpaId, Claim]:
         """Return those of some HPAs that would be asked to enforce, and refused."""
@@ -98,6 +103,12 @@ class Foresight:
 def _holders(held: Sequence[Holder]) -> str:
     names = [f"{'the native controller by HPA' if each.native else 'fleethpa by HPA'} {each.hpa.name}" for each in held]
     return " and ".join(names)
+
+
+def _where(target: ScaleTarget, held: Sequence[Holder]) -> str:
+    if target.cluster != FLEET:
+        return str(target)
+    return f"{target.short} in the clusters of FleetHPA {held[0].hpa}"
 
 
 def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:

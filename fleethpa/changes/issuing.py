@@ -119,7 +119,7 @@ def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[Pl
             problem = CommandError(
                 f"{view.id} cannot be enforced, and keeps its mode: {listed(own)} "
                 f"{'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own",
-                cause="Those scale the workloads, so the shares of the FleetHPA would have no effect.",
+                cause="Beside an HPA that a cluster has of its own, the shares of the FleetHPA would have no effect.",
                 next_step=f"fleethpa shadow-report {view.id}, then fleethpa adopt {view.id} -C {','.join(names)}",
             )
             problems.append((write, problem))

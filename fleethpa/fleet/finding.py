@@ -438,6 +438,8 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
         cause = f"HPAs of this name are {', '.join(map(str, meant[:_MOST_NAMED]))}."
         return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
     clusters = sorted({hpa.cluster for hpa in listed})
+    if ref.cluster == FLEET and FLEET not in clusters:
+        return not_found(f"no HPA {ref}{where}", cause="No FleetHPA is known.", next_step="fleethpa get hpa -A")
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known. {nearest_cluster(ref.cluster, clusters)}"
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")

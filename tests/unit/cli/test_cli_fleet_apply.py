@@ -82,6 +82,43 @@ def test_an_hpa_of_a_fleet_hpa_changes_and_goes_with_it_only(run: Cli, fleet: Fl
     assert gone.stdout.splitlines() == [f"hpa {cluster}/shop/web deleted" for cluster in ("@fleet", "east", "west")]
 
 
+def test_what_a_fleet_hpa_scaled_is_named_where_it_is(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+
+    deleted = run("delete", "@fleet/shop/web", "--dry-run").stderr
+    assert "nothing will scale any more: Deployment/web in east/shop, " in deleted
+    assert "in west/shop, which fleethpa by HPA web scales now" in deleted
+    assert "@fleet/shop, " not in deleted
+
+    shadowed = run("mode", "shadow", "@fleet/shop/web", "--dry-run").stderr
+    whose = "nothing will scale any more: Deployment/web in the clusters of FleetHPA @fleet/shop/web, "
+    assert f"{whose}which fleethpa by HPA web scales now" in shadowed
+
+
+def test_an_hpa_that_a_fleet_hpa_takes_is_configured_and_a_new_one_created(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa("web"), origin="central", mode="enforce"), key="east/shop")
+    fleet.checkpoint()
+    result = run("apply", "-f", "-", "--mode", "shadow", "--yes", stdin=WHOLE)
+    assert sorted(result.stdout.splitlines()) == [
+        "fleethpa @fleet/shop/web created",
+        "hpa east/shop/web configured",
+        "hpa west/shop/web created",
+    ], result.output
+
+
+def test_a_fleet_hpa_that_does_not_exist_is_no_wrong_cluster(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    result = run("describe", "@fleet/shop/web")
+    assert result.exit_code == 4
+    assert "Error: no HPA @fleet/shop/web\n  No FleetHPA is known.\n" in result.stderr
+    assert "Next: fleethpa get hpa -A" in result.stderr
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    assert "Did you mean @fleet/shop/web?" in run("describe", "@fleet/shop/wbe").stderr
+
+
 def test_an_hpa_of_a_fleet_hpa_keeps_its_mode_when_the_whole_is_applied_again(
     run: Cli, fleet: Fleet, broker: Broker
 ) -> None:
