@@ -106,12 +106,12 @@ def report(previews: Sequence[Preview], to: str) -> QuestionReport:
 
 def _verdict(previews: Sequence[Preview], to: str) -> list[str]:
     evaluations = sum(each.evaluations for each in previews)
-    looked = f"{counted(evaluations, 'evaluation')} of {counted(len(previews), 'HPA')}"
+    hpas, looked = counted(len(previews), "HPA"), counted(evaluations, "evaluation")
     differ = changed(previews)
     texts = [
-        f"{differ} of {counted(len(previews), 'HPA')} would have been scaled otherwise ({evaluations} evaluations)."
+        f"{differ} of {hpas} would have been scaled otherwise ({looked})."
         if differ
-        else f"No decision would have been different ({looked})."
+        else f"No decision would have been different ({looked} of {hpas})."
     ]
     if minor_of(to) > RELEASED:
         texts.append(f"Kubernetes {to} is not released: these are the changes of {NEWEST_IS}, and more may come.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import usage
+from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import together
-from reconciler.clusters.answers import ConfigError
+from reconciler.clusters.answers import ConfigError, NoContextError
 
 if TYPE_CHECKING:
     from fleethpa.frame.session import Session
@@ -37,11 +37,15 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
     try:
         return tuple(clusters_of(config.kubeconfig, config.contexts))
     except ConfigError as error:
-        raise usage(
-            f"kubeconfig {config.kubeconfig} cannot be used",
-            cause=str(error),
-            next_step="name a readable kubeconfig with --kubeconfig FILE",
-        ) from error
+        raise _unusable(config, error) from error
+
+
+def _unusable(config: Config, error: ConfigError) -> CommandError:
+    is_context = isinstance(error, NoContextError)
+    step = "name another context, or another file" if is_context else "name a readable kubeconfig"
+    return usage(
+        f"kubeconfig {config.kubeconfig} cannot be used", cause=str(error), next_step=f"{step} with --kubeconfig FILE"
+    )
 
 
 def hub_cluster(config: Config, context: str | None) -> ClusterConfig:
@@ -49,9 +53,23 @@ def hub_cluster(config: Config, context: str | None) -> ClusterConfig:
 
     Raises CommandError: the kubeconfig cannot be used, or has no such context (exit 2).
     """
+    from reconciler.clusters.client import ClusterConfig
     from reconciler.clusters.clusterfinder import OWN_CLUSTER
+    from reconciler.clusters.credentials import contexts_of
 
-    return member_clusters(replace(config, contexts=(context,)))[0] if context else OWN_CLUSTER
+    if not context:
+        return OWN_CLUSTER
+    if not config.kubeconfig:
+        raise usage(
+            f"no kubeconfig is named, which has the context {context}",
+            cause="Neither --kubeconfig nor a configuration file names one.",
+            next_step="add --kubeconfig FILE",
+        )
+    try:
+        contexts_of(config.kubeconfig, (context,))
+    except ConfigError as error:
+        raise _unusable(config, error) from error
+    return ClusterConfig(context, config.kubeconfig, context)
 
 
 _FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "clusterprofiles")

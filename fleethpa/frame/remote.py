@@ -66,8 +66,10 @@ def asked_of_hub(source: str, context: click.Context, config: Config) -> RemoteA
     except urllib.error.HTTPError as error:
         raise _refusal(base, words, error) from error
     except (OSError, msgspec.MsgspecError) as error:
-        cause = str(getattr(error, "reason", error))
-        raise unreachable(f"{base} does not answer as a hub", cause=cause) from error
+        reason = getattr(error, "reason", error)
+        cause = str(getattr(reason, "strerror", None) or reason)
+        step = "see that it is the address of a page that was started with --api (docs/hub-api.md)"
+        raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=step) from error
 
 
 def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandError:
@@ -84,7 +86,8 @@ def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandErr
         return usage(f"{base} does not run `{words.replace('/', ' ')}`", cause=cause, next_step=step)
     if error.code < 500:
         return usage(f"{base} refuses the request", cause=cause)
-    return unreachable(f"{base} cannot answer now", cause=cause)
+    step = "run it again in a minute; if that does not help, the log of the page at the hub says more"
+    return unreachable(f"{base} cannot answer now", cause=cause, next_step=step)
 
 
 def _query(context: click.Context) -> list[tuple[str, Any]]:

@@ -154,7 +154,7 @@ class Hub:
             self._changed.set()
 
     def _record_watch(self, kind: HubKind, problem: ReadProblem | None) -> None:
-        self.health.record(f"kind {kind.name}", None if problem is None else problem.text)
+        self.health.record(f"kind {kind.name}", None if problem is None else _watch_text(problem))
         if problem is not None:
             self._unwatched.add(kind.name)
         elif kind.name in self._unwatched:  # what it missed was listed anew, or comes now
@@ -403,6 +403,12 @@ class Hub:
             if error.is_missing or error.status == 403:
                 return None
             raise
+
+
+def _watch_text(problem: ReadProblem) -> str:
+    if not problem.is_missing:
+        return problem.text
+    return "the cluster does not have it. Next: fleethpa hub manifests | kubectl apply --server-side -f -"
 
 
 def _ordered(objects: Iterable[HubObject]) -> list[HubObject]:

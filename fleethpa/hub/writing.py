@@ -21,7 +21,7 @@ from fleethpa.hub.kinds import HubObject, hub_object
 from fleethpa.hub.verbs import VERBS
 from reconciler.clusters.answers import ApiError, ClusterError, ConfigError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.credentials import APPLY_PATCH
+from reconciler.clusters.credentials import APPLY_PATCH, contexts_of
 from schemas.kubernetes.shape import Json
 
 MOST_TRIES: Final = 5
@@ -56,6 +56,7 @@ async def written(session: Session, words: Sequence[str], arguments: Mapping[str
     client = ClusterClient(ClusterConfig(context, path, context))
     hub = HubSession(session, client, arguments["options"])
     try:
+        contexts_of(path, (context,))
         changes = await verb(hub, **left)
         return await _carried_out(hub, " ".join(words), changes)
     except ClusterError as error:

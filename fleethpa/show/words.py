@@ -459,4 +459,4 @@ def listed(names: Iterable[str], most: int = 5, separator: str = ", ") -> str:
 
 def counted(count: int, noun: str) -> str:
     """Print a count with its noun, in the plural where there is not exactly one."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -89,7 +89,8 @@ def savings(
         session.publish(question_report, output, html=html)
         if all(each.saving is None for each in findings):
             name = str(findings[0].hpa) if len(findings) == 1 else "NAME"
-            session.note("To compare with another spec, add --against and the number of its revision.")
+            if against is None:
+                session.note("To compare with another spec, add --against and the number of its revision.")
             session.note(f"Next: fleethpa history {name}")
         if signed and signing is not None:
             since, until = map(rfc3339, window)

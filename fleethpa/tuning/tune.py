@@ -245,7 +245,8 @@ def section(tuned: Tuned, price: Decimal | None = None, *, wide: bool = False) -
         [
             Sentences(
                 [
-                    f"objective: {tuning.objective}; a pod carries {tuning.capacity}; {tuning.tried} specs tried; "
+                    f"objective: {tuning.objective}; a pod carries {tuning.capacity}; "
+                    f"{counted(tuning.tried, 'spec')} tried; "
                     f"pods take load after {tuning.start_up.ms / 1000:.0f}s ({tuning.start_up.how})",
                     *[f"bound: {text}" for text in tuning.bounds],
                 ]

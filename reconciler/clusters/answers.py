@@ -88,6 +88,10 @@ class ConfigError(ClusterError):
     """The kubeconfig or the credentials of a cluster cannot be used."""
 
 
+class NoContextError(ConfigError):
+    """The kubeconfig has no context of that name."""
+
+
 @contextmanager
 def reading(failure: str) -> Iterator[None]:
     """Read objects that a cluster gave. One of an odd shape is a trouble of its cluster and concerns no other.

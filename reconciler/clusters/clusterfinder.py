@@ -249,7 +249,7 @@ class ClusterFinder:
             stamps = await asyncio.to_thread(_stamps, folder)
             self._note(f"folder {folder}", None)
         except OSError as error:
-            self._note(f"folder {folder}", f"cannot be read: {error}")
+            self._note(f"folder {folder}", f"cannot be read: {error.strerror or error}")
             return seen
         for name in stamps.keys() | seen.keys():
             if stamps.get(name) != seen.get(name):

@@ -26,7 +26,7 @@ from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 from multidict import CIMultiDict
 
-from reconciler.clusters.answers import ConfigError
+from reconciler.clusters.answers import ConfigError, NoContextError
 from reconciler.clusters.transfers import Transfers, transfers_of
 from reconciler.core.clusterkeys import (
     CONTEXT,
@@ -234,14 +234,22 @@ def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[Cluster
 
     Raises ConfigError: the file cannot be read, or has no such context.
     """
-    files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
-    known = list(dict.fromkeys(each["name"] for file in files for each in file.get("contexts") or ()))
-    if missing := [context for context in contexts if context not in known]:
-        raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
-    chosen = list(dict.fromkeys(contexts or known))
+    chosen = contexts_of(kubeconfig, contexts)
     if bad := [name for name in chosen if not name or "/" in name or name == "*"]:
         raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: rename the context (kubectl config rename-context)")
     return [ClusterConfig(name, kubeconfig, name) for name in chosen]
+
+
+def contexts_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[str]:
+    """The named contexts of a kubeconfig, or all.
+
+    Raises ConfigError: the file cannot be read, or has no such context.
+    """
+    files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
+    known = list(dict.fromkeys(each["name"] for file in files for each in file.get("contexts") or ()))
+    if missing := [context for context in contexts if context not in known]:
+        raise NoContextError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
+    return list(dict.fromkeys(contexts or known))
 
 
 def current_context(kubeconfig: str) -> str:

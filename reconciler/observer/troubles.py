@@ -13,11 +13,15 @@ ERROR_CHARACTERS = 1_000
 
 
 class ReadProblem(NamedTuple):
-    """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions."""
+    """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions.
+
+    `is_missing`: the API server has no such thing.
+    """
 
     reason: Reason
     text: str
     rights: tuple[str, ...] = ()
+    is_missing: bool = False
 
 
 NoteProblem = Callable[[str, str, ReadProblem | None], None]
@@ -34,7 +38,7 @@ def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
         return ReadProblem("forbidden", str(error))
     if isinstance(error, ApiError) and error.status == 403:
         return ReadProblem("forbidden", str(error), rights)
-    return ReadProblem("failing", str(error))
+    return ReadProblem("failing", str(error), is_missing=error.is_missing)
 
 
 class Troubles:

@@ -460,6 +460,7 @@ def test_the_hub_of_the_configuration_counts_until_the_command_line_says_kafka(p
     [
         pytest.param("pause east/shop/web --author ben", "--hub hub", "writes down who has signed in", id="author"),
         pytest.param("pause east/shop/web", "--hub nosuch", "context nosuch of the hub cannot be used", id="context"),
+        pytest.param("pause east/shop/web", "--hub nosuch", "has no context 'nosuch'; it has hub", id="contexts"),
         pytest.param("pause east/shop/web", "--hub ''", "--hub is empty", id="empty"),
         pytest.param("pause west/shop/web -C east", "--hub hub", "does not mean cluster west", id="clusters"),
         pytest.param("delete -l app=web", "--hub hub", "-l and -A are not there", id="labels"),

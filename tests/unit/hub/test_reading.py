@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.cli.main import cli
-from fleethpa.frame.errors import INTERNAL, CommandError
+from fleethpa.fleet.members import hub_cluster
+from fleethpa.frame.configuration import load
+from fleethpa.frame.errors import INTERNAL, UNREACHABLE, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.reading import (
@@ -302,6 +305,42 @@ def test_an_address_to_which_no_token_should_be_sent_is_refused(source: str) -> 
 
 def test_an_address_of_this_machine_needs_no_encryption() -> None:
     assert hub_address("http://127.0.0.1:7080/") == "http://127.0.0.1:7080"
+
+
+def test_a_hub_that_does_not_answer_is_named_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    context = {"cluster": "hub", "user": "ben"}
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        json.dumps(
+            {
+                "clusters": [{"name": "hub", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "ben", "user": {"token": "t"}}],
+                "contexts": [{"name": "aws/hub", "context": context}],
+                "current-context": "aws/hub",
+            }
+        )
+    )
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    found = Cli(monkeypatch)("get", "hpa", "-A", "--from", f"http://127.0.0.1:{port}", "--kubeconfig", str(file))
+    assert found.exit_code == UNREACHABLE
+    assert found.stderr == (
+        f"Error: http://127.0.0.1:{port} does not answer as a hub\n  Connection refused\n"
+        "  Next: see that it is the address of a page that was started with --api (docs/hub-api.md)\n"
+    )
+
+
+def test_the_context_of_the_hub_may_have_a_name_that_no_cluster_of_the_fleet_has(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps({"contexts": [{"name": "arn:aws:eks:eu-west-1:1:cluster/hub", "context": {}}]}))
+    config = load({"kubeconfig": str(file)})
+    found = hub_cluster(config, "arn:aws:eks:eu-west-1:1:cluster/hub")
+    assert (found.kubeconfig, found.context) == (str(file), "arn:aws:eks:eu-west-1:1:cluster/hub")
+    with pytest.raises(CommandError, match="cannot be used") as refused:
+        hub_cluster(config, "nosuch")
+    assert "has no context 'nosuch'; it has arn:aws:eks:eu-west-1:1:cluster/hub" in refused.value.cause
 
 
 def test_what_nobody_has_thought_about_shows_nothing() -> None:
