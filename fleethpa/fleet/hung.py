@@ -8,7 +8,7 @@ and archiver write nothing to it while nothing happens, and are known by their h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fleethpa.fleet.troubles import ClusterTrouble, ClusterView, HungProcess, Kind, Process, silent_words, since
@@ -141,7 +141,10 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
         if trouble := observer or reconciler:
             # Both parts report every few seconds: where the observing one went on for longer, it does not hang.
             goes_on = observer is None and (cluster.reported_ms or 0) - (trouble.since_ms or 0) > REPORT_DUE_MS
-            yield "the reconciler in the agent" if goes_on else "the agent", trouble
+            if goes_on:
+                yield "the reconciler in the agent", trouble
+            else:  # of one process, the newest report of either part is the last sign of life
+                yield "the agent", replace(trouble, since_ms=max(trouble.since_ms or 0, cluster.reported_ms or 0))
         return
     if observer is not None:
         yield "the observer", observer

@@ -153,6 +153,11 @@ def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
         )
 
 
+def test_an_agent_was_heard_of_when_the_newest_of_its_parts_reported() -> None:
+    (found,) = hung(ago(900), ago(900), [with_agent("west", observed_ms=SILENT - 5_000, served_ms=SILENT)])
+    assert found.since_ms == NOW_MS - SILENT + 5_000
+
+
 @pytest.mark.parametrize("process", get_args(QuietProcess))
 @pytest.mark.parametrize("ingested", [pytest.param(900, id="alone"), pytest.param(30_000, id="beside ingest")])
 def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: QuietProcess, ingested: int) -> None:
