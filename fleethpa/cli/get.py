@@ -158,8 +158,7 @@ def get_hpa(
             views = await shown(past, picked)
             if not views and table.is_plain:
                 healthy = problem and picked
-                hidden = {name for name, cluster in state.clusters.items() if cluster.hidden is not None}
-                is_old = state.is_last_known or any(view.id.cluster in hidden for view in picked)
+                is_old = any(state.is_known_of_before(view.id.cluster) for view in picked)
                 none = "No HPA had a problem when it was last known." if is_old else "No HPA has a problem."
                 session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
@@ -188,7 +187,7 @@ async def _watch(read: Callable[[], Awaitable[list[HpaView]]], table: _HpaTable,
 
 def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
     """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
-    code = PARTIAL if state.is_cut_off and views else OK
+    code = PARTIAL if state.is_last_known and views else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
         blind = [trouble for trouble in cluster.troubles if trouble.blinds]
@@ -224,7 +223,7 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
         for view in views:
             for trouble in (each for each in view.troubles if not is_of_hung(each, state.hung)):
                 session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
-    return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK
+    return PARTIAL if state.is_last_known or any(view.hidden for view in views) else OK
 
 
 @get.command("capacitygroups")

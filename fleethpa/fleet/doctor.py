@@ -287,7 +287,8 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
         yield CheckResult("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
     modes = {mode: sum(view.mode == mode for view in state.hpas.values()) for mode in ("enforce", "shadow", "off")}
     listed = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
-    yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
+    held = counted(len(state.hpas), "HPA") + (" when last known" if state.is_last_known else "")
+    yield CheckResult("ok", "hpas", "-", held + (f": {listed}" if listed else ""))
 
 
 def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:

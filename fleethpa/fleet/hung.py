@@ -85,7 +85,11 @@ def _quiet(before_ms: int, times_ms: Mapping[int, int]) -> list[int]:
 
 _LOG_TEXTS: Final[Mapping[Process, tuple[str, str]]] = {
     "ingest": ("ingest hangs or does not run: nothing has come into", "what is shown may be old"),
-    "decider": ("the decider hangs or does not run: nothing was decided in", "replicas stay as they are"),
+    # Where an agent stands in, the cluster's own controller scales meanwhile.
+    "decider": (
+        "the decider hangs or does not run: nothing was decided in",
+        "what is shown of its HPAs is as of then, and fleethpa scales none of them",
+    ),
 }
 
 

@@ -462,6 +462,13 @@ def _error(trouble: ObserverTrouble) -> str:
 # --- written ----------------------------------------------------------------------------------------------------------
 
 
+_WHO_SCALES: Final = {
+    "stand-in": "the cluster's own controller scales in place of fleethpa",
+    "closing": "nobody scales until the stand-in's HPAs have ended",
+}
+"""Holder of the Lease -> what it means, where it is not the hub."""
+
+
 def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
     hands, served = cluster.hands, cluster.served
@@ -469,10 +476,12 @@ def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         return
     begun_ms, holder, generation = hands.changes[-1]
     reason, enforced = "", counted(cluster.modes.get("enforce", 0), "enforced HPA")
-    if served is not None and served.reported_ms >= due_ms and served.problem:
+    # What the agent reported before the holder changed is about another holder.
+    if served is not None and served.reported_ms >= max(due_ms, begun_ms) and served.problem:
         reason = f"; its agent reports: {one_line(served.problem)}"
     lease = f"kubectl --context {cluster.name} -n fleethpa-system get lease fleethpa-hub -o yaml"
-    detail = f" (generation {generation}): the cluster's own controller scales {enforced}{reason}"
+    who = _WHO_SCALES.get(holder, "fleethpa writes nothing there")
+    detail = f" (generation {generation}): {who} ({enforced}){reason}"
     yield ClusterTrouble("standIn", begun_ms, f"{holder} is in charge", lease, detail, cluster.clock_ms)
 
 

@@ -199,7 +199,8 @@ def hub_refusal(lease: SeenLease | None, *, hub: str = "") -> str:
     if lease.protocol > PROTOCOL:
         return f"the cluster's Lease follows version {lease.protocol} of the protocol; this process knows {PROTOCOL}"
     if not lease.is_hub:
-        why = f": {lease.reason}" if lease.reason else ""
+        # As of the take-over: the hub may work again by now.
+        why = f", which took over because of this: {lease.reason}" if lease.reason else ""
         return (
             f"the cluster is in the hands of its {STAND_IN} (generation {lease.generation}, holder {lease.holder}){why}"
         )

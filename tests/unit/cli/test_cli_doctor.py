@@ -164,6 +164,27 @@ def test_that_no_hpa_has_a_problem_is_not_said_of_now_while_nothing_is_known_now
     assert "has a problem" not in shown
 
 
+def test_an_hpa_of_which_nothing_is_known_now_is_not_said_to_be_well(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run, brokers = Cli(monkeypatch, fleet), ("--brokers", "127.0.0.1:1")
+    fleet.observe(3, 300)
+    fleet.run(5)
+    shown = run("status", "-A", *brokers)
+    assert (shown.stdout, shown.exit_code) == ("east/shop/checkout  ok\n", 0)
+    fleet.run(10, without=("decider",))
+    fleet.observe(3, 300)
+    fleet.run(15, without=("decider",))
+    shown = run("status", "-A", *brokers)
+    assert "the decider hangs" in shown.stderr
+    assert (shown.stdout, shown.exit_code) == ("east/shop/checkout  ok when last known\n", 5)
+    assert run("status", "-A", "--watch", "--timeout", "200ms", *brokers).exit_code == 124
+    assert run("get", "hpa", "-A", *brokers).exit_code == 5
+    assert run("get", "clusters", *brokers).exit_code == 5
+    found = [each["message"] for each in items(run("doctor", *AREAS, "-o", "json")) if each["area"] == "hpas"]
+    assert found == ["1 HPA when last known: 1 enforce"]
+
+
 def test_an_override_that_is_not_folded_yet_may_be_there(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
     run = Cli(monkeypatch, fleet)
     asked = ("override", "east/shop/checkout", "--end", "--dry-run", "--brokers", "127.0.0.1:1")

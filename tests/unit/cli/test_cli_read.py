@@ -795,6 +795,8 @@ def test_what_is_not_watched_any_more_is_named_by_each_verb_and_no_hpa_is_said_t
             r"warning: cluster east: watching autoscalers fails since .* \(7s ago\): EOF \(and 1 more\); ", stated
         )
         assert stated.count("watching autoscalers") == 1, stated
+    known = run("status", "-A")
+    assert (known.stdout, known.exit_code) == ("east/shop/checkout  ok when last known\n", 5)
     shown = run("get", "hpa", "-A", "--problem").stderr
     assert "No HPA had a problem when it was last known." in shown
     assert "watching pods fails" in shown

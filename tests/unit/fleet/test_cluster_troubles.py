@@ -182,6 +182,22 @@ def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
     assert fresh.text.endswith("; its agent reports: no right")
     [old] = troubles_of(**usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
     assert "its agent reports" not in old.text
+    [of_before] = troubles_of(**usual, served=ServedRow(NOW_MS - 1, "held by 3"), hands=ControlRow([(NOW_MS, "x", 4)]))
+    assert "its agent reports" not in of_before.text
+
+
+@pytest.mark.parametrize(
+    ("holder", "who"),
+    [
+        ("stand-in", "the cluster's own controller scales in place of fleethpa (2 enforced HPAs)"),
+        ("closing", "nobody scales until the stand-in's HPAs have ended (2 enforced HPAs)"),
+        ("somebody", "fleethpa writes nothing there (2 enforced HPAs)"),
+    ],
+)
+def test_who_scales_while_the_hub_is_not_in_charge_follows_from_the_holder(holder: str, who: str) -> None:
+    usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "served": ALIVE, "enforced": 2}
+    [found] = troubles_of(**usual, hands=ControlRow([(NOW_MS - 9_000, holder, 4)]))
+    assert found.text.endswith(f"(9s ago) (generation 4): {who}")
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,12 @@ def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
         )
 
 
+def test_of_a_decider_that_hangs_it_is_not_said_that_replicas_stay_since_a_stand_in_may_scale() -> None:
+    (found,) = hung(ago(900, 900), ago(22_000, 900), [with_agent("west")])
+    assert "in log partition 0 since" in found.text
+    assert "ago), what is shown of its HPAs is as of then, and fleethpa scales none of them. Next: " in found.text
+
+
 def test_an_agent_was_heard_of_when_the_newest_of_its_parts_reported() -> None:
     (found,) = hung(ago(900), ago(900), [with_agent("west", observed_ms=SILENT - 5_000, served_ms=SILENT)])
     assert found.since_ms == NOW_MS - SILENT + 5_000

@@ -157,6 +157,9 @@ def test_what_is_no_longer_wanted_ends_as_in_a_hand_back() -> None:
         assert agent_steps(seen, SILENT, hub=HUB, wanted={}) == [RENEW, *step]
 
 
+BY_STAND_IN = "(generation 7, holder stand-in)"
+
+
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
@@ -166,7 +169,7 @@ def test_what_is_no_longer_wanted_ends_as_in_a_hand_back() -> None:
         (lease(CLOSING), "the cluster is in the hands of its stand-in (generation 7, holder closing)"),
         (
             structs.replace(lease(STAND_IN), reason="no right"),
-            "the cluster is in the hands of its stand-in (generation 7, holder stand-in): no right",
+            f"the cluster is in the hands of its stand-in {BY_STAND_IN}, which took over because of this: no right",
         ),
         (lease("hub/us/k2"), "another hub is in charge of the cluster: hub/us/k2"),
         (
