@@ -11,6 +11,10 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from fleethpa.lab.simulator.requests import FieldWriter
 from fleethpa.lab.simulator.resources import by_kind
 from reconciler.agents.agent import agenttopics
+from reconciler.agents.agent.election import now_text
+from reconciler.agents.agent.process import HOME
+from reconciler.agents.standin.objects import lease_body
+from reconciler.core.fence import LEASE
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from schemas.agentknowledge import CentralHpa
@@ -106,6 +110,40 @@ async def test_an_agent_that_may_not_read_its_topic_any_more_reports_that_and_is
         denied = False
         await reports.until(lambda: not reports.of(Serving)[-1].problems, "a report without a problem")
         assert not any("cannot be read" in note for note in part.health.notes())
+
+
+async def test_readyz_of_an_agent_says_that_the_stand_in_is_in_charge_and_why_it_took_over(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, _):
+        await orders.knowledge()
+        lease = lease_body(HOME, "stand-in", 3, now_text(), proof_ms=60_000, grace_ms=30_000, reason="no decisions")
+        key = ("leases.coordination.k8s.io", HOME, LEASE)
+        async with replica(made, stand_in=True) as part:
+            await until(lambda: made.sims["east"].store.get(key))
+            made.sims["east"].store.put(key, (made.sims["east"].store.get(key) or {}) | lease)
+            await until(lambda: any("generation 3" in note for note in part.health.notes()))
+            (shown,) = [note for note in part.health.notes() if "generation 3" in note]
+    assert shown == (
+        "[!] in charge: the cluster is in the hands of its stand-in (generation 3, holder stand-in), "
+        "which took over because of this: no decisions"
+    )
+
+
+async def test_a_replica_that_leads_no_longer_says_nothing_of_what_it_does_not_look_at_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def denied(_: Any, topic: str) -> None:
+        raise TopicAuthorizationFailedError(topic)
+
+    monkeypatch.setattr(kafkaclients, "check_topic", denied)
+    async with rig(tmp_path) as made, agent_topics(made), replica(made) as part:
+        await until(lambda: any("cannot be read" in note for note in part.health.notes()))
+        key = ("leases.coordination.k8s.io", HOME, "fleethpa-agent")
+        lease = made.sims["east"].store.get(key) or {}
+        taken = {"holderIdentity": "other", "renewTime": now_text(), "leaseTransitions": 9}
+        made.sims["east"].store.put(key, lease | {"spec": lease["spec"] | taken})
+        await until(lambda: part.term is None)
+        await until(lambda: any("other, generation 9" in note for note in part.health.notes()))
+        assert [note for note in part.health.notes() if "leader" not in note] == []
 
 
 async def test_central_hpas_are_observed_once_they_are_known(tmp_path: Path) -> None:

@@ -196,6 +196,10 @@ class AgentTerm:
         key = HpaKey(decision.namespace, decision.name)
         return "" if self._stand_in is None else self._stand_in.blocks(key)
 
+    def in_charge(self) -> str:
+        """Why the hub is not in charge, or that this is not known; empty: it is, or nothing stands in."""
+        return "" if self._stand_in is None else self._stand_in.forbids()
+
     @property
     def has_no_native(self) -> bool:
         """Whether the settings say that no native HPA controller runs."""
@@ -357,6 +361,7 @@ class Agent:
                     self.term = AgentTerm(config, client, election, self.health, self._metrics, self._judge)
                     await self.term.run(stop)
                     self.term = None
+                    self.health.forget("")  # what the leader knew of the cluster and Kafka: this replica looks no more
                 for each in beside:
                     each.cancel()
 
@@ -383,8 +388,8 @@ class Agent:
             await asyncio.sleep(RETRY_S / 4)
 
     def show(self, election: Election) -> None:
-        """Show on /readyz who leads, what keeps the Lease out of reach, and why the leader cannot write to Kafka; with
-        a Lease out of reach for long, the replica is not ready.
+        """Show on /readyz who leads, what keeps the Lease out of reach, and of the leader why it cannot write to Kafka
+        and the hub is not in charge; with a Lease out of reach for long, the replica is not ready.
         """
         if election.is_out_of_reach:
             self.health.unready("lease", f"{election.trouble}; {_NOBODY_SCALES}")
@@ -394,3 +399,4 @@ class Agent:
         self.health.record("leader", f"{leader}, generation {election.generation}")
         self.health.record("lease", election.trouble or None)
         self.health.record("kafka", (self.term.publisher.problem if self.term else "") or None)
+        self.health.record("in charge", (self.term.in_charge() if self.term else "") or None)

@@ -430,11 +430,10 @@ class StandIn:
         return next(split(sorted(self._native_work.left.values(), key=lambda each: not each.scaled_to_zero)), [])
 
     def _changed(self, change: ControlTransferred, lease: Json) -> None:
-        self._judge.saw(_ms(self._clock_s()), lease_seen(lease))
-        log.warning(
-            "the cluster changed hands",
-            extra={"cluster": change.cluster, "holder": change.holder, "generation": change.generation},
-        )
+        seen = lease_seen(lease)
+        self._judge.saw(_ms(self._clock_s()), seen)
+        data = {"cluster": change.cluster, "holder": change.holder, "generation": change.generation}
+        log.warning("the cluster changed hands", extra=data | ({"reason": seen.reason} if seen.reason else {}))
         if change.holder.startswith(HUB):
             self._native_work.left.clear()
         self._changes.add(change)
