@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final, Literal, get_args
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -28,6 +28,7 @@ from aiokafka.structs import OffsetAndMetadata
 from runtime.ending import first_of
 from runtime.kafkaclients import aiokafka_kwargs, bounds_of, new_consumer, started_patiently
 from runtime.log import Clock
+from runtime.records import Unacknowledged
 from schemas.connection import KafkaSettings
 from schemas.topics import ALIVE_GROUPS, DECISIONS, QuietProcess
 
@@ -145,13 +146,19 @@ _OFFSET: Final = TopicPartition(DECISIONS, 0)
 """A partition that each of them and every reader may read; the offset itself means nothing."""
 
 
-async def keep_signing(settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event) -> None:
+async def keep_signing(
+    settings: KafkaSettings,
+    process: QuietProcess,
+    clock: Clock,
+    stop: asyncio.Event,
+    waits: Unacknowledged | None = None,
+) -> None:
     """Commit the present every 5 s until `stop` is set, and then that the process ended on purpose.
 
-    Brokers that are away are waited for, but not at the end. `clock`: Unix milliseconds.
+    Brokers that are away are waited for, but not at the end. `clock`: Unix milliseconds. `waits`: knows how long.
     """
     async with asyncio.TaskGroup() as group:
-        signing = group.create_task(_signing(settings, process, clock, stop))
+        signing = group.create_task(_signing(settings, process, clock, stop, waits or Unacknowledged()))
         stopped = group.create_task(stop.wait())
         await asyncio.wait({signing, stopped}, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait({signing}, timeout=FAREWELL_S)
@@ -159,18 +166,24 @@ async def keep_signing(settings: KafkaSettings, process: QuietProcess, clock: Cl
         stopped.cancel()
 
 
-async def _signing(settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event) -> None:
+async def _signing(
+    settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event, waits: Unacknowledged
+) -> None:
     """Sign, and ignore errors of the brokers: a process must not end because its sign could not be written."""
-    while not stop.is_set():
-        try:
-            async with marks(settings, group_of(process), [_OFFSET]) as consumer:
-                while not stop.is_set():
-                    await _commit(consumer, str(clock()))
-                    await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
-                await _commit(consumer, "")
-        except KafkaError as error:
-            log.warning("no heartbeat was committed: %s", error)
-            await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
+    with ExitStack() as waiting:  # until a sign is written, however often it is tried
+        waiting.enter_context(waits.waiting())
+        while not stop.is_set():
+            try:
+                async with marks(settings, group_of(process), [_OFFSET]) as consumer:
+                    while not stop.is_set():
+                        await _commit(consumer, str(clock()))
+                        waiting.close()
+                        await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
+                        waiting.enter_context(waits.waiting())
+                    await _commit(consumer, "")
+            except KafkaError as error:
+                log.warning("no heartbeat was committed: %s", error)
+                await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
 
 
 async def _commit(consumer: AIOKafkaConsumer, text: str) -> None:

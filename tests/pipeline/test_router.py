@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaTimeoutError
 from msgspec import structs
 
 from fleethpa.lab.simulator.broker import EmbeddedBroker
 from reconciler.agents.router.process import Router, RouterConfig, has_agents
+from runtime import groups, records
 from runtime.kafkaclients import reader
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
@@ -17,6 +21,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet
 from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import DECISIONS, PUBLIC_TOPICS, SETTINGS, SPECS
+from tests.patience import PATIENCE_S
 from tests.pipeline.cluster_rig import hpa
 from tests.pipeline.router_kit import Copied, Hub, router
 
@@ -54,6 +59,27 @@ async def test_an_agent_gets_the_decisions_of_its_cluster_under_the_partition_of
         # One in shadow asks for nothing, and is copied as a heartbeat at most.
         orders = [each for each in copied.decisions if each[1] not in (shadow, repeat)]
         assert orders == [(number, each) for each in (first, shown, again, ended)]
+
+
+async def test_a_router_to_which_the_brokers_answer_nothing_is_not_ready_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, commit = asyncio.Event(), groups._commit
+
+    async def committed(consumer: Any, text: str) -> None:
+        if not answers.is_set():
+            raise KafkaTimeoutError
+        await commit(consumer, text)
+
+    monkeypatch.setattr(groups, "_commit", committed)
+    monkeypatch.setattr(groups, "SIGN_EVERY_S", 0.05)
+    monkeypatch.setattr(records, "LONG_UNACKNOWLEDGED_S", 0.5)
+    async with hub() as (made, _), router(made) as part, asyncio.timeout(PATIENCE_S):
+        while "[-] kafka: the brokers have taken no record for 1 s" not in part.health.problems():
+            await asyncio.sleep(0.02)
+        answers.set()
+        while part.health.problems():
+            await asyncio.sleep(0.02)
 
 
 async def test_an_agent_learns_settings_and_central_hpas_whole_and_as_they_change(tmp_path: Path) -> None:

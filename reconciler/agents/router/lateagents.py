@@ -149,7 +149,7 @@ class LateAgents:
             why = why_late(error)
             log.error(
                 "an agent's topic takes no records: what is for it waits, other clusters are copied to as before",
-                extra={"cluster": agent.cluster, "topic": agent.topics.commands, "error": repr(error), "next": why},
+                extra={"cluster": agent.cluster, "topic": agent.topics.commands, "error": _error(error), "next": why},
             )
             self._health.record(agent.topics.commands, f"takes no records, so that copies to this agent wait: {why}")
             self._metrics.late_agents.set(len(self._late))
@@ -305,6 +305,10 @@ class _Tried:
         self.error = self.error or error
 
 
+def _error(error: BaseException | None) -> str:
+    return "" if error is None else repr(error)
+
+
 def why_late(error: BaseException | None) -> str:
     """Why an agent's topic takes no record, and what to do. `error`: of the record; None: nothing is acknowledged."""
     if isinstance(error, MessageSizeTooLargeError):
@@ -312,4 +316,4 @@ def why_late(error: BaseException | None) -> str:
     if isinstance(error, TopicAuthorizationFailedError):
         return "the router may not write it; grant what `fleethpa admin topics acls router` prints"
     what = "it acknowledges nothing" if error is None else str(error)
-    return f"{what}; look at its leader and its in-sync replicas (kafka-topics --describe)"
+    return f"{what}; if the brokers answer otherwise, look at its leader and in-sync replicas (kafka-topics --describe)"
