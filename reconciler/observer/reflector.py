@@ -33,6 +33,9 @@ LONGEST_RETRY_AFTER_S = 300.0
 _SILENCE_MARGIN_S = 30.0
 HEALTHY_EVERY_S = 1.0
 """How often an open watch is noted as healthy while events come; it was when it opened, and its end is noted."""
+EXPIRED_IN_A_ROW = 3
+"""So many answers in a row that a version is too old, with nothing seen between, are a problem: between the lists,
+which are made ever more seldom, nothing is seen."""
 CONFIRM_S = 2.0
 """Before an open watch is ended, the API server is asked once more after this long: one of several may just have begun.
 """
@@ -118,6 +121,8 @@ class Reflector:
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
         self._received = False
+        self._expired = 0
+        """Answers in a row that a version is too old, with no event and no ordinary end of a watch between."""
         self._healthy_s = 0.0
 
     async def run(self) -> None:
@@ -137,15 +142,22 @@ class Reflector:
     async def _list(self) -> None:
         self._received = False
         items: list[Any] = []
-        token = ""
+        query: dict[str, Any] = {"limit": self._limits.list_limit}
         while True:
-            query = {"limit": self._limits.list_limit} | ({"continue": token} if token else {})
-            page = await self._client.get_page(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
+            try:
+                page = await self._client.get_page(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
+            except ApiError as error:
+                if error.status != 410 or "continue" not in query:
+                    raise
+                # The next page is of a version that the server no longer has; as client-go's pager does.
+                items, query = [], {}
+                continue
             items += map(self._listener.kept, page.items)
             version, token = page.metadata["resourceVersion"], page.metadata.get("continue") or ""
             del page  # 1 MB with 500 pods, which must not wait for the next page beside those of all other clusters
             if not token:
                 break
+            query["continue"] = token
         self._version = version
         await self._listener.listed(self._namespace, items)
         self._healthy()
@@ -162,6 +174,8 @@ class Reflector:
                     return await watching
                 if (error := await self._outlived()) is not None:
                     raise error
+                self._expired = 0
+                self._healthy()
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -201,13 +215,14 @@ class Reflector:
         path = f"{self._path}?{urlencode(query)}"
         async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy):
             self._received, self._pause_s = True, FIRST_PAUSE_S
-            if time.monotonic() - self._healthy_s >= HEALTHY_EVERY_S:
+            if self._expired or time.monotonic() - self._healthy_s >= HEALTHY_EVERY_S:
+                self._expired = 0
                 self._healthy()
             item = event["object"]
             if event["type"] != "BOOKMARK":
                 await self._listener.changed(event["type"], item)
             self._version = item["metadata"]["resourceVersion"]
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s, self._expired = FIRST_PAUSE_S, 0
         self._metrics.watch_restarts.labels(self._client.name, self._label, "ended").inc()
         if time.monotonic() - begun < FIRST_PAUSE_S:
             await asyncio.sleep(FIRST_PAUSE_S)  # a server that ends every watch at once must not be hammered
@@ -216,7 +231,8 @@ class Reflector:
         self._healthy_s = time.monotonic()
         self._metrics.up.labels(self._client.name).set(1)
         self._metrics.last_sync.labels(self._client.name).set_to_current_time()
-        self._listener.problem(self._namespace, None)
+        if self._expired < EXPIRED_IN_A_ROW:
+            self._listener.problem(self._namespace, None)
         self._held.add(self._path)
 
     async def _after(self, error: ClusterError) -> None:
@@ -236,8 +252,10 @@ class Reflector:
             self._version = ""
         if status == 410 and self._received:
             return  # too old to go on from: list again, at once
+        self._expired = self._expired + 1 if status == 410 else 0
         if status != 410:
             self._held.discard(self._path)
+        if status != 410 or self._expired >= EXPIRED_IN_A_ROW:
             self._listener.problem(self._namespace, problem)
         if isinstance(error, UnreachableError):
             self._metrics.up.labels(self._client.name).set(0)

@@ -132,6 +132,51 @@ async def until(condition: Callable[[], bool], work: Any) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_list_whose_next_page_has_expired_is_asked_for_whole_at_once(pauses: list[float]) -> None:
+    server, received = Server(), ReceivedReports()
+    asked: list[str] = []
+    first: Json = {"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [{"a": 1}]}
+
+    async def page(path: str, *, timeout_s: float = 5.0) -> ListPage:
+        asked.append(path.partition("?")[2])
+        if "continue" in path:
+            raise EXPIRED
+        whole: Json = {"metadata": {"resourceVersion": "9"}, "items": [{"b": 1}, {"c": 1}]}
+        found = first if "limit" in path else whole
+        return ListPage(found["metadata"], iter(found["items"]))
+
+    server.get_page = page  # type: ignore[method-assign]
+    items: list[Any] = []
+
+    async def listed(_: str, given: list[Any]) -> None:
+        items.extend(given)
+
+    listener = replace(received.listener, listed=listed)
+    await until(server.opened.is_set, Reflector(watching(server), "/api/v1/pods", listener, "shop").run())
+    assert (asked, items) == (["limit=500", "limit=500&continue=t", ""], [{"b": 1}, {"c": 1}])
+    assert [each for each in pauses if each] == []
+
+
+async def test_watches_that_are_too_old_again_and_again_are_a_problem_until_one_shows_something(
+    pauses: list[float],
+) -> None:
+    server, received = Server(watches=[EXPIRED] * 3), ReceivedReports()
+    reflector = reflect(server, received)
+    seen: list[tuple[int, bool]] = []
+    problem = received.problem
+
+    def noted(namespace: str, given: ReadProblem | None) -> None:
+        problem(namespace, given)
+        seen.append((3 - len(server.watches), bool(received.problems)))
+
+    reflector._listener = replace(reflector._listener, problem=noted)
+    await until(server.opened.is_set, reflector.run())
+    # One or two of them follow from what a server forgets; after the third the list is no sign that it is well.
+    assert [is_one for expired, is_one in seen if expired < 3] == [False] * 3
+    assert next(is_one for expired, is_one in seen if expired == 3), seen
+    assert received.problems == {}, "it is watched again"
+
+
 async def test_a_server_whose_watches_are_always_too_old_is_not_asked_for_lists_without_a_pause(
     pauses: list[float],
 ) -> None:
