@@ -34,12 +34,12 @@ from tests.kit.cli import Cli, Fleet, table_rows
 from tests.kit.documented import ROOT
 
 
-class MinStep(ChangeRule):
+class ToyStep(ChangeRule):
     """A toy: changes of fewer replicas than the setting says are not written, unless they end at a bound of the HPA, an
     override asks for them, or another limit has made them small.
     """
 
-    name = "MinStep"
+    name = "ToyStep"
     setting = "status_every_ms"
     """Stands for a setting of its own; no decision depends on this one."""
 
@@ -48,7 +48,7 @@ class MinStep(ChangeRule):
         return None if is_exempt or change.size >= value else 0
 
     def refusal(self, value: int, change: ScaleChange) -> str:
-        return f"a change from {change.current} to {change.wanted} is smaller than the cluster's minStep {value}"
+        return f"a change from {change.current} to {change.wanted} is smaller than the cluster's toyStep {value}"
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attach(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = Constraint(name="MinStep", words="the min-step of the toy", kind="limit", label="min step")
-    monkeypatch.setitem(CONSTRAINTS, "MinStep", toy)
-    monkeypatch.setitem(CHANGE_RULES, "MinStep", MinStep())
-    monkeypatch.setattr(attachments, "LIMITS", (SettingLimit("MinStep"), *attachments.LIMITS))
+    toy = Constraint(name="ToyStep", words="the step of the toy", kind="limit", label="toy step")
+    monkeypatch.setitem(CONSTRAINTS, "ToyStep", toy)
+    monkeypatch.setitem(CHANGE_RULES, "ToyStep", ToyStep())
+    monkeypatch.setattr(attachments, "LIMITS", (SettingLimit("ToyStep"), *attachments.LIMITS))
 
 
 def small_and_large() -> World:
@@ -75,10 +75,10 @@ def test_a_limit_that_is_attached_blocks_and_is_named_wherever_limits_are() -> N
     world = small_and_large()
     blocked = whole(world.log)[-1]
     assert (blocked.raw_desired_replicas, blocked.final_desired_replicas) == (12, 10)
-    assert blocked.constraints_applied == ["MinStep"]
-    assert blocked.paused == "a change from 10 to 12 is smaller than the cluster's minStep 3"
-    assert words.held_by(blocked) == "the min-step of the toy"
-    assert words.braked(blocked) == "held by the min-step of the toy (metrics ask for 12)"
+    assert blocked.constraints_applied == ["ToyStep"]
+    assert blocked.paused == "a change from 10 to 12 is smaller than the cluster's toyStep 3"
+    assert words.held_by(blocked) == "the step of the toy"
+    assert words.braked(blocked) == "held by the step of the toy (metrics ask for 12)"
     assert after(world.period(100))["web"] == 20
 
 
@@ -91,23 +91,23 @@ def test_decisions_that_it_blocked_are_found_by_its_name(monkeypatch: pytest.Mon
     fleet.now_ms += 15_000
     fleet.observe(3, 900)
     run = Cli(monkeypatch, fleet)
-    limited = run("decisions", "-A", "--limited-by", "MinStep", "-o", "wide")
-    assert [(row["TO"], row["LIMITED BY"]) for row in table_rows(limited.stdout)] == [("3", "MinStep")]
+    limited = run("decisions", "-A", "--limited-by", "ToyStep", "-o", "wide")
+    assert [(row["TO"], row["LIMITED BY"]) for row in table_rows(limited.stdout)] == [("3", "ToyStep")]
 
 
 @pytest.mark.usefixtures("attached")
 def test_the_filter_of_the_page_has_its_name_and_gives_the_flag_for_it() -> None:
-    assert read_filter("limit:MinStep", CHANGE_WORDS).flags(CHANGE_FLAGS) == (["--limited-by MinStep"], [])
-    with pytest.raises(FilterTextError, match=r"there is no limit 'Nope'; there are .*, MinStep"):
+    assert read_filter("limit:ToyStep", CHANGE_WORDS).flags(CHANGE_FLAGS) == (["--limited-by ToyStep"], [])
+    with pytest.raises(FilterTextError, match=r"there is no limit 'Nope'; there are .*, ToyStep"):
         read_filter("limit:Nope", CHANGE_WORDS)
 
 
 def test_without_it_nothing_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = Cli(monkeypatch, Fleet())("decisions", "-A", "--limited-by", "MinStep")
+    refused = Cli(monkeypatch, Fleet())("decisions", "-A", "--limited-by", "ToyStep")
     assert refused.exit_code == 2
-    assert "'MinStep' is not one of" in refused.stderr
-    with pytest.raises(FilterTextError, match="there is no limit 'MinStep'"):
-        read_filter("limit:MinStep", CHANGE_WORDS)
+    assert "'ToyStep' is not one of" in refused.stderr
+    with pytest.raises(FilterTextError, match="there is no limit 'ToyStep'"):
+        read_filter("limit:ToyStep", CHANGE_WORDS)
 
 
 @pytest.mark.usefixtures("attached")
@@ -118,7 +118,7 @@ def test_the_question_without_it_is_answered_from_what_it_read() -> None:
     ]
     made = counterfactuals(read[-1].inputs)
     assert [(each.limit, each.answer, each.how) for each in made.without] == [
-        ("MinStep", 12, "without the min-step of the toy")
+        ("ToyStep", 12, "without the step of the toy")
     ]
 
 
@@ -147,7 +147,7 @@ def test_the_reconciler_asks_the_same_rule_once_more(spec: dict[str, Any], milli
     world.put("web", **spec)
     world.period(milli)
     made = [each for each in whole(world.log) if each.kind == "evaluation"][-1]
-    assert ("MinStep" in made.constraints_applied) == blocked
+    assert ("ToyStep" in made.constraints_applied) == blocked
     final = structs.replace(made, raw_desired_replicas=made.wants or made.raw_desired_replicas)
     assert refused_by_the_reconciler(final, ClusterSettings(status_every_ms=3)) == blocked
     assert not refused_by_the_reconciler(final, ClusterSettings())
@@ -156,7 +156,7 @@ def test_the_reconciler_asks_the_same_rule_once_more(spec: dict[str, Any], milli
 @pytest.mark.usefixtures("attached")
 def test_the_reconciler_exempts_what_the_rule_exempts_by_what_replaced_the_metrics() -> None:
     made = [each for each in whole(small_and_large().log) if each.kind == "evaluation"][-1]
-    overridden = structs.replace(made, constraints_applied=["Override", "MinStep"])
+    overridden = structs.replace(made, constraints_applied=["Override", "ToyStep"])
     settings = ClusterSettings(status_every_ms=3)
     assert (refused_by_the_reconciler(made, settings), refused_by_the_reconciler(overridden, settings)) == (True, False)
 
@@ -309,7 +309,7 @@ def test_what_all_limits_together_leave_is_written_by_the_reconciler_while_no_se
 @pytest.mark.usefixtures("attached")
 def test_one_that_cuts_lets_the_reconciler_write_on_the_way_to_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     def written(**changes: Any) -> bool:
-        monkeypatch.setitem(CONSTRAINTS, "MinStep", structs.replace(CONSTRAINTS["MinStep"], **changes))
+        monkeypatch.setitem(CONSTRAINTS, "ToyStep", structs.replace(CONSTRAINTS["ToyStep"], **changes))
         scale = ObservedScale(spec_replicas=20, status_replicas=20, selector="", resource_version="1")
         return isinstance(plan(decision, scale=scale, hpa=None, guards=WriteGuards(), now_ms=0), Write)
 
@@ -322,7 +322,7 @@ def test_one_that_cuts_lets_the_reconciler_write_on_the_way_to_the_bounds(monkey
         wants=15,
         max_replicas=10,
         expires=1,
-        constraints_applied=["MinStep"],
+        constraints_applied=["ToyStep"],
     )
     assert not written()
     assert written(cuts=True)
