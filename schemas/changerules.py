@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from schemas.constraints import CONSTRAINTS, cuts
+from schemas.constraints import CONSTRAINTS, cuts, is_rate
 from schemas.settings import ClusterSettings
 
 
 class ScaleChange(NamedTuple):
-    """A change of replicas that is wanted. `low`, `high`: minReplicas and maxReplicas. `constraints`: what replaced the
-    metrics and which limits have bounded it so far, named as in `constraintsApplied` of a decision.
+    """A change of replicas that is wanted. `low`, `high`: minReplicas and maxReplicas. `constraints`: what of the HPA
+    itself has bounded it so far, what replaced the metrics, and which limits, named as in `constraintsApplied` of a
+    decision.
     """
 
     cluster: str
@@ -36,6 +37,17 @@ class ScaleChange(NamedTuple):
         return any(cuts(name) for name in self.constraints)
 
     @property
+    def may_wait(self) -> bool:
+        """Whether waiting makes it larger where the load moves on: a rule against small changes holds no other.
+
+        It does not where the change ends at minReplicas or maxReplicas, where a limit or a rate of the HPA has left a
+        part of it, and where what replaced the metrics names the replicas. One from or to zero does not wait either.
+        """
+        is_last = self.wanted in (self.low, self.high) or 0 in (self.current, self.wanted)
+        is_part = self.is_cut or any(is_rate(name) for name in self.constraints)
+        return not (is_last or is_part or self.replaced_by)
+
+    @property
     def size(self) -> int:
         """How many replicas it adds or removes."""
         return abs(self.wanted - self.current)
@@ -55,7 +67,7 @@ class ChangeRule(ABC):
 
         One that may leave a part of a change says so in `schemas.constraints` (`cuts`). The change is what the limits
         before this one have left of the wanted one; for the reconciler, what all of them have. So a rule against small
-        changes exempts those that another limit has made small (`ScaleChange.is_cut`).
+        changes exempts those that waiting makes no larger (`ScaleChange.may_wait`).
         """
 
     @abstractmethod

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from schemas.changerules import CHANGE_RULES, ScaleChange
 from schemas.constraints import CONSTRAINTS
 from streams.state.limits.limit import LimitedWrite, WriteLimit
+from streams.state.records import constraints
 from streams.state.subject import Observed, Subject
 
 
@@ -38,7 +39,8 @@ class SettingLimit(WriteLimit):
     def apply(self, inputs: RuleInputs, write: LimitedWrite) -> LimitedWrite:
         value, cluster, low, high = inputs
         current, wanted = write.pending.current_replicas, write.pending.desired_replicas
-        change = ScaleChange(cluster, current, wanted, low, high, (write.replaced_by, *write.constraints))
+        met = (*constraints(write.evaluation), write.replaced_by, *write.constraints)
+        change = ScaleChange(cluster, current, wanted, low, high, met)
         most = self.rule.most(value, change)
         if most is None or change.size <= most:
             return write

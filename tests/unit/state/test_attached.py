@@ -35,17 +35,14 @@ from tests.kit.documented import ROOT
 
 
 class ToyStep(ChangeRule):
-    """A toy: changes of fewer replicas than the setting says are not written, unless they end at a bound of the HPA, an
-    override asks for them, or another limit has made them small.
-    """
+    """A toy: changes of fewer replicas than the setting says are not written, unless waiting makes them no larger."""
 
     name = "ToyStep"
     setting = "status_every_ms"
     """Stands for a setting of its own; no decision depends on this one."""
 
     def most(self, value: int, change: ScaleChange) -> int | None:
-        is_exempt = change.wanted in (change.low, change.high) or change.replaced_by == "Override" or change.is_cut
-        return None if is_exempt or change.size >= value else 0
+        return 0 if change.may_wait and change.size < value else None
 
     def refusal(self, value: int, change: ScaleChange) -> str:
         return f"a change from {change.current} to {change.wanted} is smaller than the cluster's toyStep {value}"
@@ -122,6 +119,9 @@ def test_the_question_without_it_is_answered_from_what_it_read() -> None:
     ]
 
 
+ONE_BY_ONE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 15}]}}
+
+
 def refused_by_the_reconciler(decision: Decision, settings: ClusterSettings) -> bool:
     """Whether the last check before the write refuses what a decision would want without its limits."""
     current = decision.current_replicas
@@ -140,6 +140,7 @@ def refused_by_the_reconciler(decision: Decision, settings: ClusterSettings) -> 
         pytest.param({}, 60, True, id="a small change"),
         pytest.param({}, 100, False, id="a large one"),
         pytest.param({"maxReplicas": 12}, 100, False, id="a small one that ends at a bound is exempt"),
+        pytest.param({"behavior": ONE_BY_ONE}, 100, False, id="a small one that a policy has left of it is exempt"),
     ],
 )
 def test_the_reconciler_asks_the_same_rule_once_more(spec: dict[str, Any], milli: int, blocked: bool) -> None:
@@ -227,6 +228,7 @@ def test_what_the_table_of_constraints_says_of_a_limit_is_what_it_does(
     assert declared.side == ("" if len(bounded) == 2 else next(iter(bounded)))
     assert declared.cuts == any(not write.held for write in bounded.values())
     assert declared.label
+    assert declared.words
     steps = [write.step for write in bounded.values() if write.step is not None]
     assert [step.step for step in steps] == [declared.step] * len(bounded) * bool(declared.step)
     assert bool(declared.released) == any(step.until is not None for step in steps)
@@ -239,17 +241,57 @@ CHANGES = st.builds(
     wanted=st.integers(0, 40),
     low=st.integers(0, 40),
     high=st.integers(0, 40),
-    constraints=st.lists(st.sampled_from(["Tolerance", "Override", "FleetHPA", "RemovalBudget"]), max_size=2),
+    constraints=st.lists(st.sampled_from([*CONSTRAINTS]), max_size=2),
 )
 
 
-@pytest.mark.parametrize("rule", CHANGE_RULES.values(), ids=lambda rule: rule.name)
+RULES = pytest.mark.parametrize("rule", [*CHANGE_RULES.values(), ToyStep()], ids=lambda rule: rule.name)
+
+
+@RULES
+@given(change=CHANGES, value=st.integers(1, 40))
+def test_a_rule_that_lets_larger_changes_pass_blocks_a_smaller_one_only_where_waiting_makes_it_larger(
+    rule: ChangeRule, change: ScaleChange, value: int
+) -> None:
+    """Else it blocks for ever what no later evaluation wants more of at once."""
+    larger = change._replace(wanted=change.wanted + (40 if change.wanted > change.current else -40))
+    passes = rule.most(value, larger) in (None, larger.size)
+    if passes and change.size and rule.most(value, change) == 0:
+        assert change.may_wait, f"{rule.name}: a rule against small changes exempts those of which `may_wait` is false"
+
+
+SMALL = ScaleChange("eu", 10, 11, 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "may_wait"),
+    [
+        pytest.param(SMALL, True, id="what the metrics ask for"),
+        pytest.param(SMALL._replace(high=11), False, id="to maxReplicas"),
+        pytest.param(SMALL._replace(wanted=9, low=9), False, id="to minReplicas"),
+        pytest.param(SMALL._replace(current=0, wanted=1), False, id="from zero: nothing runs meanwhile"),
+        pytest.param(SMALL._replace(current=1, wanted=0, low=0), False, id="to zero"),
+        pytest.param(SMALL._replace(constraints=["Override"]), False, id="an override names its replicas"),
+        pytest.param(SMALL._replace(constraints=["Fallback"]), False, id="so does a fallback"),
+        pytest.param(SMALL._replace(constraints=["RemovalBudget"]), False, id="what a budget has left"),
+        pytest.param(SMALL._replace(constraints=["ScaleUpPolicy"]), False, id="what a policy has left"),
+        pytest.param(SMALL._replace(constraints=["ScaleDownPolicy"]), False, id="what a policy has left downwards"),
+        pytest.param(SMALL._replace(constraints=["ScaleUpLimit"]), False, id="what the scale-up limit has left"),
+        pytest.param(SMALL._replace(constraints=["StabilizationWindow"]), True, id="a window ends by itself"),
+        pytest.param(SMALL._replace(constraints=["Tolerance"]), True, id="a tolerance leaves all or nothing"),
+    ],
+)
+def test_waiting_makes_a_change_larger_only_where_nothing_else_bounds_it(change: ScaleChange, may_wait: bool) -> None:
+    assert change.may_wait == may_wait
+
+
+@RULES
 @given(change=CHANGES, value=st.integers(1, 40))
 def test_what_a_rule_leaves_is_not_refused_by_it(rule: ChangeRule, change: ScaleChange, value: int) -> None:
     most = rule.most(value, change)
     if most is None or change.size <= most:
         return
-    assert CONSTRAINTS[rule.name].cuts or most == 0
+    assert most == 0 or CONSTRAINTS[rule.name].cuts
     assert rule.refusal(value, change)
     left = change.current + (most if change.wanted > change.current else -most)
     again = rule.most(value, change._replace(wanted=left))
