@@ -194,11 +194,12 @@ class DeclaredSetting(NamedTuple):
 
 
 def _declared(name: str, annotation: Any) -> DeclaredSetting:
+    """Raises LookupError: the setting has no text."""
+    if (text := SETTING_TEXTS.get(name)) is None:
+        raise LookupError(f"the setting {name} has no text: say in SETTING_TEXTS of schemas/settings.py what it does")
     kind = get_args(annotation)[0]
     meta = getattr(kind, "__metadata__", (None,))[0]
-    return DeclaredSetting(
-        kind if meta is None else get_args(kind)[0], SETTING_TEXTS[name], None if meta is None else meta.ge
-    )
+    return DeclaredSetting(kind if meta is None else get_args(kind)[0], text, None if meta is None else meta.ge)
 
 
 DECLARED: Final[Mapping[str, DeclaredSetting]] = {
