@@ -4,8 +4,7 @@ Nothing is evaluated, so that hours of the log cost little: samples, answers, po
 no spec, mode or observer session follows from them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
@@ -67,11 +66,6 @@ def fold_specs(partition: Partition, record: PlainRecord, entries: Iterable[Fold
 
 def _is_of(entry: FoldedEntry, cluster: str) -> bool:
     return entry.key == WHOLE_PARTITION_KEY or entry.key.startswith(f"{cluster}/")
-
-
-_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, ControlTransferred)
-"""What may change an HPA, so that it is to be compared with what it was before."""
-_READ = (*_FOLDED, *_CHANGES)
 
 
 What = Literal[
@@ -214,7 +208,7 @@ class RevisionReader:
         revision = _change(before, _known(partition, hpa), now_ms, offset)
         if revision is not None:
             revisions.append(_attributed(revision, entries, hpa))
-        return [*revisions, *_commands(entries, now_ms, offset, hpa, before)]
+        return [*revisions, *_told(entries, now_ms, offset, hpa, before)]
 
 
 def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: int) -> Revision | None:
@@ -317,21 +311,59 @@ def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list
     )
 
 
-def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before: "_Spec | None") -> Iterator[Revision]:
-    revision_of = partial(Revision, time=now_ms, offset=offset)
+class _Place(NamedTuple):
+    """Where an entry stands: its key, the log time and offset of its record, the HPA, and what was known of it before
+    that record (None: nothing).
+    """
+
+    key: str
+    now_ms: int
+    offset: int
+    hpa: HpaId
+    before: "_Spec | None"
+
+    def revision(self, what: What, body: AutoscalerSet | Command, change: str) -> Revision:
+        return Revision(
+            what=what, time=self.now_ms, offset=self.offset, author=body.author, reason=body.reason, changes=[change]
+        )
+
+
+def _told(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before: "_Spec | None") -> Iterator[Revision]:
+    """Yield what entries say beside what they make of the spec."""
     for entry in entries:
-        body = entry.body
-        if isinstance(body, AutoscalerSet) and body.mode is not None and body.hpa["metadata"]["name"] == hpa.name:
-            asked = before.asked if before is not None else None
-            if body.mode != asked:
-                changes = [f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"]
-                yield revision_of(what="mode", author=body.author, reason=body.reason, changes=changes)
-        if isinstance(body, ControlTransferred) and body.cluster == hpa.cluster and before is not None:
-            was = f"{body.before} → " if body.before else ""
-            changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
-            yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
-        if isinstance(body, Command) and _concerns(entry.key, body, hpa):
-            yield revision_of(what=body.command, author=body.author, reason=body.reason, changes=[_stated(body, hpa)])
+        if (tell := _TOLD_BY.get(type(entry.body))) is not None:
+            yield from tell(entry.body, _Place(entry.key, now_ms, offset, hpa, before))
+
+
+def _mode_of_spec(body: AutoscalerSet, place: _Place) -> Iterator[Revision]:
+    if body.mode is None or body.hpa["metadata"]["name"] != place.hpa.name:
+        return
+    asked = place.before.asked if place.before is not None else None
+    if body.mode != asked:
+        yield place.revision("mode", body, f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}")
+
+
+def _hands(body: ControlTransferred, place: _Place) -> Iterator[Revision]:
+    if body.cluster == place.hpa.cluster and place.before is not None:
+        was = f"{body.before} → " if body.before else ""
+        change = f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"
+        yield Revision(what="hands", time=body.time, offset=place.offset, changes=[change])
+
+
+def _command(body: Command, place: _Place) -> Iterator[Revision]:
+    if _concerns(place.key, body, place.hpa):
+        yield place.revision(body.command, body, _stated(body, place.hpa))
+
+
+_TOLD_BY: Final[Mapping[type, Callable[[Any, _Place], Iterator[Revision]]]] = {
+    AutoscalerSet: _mode_of_spec,
+    ControlTransferred: _hands,
+    Command: _command,
+}
+"""Kind of entry that `history` shows by itself → what it shows of it."""
+_CHANGES = (AutoscalerDeleted, AutoscalerList, *_TOLD_BY)
+"""What may change an HPA, so that it is to be compared with what it was before."""
+_READ = (*_FOLDED, *_CHANGES)
 
 
 def _shown_cluster(cluster: str) -> str:
