@@ -32,7 +32,7 @@ FLEET_API_VERSION: Final = "fleethpa.io/v1alpha1"
 
 
 class FleetCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A cluster of a FleetHPA. `maxReplicas` is always there: without one of its own, it is that of the whole."""
+    """A cluster of a FleetHPA. `maxReplicas` is always there: without one of its own, it is that of the FleetHPA."""
 
     name: str
     max_replicas: Count
@@ -83,8 +83,8 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     `managerTime` when. No decision depends on it. An object with a field `ignored` is a stub of one that exceeds a
     limit (`schemas.fitting`).
 
-    `fleet`: it is a FleetHPA, `hpa` is the whole, and the record is of cluster `@fleet`. `revision`: of the spec of the
-    FleetHPA of this namespace and name, as that and the HPA in each of its clusters have it; 0: it belongs to none.
+    `fleet`: it is a FleetHPA, `hpa` is its object, and the record is of cluster `@fleet`. `revision`: of the spec of
+    the FleetHPA of this namespace and name, as that and the HPA in each of its clusters have it; 0: it belongs to none.
 
     `changes`: the version of the central HPA that its writer read (`HpaView.version`), or `none` where it read that
     there is no such HPA. The fold refuses the entry where another version is there by now; empty: it replaces whatever

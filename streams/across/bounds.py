@@ -89,7 +89,7 @@ def need_of(
 
 def fleet_bounds(
     needs: Mapping[str, ClusterNeed],
-    whole: JoinedObservation,
+    total: JoinedObservation,
     present: int,
     autoscaler: Autoscaler,
     settings: ControllerSettings,
@@ -98,25 +98,25 @@ def fleet_bounds(
     """Return what the needs of all clusters that take part let the total be; None: they do not bound it.
 
     Args:
-        whole: what all of them have seen, added up.
+        total: what all of them have seen, added up.
         present: the replicas that the total is decided for.
     """
-    if not needs or not isinstance(whole.scale, Scale):
+    if not needs or not isinstance(total.scale, Scale):
         return None
     keeps = {name: min(each.has, each.wants) for name, each in needs.items()}
     counted = {name: each.most for name, each in needs.items()}
     least, most = min(present, sum(keeps.values())), max(present, sum(counted.values()))
     combined_needs = _asked(needs)
     if combined_needs > present or any(each is None for each in next(iter(needs.values())).asks):
-        scale = structs.replace(whole.scale, spec_replicas=present)
-        combined = combine(autoscaler, whole, scale, whole.scale.status_replicas, settings, now_ms)
-        # What is not of pods is one value of the whole.
-        of_whole = [
+        scale = structs.replace(total.scale, spec_replicas=present)
+        combined = combine(autoscaler, total, scale, total.scale.status_replicas, settings, now_ms)
+        # What is not of pods is one value of the FleetHPA.
+        not_of_pods = [
             each.calculation.proposal
             for each in combined.metrics
             if each.calculation is not None and each.spec.calculation not in kinds.OF_PODS
         ]
-        most = max([most, *of_whole])
+        most = max([most, *not_of_pods])
         highest = max(
             [present, *[each.calculation.proposal for each in combined.metrics if each.calculation is not None]]
         )

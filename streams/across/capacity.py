@@ -415,11 +415,11 @@ def _divide(state: State, name: str) -> Iterator[Message]:
         after = allot_capacity(group.spec.limit.count, before, now_ms=now_ms, lasts_ms=LASTS_MS)
     size = ceiling.size if len(after) == len(ceiling.members) else sum(map(_size, after))
     row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms, size)
-    whole: int | None = None
+    in_use: int | None = None
     for key, allotment in outstanding({key: each.account for key, each in after.items()}):
         member = after[key]
         if repeats or member is not before[key]:
-            hpa, whole = parse_hpa_id(key), used(after) if whole is None else whole
+            hpa, in_use = parse_hpa_id(key), used(after) if in_use is None else in_use
             body = CapacityAllotment(
                 group=name,
                 name=hpa.name,
@@ -427,7 +427,7 @@ def _divide(state: State, name: str) -> Iterator[Message]:
                 number=allotment.number,
                 replicas=allotment.replicas,
                 until=member.until_ms,
-                used=whole,
+                used=in_use,
                 share=allotment.replicas * member.weight,
             )
             yield Message(hpa.cluster, hpa.namespace, now_ms, body)

@@ -6,7 +6,7 @@ from schemas.observed import FleetCluster
 
 
 def contradiction(members: Sequence[FleetCluster], least: int, most: int) -> str:
-    """Return how the clusters' bounds contradict each other or those of the whole; empty: they do not."""
+    """Return how the clusters' bounds contradict each other or those of the FleetHPA; empty: they do not."""
     names = [each.name for each in members]
     if not names:
         return "spec.clusters names no cluster"

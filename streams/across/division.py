@@ -75,11 +75,11 @@ def largest_remainder(total: int, weights: Shares) -> dict[str, int]:
 
     Equal remainders go by name. Without any weight no member gets anything.
     """
-    whole = sum(weights.values())
-    if not whole:
+    weight_sum = sum(weights.values())
+    if not weight_sum:
         return dict.fromkeys(weights, 0)
-    given = {name: total * weight // whole for name, weight in weights.items()}
-    order = sorted(weights, key=lambda name: (-(total * weights[name] % whole), name))
+    given = {name: total * weight // weight_sum for name, weight in weights.items()}
+    order = sorted(weights, key=lambda name: (-(total * weights[name] % weight_sum), name))
     for name in order[: total - sum(given.values())]:
         given[name] += 1
     return given

@@ -1,8 +1,9 @@
-"""FleetHPAs in the state: the whole (the parent, of cluster `@fleet`), and the HPA in each of its clusters (a member).
+"""FleetHPAs in the state: the FleetHPA itself (the parent, of cluster `@fleet`), and its members, the HPA in each of
+its clusters.
 
 Partitions meet in messages only (docs/decisions/0017-across-clusters.md). A member reports with each evaluation at its
-own time; the whole is evaluated once all clusters have, divides the total, and allots. A member that gets an allotment
-is evaluated at once, and wants that share in place of what its metrics ask for.
+own time; the FleetHPA is evaluated once all clusters have, divides the total, and allots. A member that gets an
+allotment is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def report(row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending 
     )
 
 
-# --- the whole --------------------------------------------------------------------------------------------------------
+# --- the FleetHPA -----------------------------------------------------------------------------------------------------
 
 
 def after_loss(fleet: FleetRow, offset: int, now_ms: int) -> FleetRow:
@@ -213,8 +214,8 @@ def _reported_ms(fleet: FleetRow, name: str) -> int:
 
 
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
-    """Return whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
-    a period after that at the latest; where one shows something else than before, half a period after the first
+    """Return whether the FleetHPA is evaluated now: once all clusters that are not away have reported since the last
+    time, a period after that at the latest; where one shows something else than before, half a period after the first
     report at the latest; without any report, every two periods.
 
     The time depends on what was reported only, not on when this is asked, so that it is the same after a restart.
@@ -258,10 +259,10 @@ def seen_by(
     ):
         # What they have would be missing in the total, and be taken from the others.
         return JoinedObservation(ScaleFailure(NOT_ALL), PodCounts(), (None,) * len(autoscaler.metrics))
-    whole = joined([read[name] for name in names])
-    if not isinstance(whole.scale, Scale):
-        return whole
-    return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=_present(fleet, names, is_enforced)))
+    total = joined([read[name] for name in names])
+    if not isinstance(total.scale, Scale):
+        return total
+    return structs.replace(total, scale=structs.replace(total.scale, spec_replicas=_present(fleet, names, is_enforced)))
 
 
 def _read(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int) -> dict[str, PartObservation]:
@@ -297,7 +298,7 @@ def bounds_of(
 def with_bounds(
     autoscaler: Autoscaler, bounds: FleetBounds | None, present: int, history: History, now_ms: int, rules: Rules
 ) -> Autoscaler:
-    """Return the spec of the whole within what its clusters let the total be. What the total rises by for clusters
+    """Return the spec of the FleetHPA within what its clusters let the total be. What the total rises by for clusters
     whose load others hide is bounded by the policies, too.
     """
     if bounds is None:
@@ -312,16 +313,17 @@ def with_bounds(
 
 
 def beginning(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
-    """Name the clusters that have reported, and whose recommendations the windows of the whole do not hold yet."""
+    """Name the clusters that have reported, and whose recommendations the windows of the FleetHPA do not hold yet."""
     names = [name for name in fleet.parts if name not in fleet.begun]
     gone = away(fleet, now_ms, period_ms) if names else []
     return [name for name in names if name not in gone]
 
 
 def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int, period_ms: int) -> History:
-    """Take over what the autoscalers of clusters recommended, added and removed that the whole did not decide for until
-    now: its windows end as theirs would have, what they had after a peak is not taken from them at once, and what they
-    changed counts for its policies. One that never recommended anything counts with its replicas, as an HPA begins.
+    """Take over what the autoscalers of clusters recommended, added and removed that the FleetHPA did not decide for
+    until now: its windows end as theirs would have, what they had after a peak is not taken from them at once, and what
+    they changed counts for its policies. One that never recommended anything counts with its replicas, as an HPA
+    begins.
 
     Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
     """
@@ -360,7 +362,7 @@ def recommended_for(fleet: FleetRow, now_ms: int, period_ms: int) -> tuple[str, 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
     """Return what these clusters have or are about to have. The half of a move between them that is still to come
-    counts as done: else the whole would be decided for the replicas that both have meanwhile, and keep them.
+    counts as done: else the FleetHPA would be decided for the replicas that both have meanwhile, and keep them.
     """
     accounts = {name: fleet.accounts[name] for name in names}
     present = sum([each.present for each in accounts.values()])
@@ -370,8 +372,8 @@ def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
     return present + sum([fleet.shares.get(name, replicas) - replicas for name, replicas in newest.items()])
 
 
-def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_ms: int) -> Autoscaler:
-    """Return the spec of the whole, less what clusters that are away have: it counts towards both bounds until it is
+def without_away(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_ms: int) -> Autoscaler:
+    """Return the spec of the FleetHPA, less what clusters that are away have: it counts towards both bounds until it is
     spilled.
     """
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
@@ -392,7 +394,7 @@ def divided(
     """Divide the total among the clusters that are not away, and allot; without a total nothing moves.
 
     Args:
-        maximum: of the whole, clusters that are away included, but for those that are spilled.
+        maximum: of the FleetHPA, clusters that are away included, but for those that are spilled.
         is_enforced: allot; else the division is only shown.
         keeps: what is not taken from a cluster where the total falls.
     """

@@ -30,7 +30,7 @@ class FleetHpa:
     def bounded(self, subject: Subject) -> Subject:
         known, now_ms, settings = _known(subject.hpa), subject.state.now_ms, subject.settings
         period_ms, is_enforced = settings.sync_period_ms, _is_enforced(subject)
-        autoscaler = fleet.bounded_whole(subject.autoscaler, known, now_ms, period_ms)
+        autoscaler = fleet.without_away(subject.autoscaler, known, now_ms, period_ms)
         bounds = fleet.bounds_of(known, autoscaler, settings.controller, is_enforced, now_ms, period_ms)
         return structs.replace(subject, autoscaler=autoscaler, of_kind=bounds)
 
@@ -82,7 +82,7 @@ class FleetHpa:
         constraints = [*limited.constraints, *([fleet.CONSTRAINT] if bounded else [])]
         result = limited.result
         if missing and evaluation.current_replicas is not None:
-            # What is not reached for long is not there: else the whole would seem to have it.
+            # What is not reached for long is not there: else the FleetHPA would seem to have it.
             has = fleet.there_is(after, now_ms, period_ms)
             evaluation = structs.replace(evaluation, current_replicas=has)
             result = structs.replace(result, status={**result.status, "currentReplicas": has})

@@ -64,7 +64,7 @@ class FleetShareAccount(HpaAccount):
 
     def after(self, subject: Subject, observed: Observed, decided: Decided, limited: Limited) -> None:
         """Report what this cluster has. Only what is evaluated at its own time reports, so that an allotment brings no
-        further evaluation of the whole.
+        further evaluation of the FleetHPA.
         """
         state, row, namespace = subject.state, subject.hpa.row, subject.namespace
         if row.share is None:

@@ -121,10 +121,10 @@ def counted(inputs: EvaluationInputs, spec: MetricSpec, answer: PodSamples) -> l
 
 def spread(shares: list[int], total: int) -> list[int]:
     """Divide `total` in the proportion of `shares`, whole numbers that add up to it; evenly where all are 0."""
-    whole = sum(shares)
-    if not whole:
-        shares, whole = [1] * len(shares), len(shares)
-    parts = [share * total // whole for share in shares]
+    share_sum = sum(shares)
+    if not share_sum:
+        shares, share_sum = [1] * len(shares), len(shares)
+    parts = [share * total // share_sum for share in shares]
     for index in range(total - sum(parts)):
         parts[index % len(parts)] += 1
     return parts

@@ -16,7 +16,7 @@ from schemas.decisions import Decision
 from schemas.observed import FleetCluster, FleetSpec
 from streams.across.contradiction import contradiction
 from streams.across.division import capped, settle
-from streams.across.fleet import bounded_whole, bounds_of, divided, with_bounds
+from streams.across.fleet import bounds_of, divided, with_bounds, without_away
 from streams.analysis.answer import Answer
 from streams.analysis.candidate import Candidate, CandidateError, metric_key
 from streams.analysis.shadowreport import MIN_AGREEMENT, MIN_DECISIONS
@@ -36,7 +36,7 @@ _WHOLE_REQUEST = 100
 def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) -> EvaluationInputs:
     """Return the inputs of a FleetHPA's evaluation with another spec of the FleetHPA.
 
-    A cluster whose maxReplicas is that of the whole has the new one. Raises CandidateError: the reports do not hold
+    A cluster whose maxReplicas is that of the FleetHPA has the new one. Raises CandidateError: the reports do not hold
     what the spec asks for, or the bounds of the clusters contradict it.
     """
     autoscaler = structs.replace(tried.autoscaler, generation=inputs.generation)
@@ -46,7 +46,7 @@ def with_spec(inputs: EvaluationInputs, known: FleetInputs, tried: Candidate) ->
         raise CandidateError(f"{inputs.hpa}: {problem}")
     row = structs.replace(known.row, spec=spec)
     joined = structs.replace(known.joined, answers=_answers(inputs, known, tried))
-    bounded_spec = bounded_whole(autoscaler, row, known.now_ms, inputs.period_ms)
+    bounded_spec = without_away(autoscaler, row, known.now_ms, inputs.period_ms)
     if isinstance(joined.scale, Scale):
         settings, is_enforced, present = inputs.settings, inputs.mode == "enforce", joined.scale.spec_replicas
         bounds = bounds_of(row, bounded_spec, settings, is_enforced, known.now_ms, inputs.period_ms)
@@ -64,7 +64,7 @@ def shares(inputs: EvaluationInputs, known: FleetInputs, made: Answer) -> dict[s
 
 
 def bounded(clusters: Sequence[FleetCluster], before: int, most: int) -> list[FleetCluster]:
-    """Return the clusters after the whole's maxReplicas has become `most`: those that had no other have that, too."""
+    """Return the clusters after the FleetHPA's maxReplicas has become `most`: those that had no other have it, too."""
     return [structs.replace(each, max_replicas=most) if each.max_replicas == before else each for each in clusters]
 
 
@@ -265,7 +265,7 @@ def without_cluster(
     nothing is lost.
 
     Args:
-        maximum: of the whole.
+        maximum: of the FleetHPA.
         needed: replicas that the load of all clusters takes.
         had: replicas of each cluster now.
         is_spilled: what the cluster has counts no longer.

@@ -55,7 +55,7 @@ class PartObservation(Struct, array_like=True, frozen=True, gc=False):
     """One per `spec.metrics` item, same order."""
     ambiguous: tuple[str, ...] = ()
     recommended: tuple[tuple[Count, TimeMs], ...] = ()
-    """What its own autoscaler recommended (`recent`), until the whole has taken it over."""
+    """What its own autoscaler recommended (`recent`), until the FleetHPA has taken it over."""
     added: tuple[tuple[Count, TimeMs, bool], ...] = ()
     """Its scale events (`History`), until then."""
     removed: tuple[tuple[Count, TimeMs, bool], ...] = ()
@@ -141,8 +141,8 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
     """Add up the parts of a target, one at least, in their order: replicas, pods and groups.
 
     A part whose scale could not be read contributes nothing, one that could not read a metric has its pods missing
-    there, as upstream counts pods without a sample; where every part failed, the first failure is that of the whole.
-    An Object or External value is one of the whole: the first part that read it counts.
+    there, as upstream counts pods without a sample; where every part failed, the first failure is that of all.
+    An Object or External value is one for all parts: the first part that read it counts.
     """
     present = [each for each in parts if type(each.scale) is Scale] or parts[:1]
     scales = [each.scale for each in present if type(each.scale) is Scale]

@@ -137,7 +137,7 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_allotted(self) -> bool:
-        """Whether the whole has allotted a share under this spec."""
+        """Whether the FleetHPA has allotted a share under this spec."""
         return self.replicas != KEEP
 
 
@@ -196,9 +196,9 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     showed something else than before at `moved_ms`; 0: none. `totals`: what all together showed of each metric at the
     last evaluation, and `drift`: by how much that has changed since. `shares`: the newest division, which has differed
     from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
-    `begun`: the clusters whose recommendations are in the windows of the whole. `below_share`: the clusters whose scale
-    shows less than their share, and since when. `over`: the clusters whose own metrics asked for more than their own
-    maxReplicas at the last evaluation, where that bounded the total. `recommended_for`: the clusters that the
+    `begun`: the clusters whose recommendations are in the windows of the FleetHPA. `below_share`: the clusters whose
+    scale shows less than their share, and since when. `over`: the clusters whose own metrics asked for more than their
+    own maxReplicas at the last evaluation, where that bounded the total. `recommended_for`: the clusters that the
     recommendations in the windows are for.
     """
 

@@ -231,7 +231,7 @@ def _note(
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
     """Return what an evaluation reads, for a probe."""
-    seen, whole = subject.kind.replayed(subject, observed)
+    seen, fleet = subject.kind.replayed(subject, observed)
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
     return EvaluationInputs(
         decision=decision_id(state, hpa),
@@ -255,5 +255,5 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         native_moves=row.native_moves,
         moves=observed.moves,
         follows_native=subject.follows_native,
-        fleet=whole,
+        fleet=fleet,
     )
