@@ -146,19 +146,27 @@ _OFFSET: Final = TopicPartition(DECISIONS, 0)
 """A partition that each of them and every reader may read; the offset itself means nothing."""
 
 
+class Signs(Unacknowledged):
+    """How long the heartbeats of a process have not been taken. `error`: of the last one; empty: none was answered."""
+
+    error = ""
+
+    @property
+    def problem(self) -> str:
+        """As of every record, with the error."""
+        problem = super().problem
+        return f"{problem}: {self.error}" if problem and self.error else problem
+
+
 async def keep_signing(
-    settings: KafkaSettings,
-    process: QuietProcess,
-    clock: Clock,
-    stop: asyncio.Event,
-    waits: Unacknowledged | None = None,
+    settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event, waits: Signs | None = None
 ) -> None:
     """Commit the present every 5 s until `stop` is set, and then that the process ended on purpose.
 
     Brokers that are away are waited for, but not at the end. `clock`: Unix milliseconds. `waits`: knows how long.
     """
     async with asyncio.TaskGroup() as group:
-        signing = group.create_task(_signing(settings, process, clock, stop, waits or Unacknowledged()))
+        signing = group.create_task(_signing(settings, process, clock, stop, waits or Signs()))
         stopped = group.create_task(stop.wait())
         await asyncio.wait({signing, stopped}, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait({signing}, timeout=FAREWELL_S)
@@ -167,7 +175,7 @@ async def keep_signing(
 
 
 async def _signing(
-    settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event, waits: Unacknowledged
+    settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event, waits: Signs
 ) -> None:
     """Sign, and ignore errors of the brokers: a process must not end because its sign could not be written."""
     with ExitStack() as waiting:  # until a sign is written, however often it is tried
@@ -178,10 +186,12 @@ async def _signing(
                     while not stop.is_set():
                         await _commit(consumer, str(clock()))
                         waiting.close()
+                        waits.error = ""
                         await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
                         waiting.enter_context(waits.waiting())
                     await _commit(consumer, "")
             except KafkaError as error:
+                waits.error = str(error)
                 log.warning("no heartbeat was committed: %s", error)
                 await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
 

@@ -172,9 +172,9 @@ def hung_archiver(now_ms: int, quiet_ms: Mapping[QuietProcess, int]) -> list[Hun
 def _without_signs(quiet_ms: Mapping[QuietProcess, int], present_ms: int, due_ms: int) -> Iterator[HungProcess]:
     for process, then_ms in quiet_ms.items():
         if present_ms - then_ms > due_ms:
-            # A heartbeat states its process' own time, and nobody else's.
-            text = f"the {process} hangs, does not run, or its clock is behind: no heartbeat"
-            yield _hung(process, then_ms, f"{text}{since(then_ms, present_ms)}, {_WITHOUT[process]}")
+            # A heartbeat states its process' own time, and nobody else's. It is all that is known of the process.
+            text = f"the {process} hangs, does not run, may not commit heartbeats, or its clock is behind: no heartbeat"
+            yield _hung(process, then_ms, f"{text}{since(then_ms, present_ms)}; without it {_WITHOUT[process]}")
 
 
 _SILENT: Final[Mapping[Kind, frozenset[Process]]] = {

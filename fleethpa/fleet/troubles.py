@@ -306,8 +306,11 @@ def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> st
 
 
 def _check_agent(cluster: str, trouble: ClusterTrouble) -> str:
-    """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
-    if trouble.is_of_silence and trouble.next_step.startswith("fleethpa run "):
+    """The next step where an agent, not an observer or a reconciler of the hub, is to do the work. That it cannot write
+    may be because of Kafka, the Lease or the API server: its log tells.
+    """
+    is_of_silence = trouble.is_of_silence and trouble.next_step.startswith("fleethpa run ")
+    if is_of_silence or (trouble.kind == "reconcilerFailing" and trouble.next_step == ask_api_server(cluster)):
         return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"
     return trouble.next_step
 

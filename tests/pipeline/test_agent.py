@@ -103,8 +103,8 @@ async def test_an_agent_that_may_not_read_its_topic_any_more_reports_that_and_is
     monkeypatch.setattr(agenttopics, "RECONNECT_S", 0.1)
     async with rig(tmp_path) as made, agent_topics(made) as (orders, reports), replica(made) as part:
         stated = await reports.until(lambda: reports.of(Serving), "its report")
-        problem = f"{EAST.commands} cannot be read: TopicAuthorizationFailedError"
-        assert problem in stated[0].problems["east"]
+        problem = f"{EAST.commands} cannot be read: [Error 29] TopicAuthorizationFailedError: {EAST.commands}"
+        assert stated[0].problems["east"].startswith(f"{problem}; its Kafka user needs READ on it")
         await until(lambda: any(problem in note for note in part.health.notes()))
         await orders.knowledge()
         denied = False

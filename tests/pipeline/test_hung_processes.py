@@ -37,9 +37,9 @@ LINES = {
     "ingest": "ingest hangs or does not run",
     "observer": r"the observer of [a-z0-9, ]+ hangs or does not run",
     "reconciler": r"the reconciler of [a-z0-9, ]+ hangs or does not run",
-    "router": "the router hangs, does not run, or its clock is behind",
-    "scheduler": "the scheduler hangs, does not run, or its clock is behind",
-    "archiver": "the archiver hangs, does not run, or its clock is behind",
+    "router": "the router hangs, does not run, may not commit heartbeats, or its clock is behind",
+    "scheduler": "the scheduler hangs, does not run, may not commit heartbeats, or its clock is behind",
+    "archiver": "the archiver hangs, does not run, may not commit heartbeats, or its clock is behind",
     "agent": "the agent of west hangs, does not run or does not reach Kafka",
 }
 NEXT = {

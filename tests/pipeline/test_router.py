@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaTimeoutError
+from aiokafka.errors import GroupAuthorizationFailedError
 from msgspec import structs
 
 from fleethpa.lab.simulator.broker import EmbeddedBroker
@@ -61,21 +61,22 @@ async def test_an_agent_gets_the_decisions_of_its_cluster_under_the_partition_of
         assert orders == [(number, each) for each in (first, shown, again, ended)]
 
 
-async def test_a_router_to_which_the_brokers_answer_nothing_is_not_ready_and_says_so(
+async def test_a_router_whose_heartbeats_the_brokers_do_not_take_is_not_ready_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers, commit = asyncio.Event(), groups._commit
 
     async def committed(consumer: Any, text: str) -> None:
         if not answers.is_set():
-            raise KafkaTimeoutError
+            raise GroupAuthorizationFailedError
         await commit(consumer, text)
 
     monkeypatch.setattr(groups, "_commit", committed)
     monkeypatch.setattr(groups, "SIGN_EVERY_S", 0.05)
     monkeypatch.setattr(records, "LONG_UNACKNOWLEDGED_S", 0.5)
     async with hub() as (made, _), router(made) as part, asyncio.timeout(PATIENCE_S):
-        while "[-] kafka: the brokers have taken no record for 1 s" not in part.health.problems():
+        problem = "[-] kafka: the brokers have taken no record for 1 s: [Error 30] GroupAuthorizationFailedError"
+        while problem not in part.health.problems():
             await asyncio.sleep(0.02)
         answers.set()
         while part.health.problems():

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from reconciler.agents.agent.election import boot_s
 from reconciler.apply.clusterwriters import ClusterWriters
@@ -81,7 +81,7 @@ class CommandReader:
                 await self._read(settings)
             except KafkaError as error:
                 log.error("nothing can be read", extra={"topic": self._partition.topic, "error": repr(error)})
-                self._failed(f"{self._partition.topic} cannot be read: {type(error).__name__}: {error}")
+                self._failed(f"{self._partition.topic} cannot be read: {_why(error, 'READ')}")
             await asyncio.sleep(RECONNECT_S)
 
     async def _read(self, settings: KafkaSettings) -> None:
@@ -126,6 +126,13 @@ class CommandReader:
         learnt = self._knowledge.add(knowledge)
         if learnt.hpas or learnt.has_settings:
             self._learnt(learnt)
+
+
+def _why(error: KafkaError, right: str) -> str:
+    """What an error of the driver says, and for want of which right of the agent's Kafka user."""
+    name, text = type(error).__name__, str(error)
+    text = text if name in text else f"{name}: {text}"
+    return f"{text}; its Kafka user needs {right} on it" if isinstance(error, TopicAuthorizationFailedError) else text
 
 
 # --- what it reports --------------------------------------------------------------------------------------------------
@@ -285,7 +292,7 @@ class AgentPublisher:
         try:
             await self._try_to_send(records)
         except KafkaError as error:
-            text = f"{type(error).__name__}: {error}"
+            text = _why(error, "WRITE")
             self._error = f"{self._topic} cannot be written: {text}"
             log.error("nothing can be reported", extra={"topic": self._topic, "error": text})
             return False

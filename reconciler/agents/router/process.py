@@ -26,10 +26,10 @@ from reconciler.observer.observertopics import central_hpa
 from runtime import ending, kafkaclients
 from runtime.driver import stop_soon
 from runtime.ending import first_of
-from runtime.groups import GroupMember, begin_of, group_consumer, keep_signing
+from runtime.groups import GroupMember, Signs, begin_of, group_consumer, keep_signing
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
-from runtime.records import Unacknowledged, follow_topic, follow_topics
+from runtime.records import follow_topic, follow_topics
 from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
 from schemas.agents import AgentSet
 from schemas.codec import encode
@@ -109,7 +109,7 @@ class Router:
         member = GroupMember(self._consumer, done=self._done, revoked=self._revoked, assigned=self._assigned)
         async with asyncio.TaskGroup() as group:
             kafka = self._config.kafka
-            signs = Unacknowledged()
+            signs = Signs()
             self.health.check("kafka", lambda: signs.problem)
             group.create_task(keep_signing(kafka, "router", self._config.clock, stop, signs))
             tasks = [group.create_task(each) for each in (self._find_topics(), self._report(), self._late.watch())]

@@ -187,6 +187,23 @@ def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
 
 
 @pytest.mark.parametrize(
+    ("agent", "problem", "step"),
+    [
+        (None, "refused", "kubectl --context east get --raw /readyz"),
+        # Kafka, the Lease or the router may be why: none of them is asked by asking the API server.
+        (AgentRow(1), "refused", "kubectl --context east -n fleethpa-system logs deployment/fleethpa-agent"),
+        (AgentRow(1), "x is forbidden: User", "fleethpa admin clusters check east"),
+    ],
+)
+def test_what_is_advised_where_nothing_can_be_written_fits_who_writes(
+    agent: AgentRow | None, problem: str, step: str
+) -> None:
+    usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2, "agent": agent}
+    [found] = troubles_of(**usual, served=ServedRow(NOW_MS, problem))
+    assert (found.kind, found.next_step) == ("reconcilerFailing", step)
+
+
+@pytest.mark.parametrize(
     ("holder", "who"),
     [
         ("stand-in", "the cluster's own controller scales in place of fleethpa (2 enforced HPAs)"),

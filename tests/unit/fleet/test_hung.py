@@ -173,7 +173,9 @@ def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: Qu
 
     assert named(MOST_SIGN_DUE_MS) == []
     (text,) = named(MOST_SIGN_DUE_MS + 1)
-    assert text.startswith(f"the {process} hangs, does not run, or its clock is behind: no heartbeat since ")
+    assert text.startswith(
+        f"the {process} hangs, does not run, may not commit heartbeats, or its clock is behind: no heartbeat since "
+    )
     assert text.endswith(f". Next: fleethpa {'admin archive --to DIR' if process == 'archiver' else f'run {process}'}")
 
 
