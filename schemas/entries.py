@@ -166,14 +166,19 @@ Body = Answers | PlainBody
 """Any body; tagged by `kind`."""
 
 
+NOTHING: Final = ""
+"""Handler of a kind of entry from which nothing follows: it is in the log for readers."""
+
+
 class EntryKind(NamedTuple):
     """A kind of entry: its body, the topics that may carry it, and what folds it: a method of
-    `streams.state.fold.EntryFold`, or a function in `HANDLERS` of `streams.attachments`.
+    `streams.state.fold.EntryFold`, a function in `HANDLERS` of `streams.attachments`, or `NOTHING`.
 
     `scope`: what it is about: the `namespace` of its record, a whole `cluster` or a CapacityGroup (`group`), whose
     entries go into one partition, or every `partition`, into each of which it is copied. `is_observed`: it is observed
     in a cluster, or became of a write there: the agent of a cluster may report these kinds and no other (of
     `autoscalerSet` and `autoscalerDeleted` those of origin cluster), and nobody else may report them of that cluster.
+    `is_of_fleet`: a record of `@fleet` may carry it; of the two above those of central HPAs.
     """
 
     body: type[EntryBody]
@@ -181,6 +186,7 @@ class EntryKind(NamedTuple):
     handler: str
     scope: Literal["namespace", "cluster", "group", "partition"] = "namespace"
     is_observed: bool = False
+    is_of_fleet: bool = False
 
     @property
     def tag(self) -> str:
@@ -200,7 +206,7 @@ KINDS: Final = (
     EntryKind(AutoscalerSet, _SPECS, "autoscaler_set", is_observed=True),
     EntryKind(AutoscalerDeleted, _SPECS, "autoscaler_deleted", is_observed=True),
     EntryKind(AutoscalerList, (topics.AUTOSCALERS,), "autoscaler_list", is_observed=True),
-    EntryKind(Command, (*_SPECS, topics.SETTINGS), "command"),
+    EntryKind(Command, (*_SPECS, topics.SETTINGS), "command", is_of_fleet=True),
     EntryKind(ScaleSet, (topics.SCALES,), "scale_set", is_observed=True),
     EntryKind(Heartbeat, _OBSERVED, "heartbeat", is_observed=True),
     EntryKind(ClusterReport, (topics.SCALES,), "cluster_report", "cluster", is_observed=True),
@@ -214,7 +220,7 @@ KINDS: Final = (
     EntryKind(AgentSet, (topics.SETTINGS,), "agent", "partition"),
     EntryKind(CapacityGroupSet, (topics.SETTINGS,), "capacity_group", "partition"),
     EntryKind(Outcome, (topics.OUTCOMES,), "outcome", is_observed=True),
-    EntryKind(FleetReport, (topics.REPORTS,), "report"),
+    EntryKind(FleetReport, (topics.REPORTS,), "report", is_of_fleet=True),
     EntryKind(FleetAllotment, (topics.REPORTS,), "allotment"),
     EntryKind(CapacityReport, (topics.REPORTS,), "capacity_report", "group"),
     EntryKind(CapacityAllotment, (topics.REPORTS,), "capacity_allotment"),

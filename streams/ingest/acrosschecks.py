@@ -3,21 +3,23 @@
 from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
-from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
+from schemas.entries import KINDS, Body, FleetAllotment, FleetReport, FleetReportItem, central_name
 from schemas.keys import FLEET
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import Refusal
-from schemas.observed import AutoscalerSet, Command, FleetSpec
+from schemas.observed import AutoscalerSet, FleetSpec
 from streams.across.contradiction import contradiction
 from streams.hpa.parts import PartError, read_part
 from streams.ingest.checks import check_cluster, check_namespace, check_object, check_text
 from streams.ingest.pieces import SourcePlace
 
+_OF_FLEET = frozenset(each.tag for each in KINDS if each.is_of_fleet)
+
 
 def check_of_fleet(body: Body, kind: str) -> None:
     """Refuse what is not of a FleetHPA: nothing is observed of it."""
-    if central_name(body) is None and not isinstance(body, Command | FleetReport):
+    if central_name(body) is None and kind not in _OF_FLEET:
         raise Refusal("invalid", f"{kind!r} is of a cluster, and {FLEET} is none: it has FleetHPAs only")
     if isinstance(body, AutoscalerSet) and body.fleet is None:
         raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")

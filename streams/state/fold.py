@@ -13,7 +13,7 @@ from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.answers import Answers
 from schemas.decisions import ENGINE, log_offset_of
-from schemas.entries import WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
+from schemas.entries import NOTHING, WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import (
@@ -340,11 +340,17 @@ class EntryFold(Folding):
 Handler = Callable[[EntryFold, Any], None]
 
 
+def _nothing(fold: EntryFold, body: Any) -> None:
+    """Fold an entry from which nothing follows."""
+
+
 def handlers(kinds: Iterable[EntryKind], further: Mapping[str, Handler], *, in_namespace: bool) -> dict[type, Handler]:
-    """Return what folds each body of a namespace, or each of none: a method of the fold, or one of `further`.
+    """Return what folds each body of a namespace, or each of none: a method of the fold, one of `further`, or what does
+    nothing.
 
     Raises AttributeError: there is none of this name.
     """
+    further = {**further, NOTHING: _nothing}
     chosen = [each for each in kinds if (each.scope == "namespace") == in_namespace]
     by_body = {each.body: further.get(each.handler) or getattr(EntryFold, each.handler) for each in chosen}
     return {FoldedAnswers if body is Answers else body: handler for body, handler in by_body.items()}

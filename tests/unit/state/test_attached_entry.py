@@ -5,13 +5,13 @@ from typing import Any, get_args
 import pytest
 
 from schemas import topics
-from schemas.entries import KINDS, Body, EntryKind
-from schemas.observed import EntryBody
+from schemas.entries import KINDS, NOTHING, Body, EntryKind
+from schemas.observed import AutoscalerSet, EntryBody
 from streams.attachments import HANDLERS
 from streams.ingest import own
 from streams.state.answers import FoldedEntry
 from streams.state.fold import EntryFold, handlers
-from tests.kit.partition import LogBuilder
+from tests.kit.partition import LogBuilder, make_hpa
 
 
 class Weather(EntryBody, frozen=True, kw_only=True, tag="weather"):
@@ -37,6 +37,18 @@ def test_every_topic_that_ingest_reads_carries_some_kind_and_no_kind_is_of_anoth
 def test_a_kind_without_a_handler_fails_when_the_fold_is_imported(scope: Any) -> None:
     with pytest.raises(AttributeError, match="weather"):
         handlers([*KINDS, WEATHER._replace(scope=scope)], HANDLERS, in_namespace=scope == "namespace")
+
+
+def test_a_kind_from_which_nothing_follows_needs_no_handler_and_changes_no_row() -> None:
+    log = LogBuilder()
+    log.add(AutoscalerSet(hpa=make_hpa("web")))
+    log.partition.checkpoint()
+    state = log.partition.state
+    folded = handlers([*KINDS, WEATHER._replace(handler=NOTHING)], HANDLERS, in_namespace=True)
+    state.attached = state.attached._replace(in_namespace=folded)
+    EntryFold(state).apply(0, FoldedEntry(key="eu/shop", body=Weather(says="rain")))  # type: ignore[arg-type]
+    assert [key for key, _ in log.partition.checkpoint()] == [b"0|p"], "the row of the partition has the log's place"
+    assert Weather in handlers([WEATHER._replace(handler=NOTHING, scope="partition")], HANDLERS, in_namespace=False)
 
 
 def test_a_kind_that_is_attached_is_folded_by_its_handler() -> None:
