@@ -348,7 +348,8 @@ def _inventory_step(where: str) -> str:
 def access_check(access: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
     """Return what a cluster's answers mean."""
     if access.error:
-        return CheckResult("failure", "access", access.cluster, access.error, ask_api_server(access.cluster))
+        step = "" if access.is_refused else ask_api_server(access.cluster)  # a refusal says what to mend
+        return CheckResult("failure", "access", access.cluster, access.error, step)
     if not access.denied:
         work = "observe and enforce" if enforce else "observe"
         may = f"{access.version}: may {work} ({access.asked} permissions)"

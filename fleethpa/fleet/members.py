@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -137,7 +138,8 @@ def are_found(options: Mapping[str, Any]) -> bool:
 def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSources:
     """Where clusters are found; without those that are fixed.
 
-    Raises CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
+    Raises CommandError: an option without the one that belongs to it, an unknown context, or none outside of a
+    cluster (exit 2).
     """
     from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
     from reconciler.core.foundclusters import Allowed
@@ -146,6 +148,13 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
     if bool(profiles) != bool(provider_file):
         raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
     context = options.get("inventory_context")
+    asked = [name for name in ("kubeconfig_secrets", "argocd_clusters", "clusterprofiles") if options.get(name)]
+    if asked and not context and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise usage(
+            f"--{asked[0].replace('_', '-')} {options[asked[0]]} is looked for in the cluster of this process",
+            cause="This process runs in none: Kubernetes sets KUBERNETES_SERVICE_HOST in its pods.",
+            next_step="add --inventory-context NAME and --kubeconfig FILE",
+        )
     inventory = member_clusters(replace(session.config, contexts=(context,))) if context else ()
     plugins, variables = (
         frozenset(filter(None, (options.get(name) or "").split(",")))

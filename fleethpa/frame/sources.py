@@ -106,8 +106,9 @@ async def talking(brokers: str) -> AsyncIterator[None]:
     except SettingsError as error:
         raise usage("the Kafka settings cannot be used", cause=str(error)) from error
     except IncompatibleBrokerVersion as error:
-        cause = "The embedded broker of `fleethpa dev` knows no administration; use Apache Kafka for this."
-        raise unreachable(f"the broker at {brokers} does not support this request: {error}", cause=cause) from error
+        cause = "The embedded broker of `fleethpa dev` knows no administration; Apache Kafka does."
+        what = f"the broker at {brokers} does not support this request: {error}"
+        raise unreachable(what, cause=cause, next_step="--brokers HOST:PORT of Apache Kafka") from error
     except (KafkaError, OSError) as error:
         raise cannot_talk(brokers, error) from error
 

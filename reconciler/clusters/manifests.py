@@ -298,8 +298,8 @@ class Permission:
 
 @dataclass(frozen=True)
 class Access:
-    """The permissions in one cluster. `error`: why it did not answer. `denied`: which of the asked ones are missing.
-    `uid`: that of the cluster; empty: it may not be read.
+    """The permissions in one cluster. `denied`: which of the asked ones are missing. `error`: why it did not answer or,
+    where it `is_refused`, why it is not asked. `uid`: that of the cluster; empty: it may not be read.
     """
 
     cluster: str
@@ -308,6 +308,7 @@ class Access:
     asked: int = 0
     denied: tuple[Permission, ...] = ()
     error: str = ""
+    is_refused: bool = False
 
     @property
     def missing_rules(self) -> list[str]:
@@ -366,7 +367,7 @@ async def review(
         permissions = [*permissions, *(each for name in custom for each in wanted_custom(name, enforce=enforce))]
         answers = await asyncio.gather(*map(allowed, permissions))
     except ClusterError as error:
-        return Access(cluster.name, error=str(error) or type(error).__name__)
+        return Access(cluster.name, error=str(error) or type(error).__name__, is_refused=bool(cluster.refused))
     finally:
         await client.close()
     denied = tuple(each for each, yes in zip(permissions, answers, strict=True) if not yes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,20 @@ def test_an_observer_that_is_started_again_and_again_and_reports_on_no_namespace
     shown = run("get", "clusters").stdout + run("doctor", *PARTS).stdout
     assert shown.count("its observer has reported on none of its namespaces since") == 2
     assert "the observer of east hangs or does not run" in run("get", "hpa", "-A").stderr
+
+
+def test_a_found_kubeconfig_that_is_refused_is_not_answered_with_a_question_to_its_api_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws"}
+    document = {
+        "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": command}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "u"}}],
+    }
+    (tmp_path / "prod.yaml").write_text(json.dumps(document))
+    found = Cli(monkeypatch)("admin", "clusters", "check", "--kubeconfig-dir", str(tmp_path))
+    assert found.exit_code == 1
+    assert "user.exec.command 'aws' is not one of the plugins" in found.stdout
+    assert "or name it in --found-exec-plugins" in found.stdout
+    assert "kubectl" not in found.stdout

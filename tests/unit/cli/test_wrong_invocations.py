@@ -286,6 +286,8 @@ WRONG = (
     ("admin clusters rbac --namespace 'A B'", 2, "--namespace 'A B' is not a name"),
     ("admin clusters check --kubeconfig empty.kubeconfig", 4, "no cluster to check"),
     ("admin clusters check --kubeconfig nosuch", 2, "kubeconfig nosuch cannot be used"),
+    ("admin clusters check --kubeconfig-secrets ns", 2, "--kubeconfig-secrets ns is looked for in the cluster of this"),
+    ("admin clusters check --argocd-clusters ns", 2, "Next: add --inventory-context NAME and --kubeconfig FILE"),
     ("admin archive --to folder --key file --brokers a:1", 2, "is not a private key in PEM form"),
     ("admin archive --to folder --segment-size 0", 2, "not in the range"),
     ("audit verify --jobs 0", 2, "not in the range"),
