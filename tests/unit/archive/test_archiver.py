@@ -50,7 +50,8 @@ def test_the_process_that_writes_an_archive_shows_when_it_worked_last(
     for verb in (["get", "hpa", "-A"], ["explain", "c0/ns0/app0"], ["decisions", "-A"]):
         shown = run(*verb, "--from", str(root)).stderr
         assert shown.startswith(
-            "warning: the archiver hangs, does not run, may not commit heartbeats, or its clock is behind: no heartbeat "
+            "warning: the archiver hangs, does not run, may not commit heartbeats, or its clock is behind: "
+            "no heartbeat "
         ), (verb, shown)
         assert "what is newer is in no archive. Next: fleethpa admin archive --to DIR" in shown
     made = run("doctor", "--from", str(root))
