@@ -106,6 +106,8 @@ def across(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         hub.run("admin", "topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "native-controller=absent", "--yes", "--wait", "30s")
         register(hub, EAST)
+        for name, site in sites.items():
+            hub.run("settings", name, f"cluster-uid={uid_of(site)}", "--yes", "--wait", "30s")
         for part in ("decider --session-timeout 10", "router", "observer", "reconciler"):
             hub.start(*part.split())
         of_agent = folder / "east.token"
@@ -117,6 +119,13 @@ def across(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         (folder / "fleet.json").write_text(json.dumps(FLEET))
         hub.run("apply", "-f", str(folder / "fleet.json"), "--mode", "enforce", "--yes", "--wait", "30s")
         yield made
+
+
+TOO_OLD: Final = "the API server has not shown that it is this cluster's for more than 30s"
+
+
+def uid_of(site: Site) -> str:
+    return site.plane.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
 
 
 def _furnish(site: Site) -> None:
@@ -152,3 +161,20 @@ def test_the_share_of_each_cluster_is_explained(across: Across) -> None:
     assert "share of FleetHPA" in across.hub.run("explain", f"west/{NAMESPACE}/web")
     whole = across.hub.run("explain", WHOLE)
     assert whole.count("has 6") == 2
+
+
+def test_a_cluster_that_is_not_the_one_that_was_stated_is_neither_observed_nor_written(across: Across) -> None:
+    hub, sites = across.hub, across.sites
+    before = across.replicas("east", "west")
+    for name, other in (("east", "west"), ("west", "east")):
+        hub.run("settings", name, f"cluster-uid={uid_of(sites[other])}", "--yes", "--wait", "30s")
+    refused = [f"its namespace kube-system has UID {uid_of(sites[name])}" for name in ("east", "west")]
+    across.until(
+        lambda: all(text in hub.run("doctor", codes=(0, 1)) for text in refused), "both are refused, with their UIDs"
+    )
+    across.demand(1_000, 100)
+    across.until(lambda: TOO_OLD in hub.run("explain", f"west/{NAMESPACE}/web"), "what was seen before is too old")
+    assert across.replicas("east", "west") == before
+    for name, site in sites.items():
+        hub.run("settings", name, f"cluster-uid={uid_of(site)}", "--yes", "--wait", "30s")
+    across.until(lambda: across.replicas("east", "west") != before, "both are scaled again", 180.0)
