@@ -165,6 +165,8 @@ class Hub:
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Check again and again over one connection, until something fails."""
+        from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
+
         self._waits_for(f"Kafka at {self._config.config.kafka().bootstrap_servers} has not answered yet")
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
@@ -173,7 +175,7 @@ class Hub:
                     is_settled = await self.process_objects(past, writer)
                     self.health.record("brokers", None)
                     await self._rest(stop, self._config.every_s if is_settled else SOON_S)
-        except UNREADABLE as error:
+        except (*UNREADABLE, KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError) as error:
             self._metrics.failed.inc()
             text = str(error) or f"no answer within {READING_S:.0f} s"
             self.health.record("brokers", text)

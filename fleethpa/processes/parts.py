@@ -104,6 +104,9 @@ def _failed(name: str, error: BaseException) -> BaseException:
         return unreachable(
             f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa admin topics acls {name}"
         )
+    if type(error).__name__ in ("KafkaTimeoutError", "RequestTimedOutError"):
+        step = "check that Kafka runs, then the address in --brokers and the network in between"
+        return unreachable(f"{name} cannot continue: {text}", cause="Kafka does not answer in time.", next_step=step)
     if isinstance(error, PortTakenError):
         return usage(f"{name} cannot continue: {text}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
@@ -113,7 +116,10 @@ def _failed(name: str, error: BaseException) -> BaseException:
         "schemas",
         "aiokafka",
     ):
-        return unreachable(f"{name} cannot continue: {text}", next_step="fleethpa admin topics check")
+        what, _, step = text.rpartition(". Next: ")  # what knows its next step says it
+        return unreachable(
+            f"{name} cannot continue: {what or text}", next_step=step if what else "fleethpa admin topics check"
+        )
     return error
 
 

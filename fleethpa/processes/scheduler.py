@@ -81,6 +81,8 @@ class Scheduler:
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Check again and again over one connection, until something fails."""
+        from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
+
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
@@ -88,7 +90,7 @@ class Scheduler:
                     self.health.ready("looked")
                     self.health.record("brokers", None)
                     await set_within(stop, self._config.every_s)
-        except UNREADABLE as error:
+        except (*UNREADABLE, KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError) as error:
             self._metrics.failed.inc()
             text = str(error) or f"no answer within {READING_S:.0f} s"
             self.health.record("brokers", text)

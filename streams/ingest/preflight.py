@@ -83,11 +83,13 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     match error:
         case kafka.TopicAuthorizationFailedError():
             return IngestError(
-                f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and WRITE "
-                "on fleethpa.log and fleethpa.rejected. Next: grant them, see docs/reference/topics.md"
+                f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and on those "
+                "of agents, READ and WRITE on fleethpa.log, and WRITE on fleethpa.rejected. "
+                "Next: fleethpa admin topics acls ingest"
             )
         case kafka.GroupAuthorizationFailedError():
-            return IngestError(f"Kafka at {where} denies the consumer group: {text}. Next: grant READ on it")
+            step = "fleethpa admin topics acls ingest"
+            return IngestError(f"Kafka at {where} denies the consumer group: {text}. Next: {step}")
         case kafka.ClusterAuthorizationFailedError():
             return IngestError(f"Kafka at {where} denies writing: {text}. Next: grant WRITE on fleethpa.log")
         case kafka.KafkaConnectionError():

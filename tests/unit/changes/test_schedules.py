@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiokafka.errors import KafkaTimeoutError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -370,6 +371,31 @@ async def test_it_gets_ready_after_its_first_look_and_ends_when_it_is_stopped(
     part = Scheduler(SchedulerConfig(config=away))
     await asyncio.wait_for(part.health.accompany(part.run(stop), announce), PATIENCE_S)
     assert ports == [0]
+
+
+async def test_a_scheduler_waits_for_brokers_that_do_not_answer_in_time(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    tries: list[str] = []
+    stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def past(*_: Any) -> AsyncIterator[Any]:
+        yield fleet.past()
+
+    @asynccontextmanager
+    async def writer(_: Any) -> AsyncIterator[Any]:
+        tries.append("")
+        if len(tries) == 3:
+            stop.set()
+        raise KafkaTimeoutError("Failed to get offsets by times in 40000 ms")
+        yield
+
+    monkeypatch.setattr(schedulerpart, "open_past", past)
+    monkeypatch.setattr(schedulerpart, "open_writer", writer)
+    part = Scheduler(SchedulerConfig(config=load({"brokers": "127.0.0.1:1"}), every_s=0.01))
+    await asyncio.wait_for(part.run(stop), PATIENCE_S)
+    assert "[!] brokers: KafkaTimeoutError: Failed to get offsets by times in 40000 ms" in part.health.notes()
 
 
 def test_no_rule_is_in_force_outside_of_its_times(tmp_path: Path) -> None:
