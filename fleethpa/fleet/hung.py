@@ -150,7 +150,8 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
             else:  # of one process, the newest report of either part is the last sign of life
                 yield "the agent", replace(trouble, since_ms=max(trouble.since_ms or 0, cluster.reported_ms or 0))
         return
-    if observer is not None:
+    # One that reports, if only on none of its namespaces, runs: that is a trouble of the cluster.
+    if observer is not None and (observer.since_ms or 0) >= (cluster.reported_ms or 0):
         yield "the observer", observer
     if reconciler is not None:
         yield "the reconciler", reconciler

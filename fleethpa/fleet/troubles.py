@@ -357,7 +357,9 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     elif 0 < cluster.beat_ms < now_ms - HEARTBEAT_LIMIT_MS:
         # As one does that is started again and again, since what comes next ends it.
         what = "its observer has reported on none of its namespaces"
-        yield ClusterTrouble("observerSilent", cluster.beat_ms, what, start, known_ms=now_ms)
+        detail = ": it is started again and again, or another observer of the cluster was followed until then"
+        step = "read the observer's log"
+        yield ClusterTrouble("observerSilent", cluster.beat_ms, what, step, detail, known_ms=now_ms)
     elif newest is not None:
         period_ms = cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS
         late_ms = newest.reported_ms - newest.stated_ms if newest.stated_ms else 0

@@ -120,16 +120,17 @@ class OtherSessions:
             return  # an observer of other clusters may well have this one's name
         other = parse_session(beat.session)
         if other is not None and other.instance == self._own.instance:
-            self._receive_namesake(cluster, other)
-            return
+            if other.epoch <= self._own.epoch:  # which this one has superseded
+                return
+            self._warn_of_namesake(cluster)
         if (cluster, beat.session) in self._received or len(self._received) < MOST_SESSIONS:
             self._received[cluster, beat.session] = now_ms
         if not beat.watches and not beat.problems:
             self._released.add(cluster)
 
-    def _receive_namesake(self, cluster: str, other: SessionName) -> None:
-        """An earlier session of this instance has been superseded; a later one supersedes this one."""
-        if other.epoch > self._own.epoch and cluster not in self._superseded:
+    def _warn_of_namesake(self, cluster: str) -> None:
+        """A later session of this instance supersedes this one, until it ends."""
+        if cluster not in self._superseded:
             self._superseded.add(cluster)
             log.error(
                 "another observer of this name began later and is followed instead: give each its own --instance",
@@ -146,7 +147,9 @@ class OtherSessions:
         for key in silent:
             del self._received[key]
         released, self._released = self._released, set()
-        return released | {cluster for cluster, _ in silent}
+        gone = released | {cluster for cluster, _ in silent}
+        self._superseded -= gone
+        return gone
 
 
 async def follow_others(

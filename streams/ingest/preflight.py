@@ -83,7 +83,7 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     match error:
         case kafka.TopicAuthorizationFailedError():
             return IngestError(
-                f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and on those "
+                f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and those "
                 "of agents, READ and WRITE on fleethpa.log, and WRITE on fleethpa.rejected. "
                 "Next: fleethpa admin topics acls ingest"
             )

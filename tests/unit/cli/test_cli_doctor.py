@@ -232,7 +232,9 @@ def test_an_observer_that_is_started_again_and_again_and_reports_on_no_namespace
         fleet.append(ClusterReport(cluster="east", session="s", instance="o"), key=WHOLE, after_ms=0)
     shown = run("get", "clusters").stdout + run("doctor", *PARTS).stdout
     assert shown.count("its observer has reported on none of its namespaces since") == 2
-    assert "the observer of east hangs or does not run" in run("get", "hpa", "-A").stderr
+    stated = run("get", "hpa", "-A").stderr
+    assert "cluster east: its observer has reported on none of its namespaces since" in stated
+    assert "hangs or does not run" not in stated, "it reports"
 
 
 def test_a_found_kubeconfig_that_is_refused_is_not_answered_with_a_question_to_its_api_server(

@@ -137,6 +137,13 @@ def hung(
             [],
             id="an agent that was registered and of which nothing has come yet",
         ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [replace(cluster("east"), beat_ms=NOW_MS - 31_000)],
+            [],
+            id="an observer that reports, and on none of its namespaces",
+        ),
         pytest.param(ago(0, 900), ago(0, 900), [], [], id="a partition in which nothing was ever written"),
     ],
 )

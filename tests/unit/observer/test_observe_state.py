@@ -203,6 +203,22 @@ def test_a_session_that_ends_is_silent_at_once_and_once_more_when_the_fold_surel
     assert others.fallen_silent(10 * SILENCE_MS) == set()
 
 
+def test_a_later_session_of_this_name_that_ends_gives_the_cluster_back_to_this_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.receive("east", beat_of("mine@6"), 0)
+    assert others.fallen_silent(1) == set()
+    others.receive("east", Heartbeat(session="mine@6"), 2)
+    assert others.fallen_silent(2) == {"east"}
+    assert others.fallen_silent(2 + SILENCE_MS) == {"east"}, "once more, when the fold surely knows"
+    others.receive("east", beat_of("mine@7"), 100_000)
+    assert others.fallen_silent(100_000 + SILENCE_MS) == {"east"}, "one that was killed"
+    assert len(caplog.messages) == 2, "each of them is named"
+    others.receive("east", Heartbeat(session="mine@4"), 200_000)
+    assert others.fallen_silent(300_000) == set(), "an earlier one is superseded"
+
+
 def test_more_sessions_than_there_are_observers_take_no_more_room() -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
     others.knows_the_past = True
