@@ -82,7 +82,8 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
     try:
         counts = await run_archive(config, stop, announce("archive"))
     except (ArchiveError, CoreError) as error:
-        raise CommandError(f"the archive {config.root} cannot continue: {error}") from error
+        what, _, step = f"the archive {config.root} cannot continue: {error}".partition(". Next: ")
+        raise CommandError(what, next_step=step) from error
     except PortTakenError:
         raise
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.fleet.hung import SignsOfLife, hung_archiver, hung_processes, unanswered
 from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, HungProcess, cut_off, since
 from fleethpa.fleet.views import FleetState, HpaView, MemberView, object_command, resume_command
-from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.errors import CommandError, not_found, unreachable, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.text import clock, dated, span, time_of_day
 from fleethpa.show.words import counted, listed
@@ -91,6 +91,14 @@ async def _folded(past: Past, partitions: Iterable[int] | None) -> list[Folded]:
     try:
         return await past.fleet(partitions)
     except (ArchiveError, CoreError) as error:
+        from streams.history.past import LogGoneError
+
+        if isinstance(error, LogGoneError) and past.now_ms():
+            cause = (
+                "The log records after the last checkpoint of the decider expired or were deleted. A decider that runs "
+                "writes another one within a minute; one that starts now ends with 78."
+            )
+            raise unreachable(str(error), cause=cause, next_step="see docs/operations.md#recovery") from error
         if past.at_ms is None:
             raise
         raise usage(str(error), next_step="fleethpa audit verify") from error

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from schemas.codec import encode
 from streams.archive.layout import (
@@ -48,6 +48,9 @@ from streams.archive.signing import CheckpointWriter
 from streams.partition import Partition
 from streams.state.ledger import CoreError
 from streams.state.rowcodec import merge_rows
+
+ANOTHER: Final = "keep this archive, and begin another one: fleethpa admin archive --to NEWDIR"
+"""What helps where an archive cannot go on, as records are lost."""
 
 
 class PartitionWriter:
@@ -113,7 +116,7 @@ class PartitionWriter:
         if expected is not None and record.offset > expected:
             raise ArchiveError(
                 f"{self.topic}-{self.partition}: offset {record.offset} follows {expected - 1}: records were lost "
-                "(retention shorter than the archive's delay?); start a new archive directory"
+                f"(retention shorter than the archive's delay?). Next: {ANOTHER}"
             )
         self.pending.append(record)
         return True

@@ -298,10 +298,10 @@ def ending_where_rows_lack(number: int) -> Iterator[None]:
 
 
 RECOVER_HINT = (
-    "Stop all deciders, delete the changelog topic, run `fleethpa admin topics init` and start again: the state is "
-    "then folded anew from the log. If the log no longer begins at offset 0, run `fleethpa run decider --rebuild "
-    "--archive DIR` before: the archive has what the log has lost. Without one, `fleethpa run decider --rebuild` "
-    "marks the gap with a restart entry"
+    "Stop all deciders, delete the changelog topic and run `fleethpa admin topics init`. If the log still begins at "
+    "offset 0, start again: the state is then folded anew from the log. If it does not, run `fleethpa run decider "
+    "--rebuild --archive DIR` before: the archive has what the log has lost. Without one, `fleethpa run decider "
+    "--rebuild` marks the gap with a restart entry"
 )
 REPUBLISH_HINT = (
     "If the log begins at offset 0 and the same decisions are missing again, delete the decisions topic with "

@@ -20,7 +20,7 @@ from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.archive.archiver import Archiver, SegmentLimits
+from streams.archive.archiver import ANOTHER, Archiver, SegmentLimits
 from streams.archive.layout import LOG, ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
 from streams.history.kafkapast import TOPICS, KafkaPast
@@ -102,7 +102,15 @@ async def run_archive(
                 group.create_task(sign_once_durable(config, health, stop))
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
-        raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
+        raise ArchiveError(lost_text(error)) from error
+
+
+def lost_text(error: OffsetOutOfRangeError) -> str:
+    """Which records expired, or were deleted, before they were archived, and what to do."""
+    of_parts: Mapping[TopicPartition, int] = error.args[0] if error.args else {}
+    parts = ", ".join(f"{part.topic}-{part.partition} from offset {at} on" for part, at in sorted(of_parts.items()))
+    what = f"the topics no longer hold what follows in the archive{f': {parts}' if parts else ''}"
+    return f"{what}. Next: {ANOTHER}"
 
 
 async def sign_once_durable(config: ArchiveConfig, health: ArchiverHealth, stop: asyncio.Event) -> None:
@@ -156,7 +164,7 @@ class _Follower:
             if wanted is not None and not firsts[part] <= wanted <= ends[part]:
                 raise ArchiveError(
                     f"{part.topic}-{part.partition} holds offsets {firsts[part]} to {ends[part] - 1}, the archive goes "
-                    f"on at {wanted}: what lies between is lost; start a new archive directory"
+                    f"on at {wanted}: what lies between is lost. Next: {ANOTHER}"
                 )
             self._consumer.seek(part, firsts[part] if wanted is None else wanted)
         return dict(ends)

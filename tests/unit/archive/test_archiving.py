@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 
 from schemas import topics
 from streams.archive.layout import DECISIONS, LOG, ArchiveError
@@ -23,6 +24,14 @@ from tests.kit.generated_log import Fleet
 LOST = 55
 APPLIED = 60
 """Log records that the oldest stored state has applied."""
+
+
+def test_records_that_expired_before_they_were_archived_are_named_with_what_to_do() -> None:
+    error = OffsetOutOfRangeError({TopicPartition("fleethpa.decisions", 2): 29, TopicPartition("fleethpa.log", 0): 7})
+    assert archiving.lost_text(error) == (
+        "the topics no longer hold what follows in the archive: fleethpa.decisions-2 from offset 29 on, fleethpa.log-0 "
+        "from offset 7 on. Next: keep this archive, and begin another one: fleethpa admin archive --to NEWDIR"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -139,6 +139,21 @@ def test_nothing_is_said_of_clusters_of_which_nothing_is_known_now(
     assert "unknown" in run("get", "clusters", "--brokers", "127.0.0.1:1").stdout
 
 
+def test_where_the_log_lost_what_follows_the_state_each_verb_says_what_it_means_and_where_to_read_on(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.run(30, without=("decider",))
+    del fleet.log[:-2]
+    shown = run("get", "clusters", "--brokers", "127.0.0.1:1")
+    assert shown.exit_code == 3
+    assert "what came after the stored state of offset" in shown.stderr
+    assert "expired or were deleted. A decider that runs writes another one within a minute" in shown.stderr
+    assert "Next: see docs/operations.md#recovery" in shown.stderr
+    (found,) = items(run("doctor", *AREAS, "-o", "json"))
+    assert (found["level"], found["nextStep"]) == ("failure", "see docs/operations.md#recovery")
+
+
 def test_what_hpas_lack_because_ingest_hangs_ends_with_ingest(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
     run = Cli(monkeypatch, fleet)
     fleet.run(60, without=("ingest",))
