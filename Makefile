@@ -105,7 +105,13 @@ mutate: setup  ## Mutation testing of the algorithm and of quantities: a seeded 
 CHECKED := tests/unit/docs/test_house.py tests/unit/docs/test_names.py tests/unit/docs/test_architecture_page.py \
 	tests/unit/docs/test_cli_reference.py tests/unit/docs/test_documented_modules.py tests/unit/schemas/test_decision_forms.py \
 	tests/unit/state/test_attached.py tests/unit/state/test_attached_entry.py tests/unit/state/test_declared_settings.py \
-	tests/unit/ingest/test_ingest_golden.py tests/unit/ingest/test_ingest_agents.py
+	tests/unit/state/test_partition_golden.py tests/unit/ingest/test_ingest_golden.py tests/unit/ingest/test_ingest_agents.py \
+	tests/unit/docs/test_site.py tests/unit/docs/test_generated.py tests/unit/docs/test_ingest_docs.py \
+	tests/unit/docs/test_audit_questions.py tests/unit/cli/test_attached_verb.py \
+	tests/unit/cli/test_cli_replay.py::test_the_published_schema_of_history_knows_every_change \
+	tests/unit/cli/test_hostile_texts.py::test_every_verb_is_known_to_this_file \
+	tests/unit/cli/test_wrong_invocations.py::test_the_table_covers_every_verb_that_can_be_called_wrongly \
+	tests/unit/hub/test_hub_writing.py::test_every_write_verb_has_a_kind_or_refuses_the_hub_by_name
 
 check: setup  ## Format, lint, types, import contracts, names and bars; the tests of further tiers are planned: they import, and have their fixtures
 	$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ import msgspec
 import orjson
 import pytest
 
+from fleethpa.questions.exports import COLUMNS
 from schemas.codec import decode, encode
 from schemas.decisionfields import DECISION_FIELDS, declared
 from schemas.decisions import Decision, MetricDecision, Step, about
@@ -62,3 +63,9 @@ def test_the_reference_is_what_is_declared() -> None:
     assert publishedschemas.REFERENCE.read_text(encoding="utf-8") == publishedschemas.reference(), (
         "run `make generated`"
     )
+
+
+def test_the_schema_of_a_row_has_the_columns_of_an_export() -> None:
+    row = orjson.loads((publishedschemas.FOLDER / "output" / "DecisionRow.json").read_bytes())
+    columns = {name for name, *_ in COLUMNS}
+    assert set(row["required"]) == row["properties"].keys() == columns, "schemas/json/output/DecisionRow.json, by hand"

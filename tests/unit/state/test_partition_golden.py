@@ -8,9 +8,14 @@ import subprocess
 import sys
 from functools import cache
 
+import orjson
 import pytest
 
+from schemas.decisions import Decision, MetricDecision
+from schemas.observed import PodSet
+from tests.kit.brakes import World
 from tests.kit.golden_partition import GOLDEN, decisions_of, digest, read_golden
+from tests.kit.partition import make_pod
 from tests.pythons import VERSIONS, environment_python
 
 
@@ -21,6 +26,38 @@ def test_decisions_are_the_golden_bytes(kind: str) -> None:
     assert len(decisions) > 100
     assert any(b'"kind":"completion"' in decision for decision in decisions)
     assert any(b"RemovalBudget" in decision for decision in decisions) == bool(kind)
+
+
+ELSEWHERE = {
+    "engine": "there is one engine",
+    "origin": "tests/unit/state/test_central_takeover.py",
+    "minReplicas": "below",
+    "refused": "tests/unit/state/test_central_takeover.py",
+    "showsRefusal": "tests/unit/state/test_central_takeover.py",
+    "rules": "tests/unit/state/test_cluster_version.py",
+    "podsIgnored": "below",
+}
+"""Fields that no golden log gives another value than their default, and where one is tried."""
+
+
+def test_each_field_of_a_decision_and_of_its_metrics_is_filled_in_a_golden_log() -> None:
+    decisions = [orjson.loads(value) for kind in GOLDEN for value in read_golden(kind)[1]]
+    filled = {field for each in decisions for field in each}
+    filled |= {field for each in decisions for metric in each.get("metrics", ()) for field in metric}
+    declared = {*Decision.__struct_encode_fields__, *MetricDecision.__struct_encode_fields__}
+    missing = declared - filled
+    assert missing == ELSEWHERE.keys(), (
+        "a field is filled by `record` in streams/state/steps.py or `_completion` in streams/state/processing.py; "
+        "then `python -m tests.kit.golden_partition`; say in ELSEWHERE where one is tried that no golden log has"
+    )
+
+
+def test_a_decision_has_the_minimum_of_its_spec_and_the_pods_that_ended() -> None:
+    world = World("web")
+    world.put("web", minReplicas=3)
+    world.log.add(PodSet(pod=make_pod("web-0", "web", phase="Failed")))
+    made = world.period(50)["web"]
+    assert (made["minReplicas"], made["metrics"][0]["podsUsed"], made["metrics"][0]["podsIgnored"]) == (3, 9, 1)
 
 
 @pytest.mark.parametrize(
