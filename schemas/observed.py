@@ -290,12 +290,14 @@ class ScaleSet(EntryBody, frozen=True, gc=False, kw_only=True):
 class Serving(EntryBody, frozen=True, gc=False, kw_only=True):
     """A reconciler is alive and carries out what is decided for these clusters. Every 10 s per reconciler.
 
-    `problems`: cluster → why nothing can be written there now. Ingest copies it into every partition of the log.
+    `problems`: cluster → why nothing can be written there now; `reasons`: cluster → the same in one word. Ingest copies
+    it into every partition of the log.
     """
 
     session: str
     clusters: list[str]
     problems: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
 
 
 HPA_GATES: Final = ("HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero", "PodLevelResources")

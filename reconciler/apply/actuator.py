@@ -65,21 +65,23 @@ class Actuator:
         """Why the cluster could not be reached the last time that it was asked; empty: it answered."""
         return self._down[1]
 
-    async def carry_out(self, decision: Decision, *, is_new: bool = False) -> Outcome:
-        """Set the scale to the wanted replicas, or give the reason. Ends soon after the decision's time to live.
+    async def carry_out(self, decision: Decision, *, is_new: bool = False) -> tuple[Outcome, bool]:
+        """Set the scale to the wanted replicas, or give the reason, and whether that is a missing right.
+
+        Ends soon after the decision's time to live.
 
         `is_new`: who read decisions before this process has not read this one, so that its write has not been begun.
         Then nothing is asked about it once it has expired: what comes too late must cost little, or the process never
         catches up.
         """
         if (end := self._given_up(decision, is_new)) is not None:
-            return outcome(decision, end)
+            return outcome(decision, end), end.is_forbidden
         run = _Run(decision)
         while True:
             run.attempts += 1
             step = await self._attempt(run)
             if isinstance(step, End):
-                return outcome(decision, step, scale=run.scale, attempts=run.attempts)
+                return outcome(decision, step, scale=run.scale, attempts=run.attempts), step.is_forbidden
             await asyncio.sleep(step.after_ms / 1000)
 
     def _given_up(self, decision: Decision, is_new: bool) -> End | None:

@@ -23,6 +23,7 @@ from reconciler.core.events import wants_events
 from reconciler.core.inbox import Inbox, Position, ShownChanges, ShownDecision, WantedWrite, shown_decision
 from reconciler.core.statuses import wants_status
 from reconciler.core.writeplan import End, WriteGuards, outcome
+from reconciler.core.writeproblems import FailedWrite, WriteProblem, joined_problem
 from runtime.log import Clock
 from runtime.process import WorkerPool
 from schemas.codec import WireError, decode
@@ -128,25 +129,30 @@ class WriterLimits:
 FAILED_SHOWN_MS = 120_000
 """How long a failed write is shown as a trouble of its cluster, if its HPA wants no other one: an HPA that still cannot
 be scaled is tried again in each sync period."""
-FailedWrites = Mapping[HpaId, tuple[int, str]]
-"""When the last write of an HPA failed (Unix ms), and the error."""
+FailedWrites = Mapping[HpaId, FailedWrite]
 
 
-def failed_after(failed: FailedWrites, decision: Decision, ended: Outcome, now_ms: int) -> FailedWrites:
-    """The failed writes of a cluster after another write ended there."""
+def failed_after(
+    failed: FailedWrites, decision: Decision, ended: Outcome, now_ms: int, *, is_forbidden: bool = False
+) -> FailedWrites:
+    """The failed writes of a cluster after another write ended there; `is_forbidden`: for want of a right."""
     hpa = HpaId(decision.cluster, decision.namespace, decision.name)
-    kept = {each: failure for each, failure in failed.items() if each != hpa and now_ms - failure[0] < FAILED_SHOWN_MS}
-    return {**kept, hpa: (now_ms, ended.error)} if ended.result == "failed" else kept
+    kept = {
+        each: failure for each, failure in failed.items() if each != hpa and now_ms - failure.at_ms < FAILED_SHOWN_MS
+    }
+    failure = FailedWrite(now_ms, ended.error, is_forbidden)
+    return {**kept, hpa: failure} if ended.result == "failed" else kept
 
 
-def failed_text(failed: FailedWrites, now_ms: int, what: str = "write") -> str:
-    """Which HPAs cannot be scaled, and the newest error; empty: none. `what`: that failed, in place of that."""
-    recent = {hpa: failure for hpa, failure in failed.items() if now_ms - failure[0] < FAILED_SHOWN_MS}
+def failure_of(failed: FailedWrites, now_ms: int, what: str = "write") -> WriteProblem | None:
+    """Which HPAs cannot be scaled, with the newest error; None: all can. `what`: that failed, in place of that."""
+    recent = {hpa: failure for hpa, failure in failed.items() if now_ms - failure.at_ms < FAILED_SHOWN_MS}
     if not recent:
-        return ""
-    hpa = max(recent, key=lambda each: recent[each][0])
+        return None
+    hpa = max(recent, key=lambda each: recent[each].at_ms)
     count = "1 HPA" if len(recent) == 1 else f"{len(recent)} HPAs"
-    return f"the last {what} of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa][1]}"
+    text = f"the last {what} of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa].error}"
+    return WriteProblem(text, "forbidden" if recent[hpa].is_forbidden else "failing")
 
 
 @dataclass
@@ -161,11 +167,14 @@ class _ClusterWorker:
     delayed: dict[HpaId, tuple[int, tuple[ShownDecision, ...]]] = field(default_factory=dict)
     """Events of late decisions, which are written with the next status of their HPA, and the partition of these."""
 
-    def failed_texts(self, now_ms: int) -> str:
-        """Return which scales, statuses and Events the API server refuses, in words; empty: none."""
-        scales = failed_text(self.failed, now_ms)
-        shown = failed_text(self.status_writer.failed, now_ms, "status or Event")
-        return "; ".join(filter(None, (scales, shown)))
+    def problem(self, now_ms: int) -> WriteProblem | None:
+        """Return why the cluster could not be reached, or which scales, statuses and Events its API server refuses;
+        None: nothing is wrong.
+        """
+        if self.actuator.trouble:
+            return WriteProblem(self.actuator.trouble, "unreachable")
+        scales = failure_of(self.failed, now_ms)
+        return joined_problem([scales, failure_of(self.status_writer.failed, now_ms, "status or Event")])
 
     def delay_events(self, shown: ShownDecision, partition: int, *, limit: int) -> None:
         """Keep the Events of a late decision of at most `limit` HPAs; those that were kept longest make room."""
@@ -216,15 +225,12 @@ class ClusterWriters:
     def clusters(self) -> list[str]:
         return sorted(self._workers)
 
-    def problems(self) -> dict[str, str]:
+    def problems(self) -> dict[str, WriteProblem]:
         """Cluster → why it could not be reached at the last attempt, or why writes there failed lately; clusters in
         which nothing is wrong are absent.
         """
         now_ms = self._clock()
-        troubles = {
-            name: worker.actuator.trouble or worker.failed_texts(now_ms) for name, worker in self._workers.items()
-        }
-        return {name: text for name, text in troubles.items() if text}
+        return {name: found for name, worker in self._workers.items() if (found := worker.problem(now_ms)) is not None}
 
     def waiting(self) -> dict[str, int]:
         """Cluster → number of wanted writes that wait or run."""
@@ -277,7 +283,8 @@ class ClusterWriters:
         return left_ms < NEARLY_LATE_MS and not (left_ms <= 0 and oldest.position.is_new)
 
     async def _carry_out(self, actuator: Actuator, wanted: WantedWrite) -> None:
-        await self._end(wanted, await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new))
+        ended, is_forbidden = await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new)
+        await self._end(wanted, ended, is_forbidden=is_forbidden)
 
     async def _write_status(self, status_writer: StatusWriter, cluster: str, status_write: StatusWrite) -> None:
         if self._scales_first.busy() is not None:
@@ -384,23 +391,23 @@ class ClusterWriters:
         if self._group is not None:
             self._group.create_task(self._end(wanted, outcome(wanted.decision, end)))
 
-    async def _end(self, wanted: WantedWrite, ended: Outcome) -> None:
+    async def _end(self, wanted: WantedWrite, ended: Outcome, *, is_forbidden: bool = False) -> None:
         if self._books.is_ours(wanted.position):
-            await self._publish_outcome(wanted, ended)
+            await self._publish_outcome(wanted, ended, is_forbidden)
             self._inbox.ended(wanted.decision)
             self._books.done(wanted.position)
         elif ended.result == "applied":
-            await self._publish_outcome(wanted, ended)
+            await self._publish_outcome(wanted, ended, is_forbidden)
         # Otherwise the new owner of the partition reads the decision again and publishes its outcome: only the first
         # outcome of a decision counts, and ours would only report that this process gave it up.
 
-    async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome) -> None:
+    async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome, is_forbidden: bool) -> None:
         decision = wanted.decision
         now_ms = self._clock()
         await self._books.publish(decision, ended, now_ms)
         self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
         if (worker := self._workers.get(decision.cluster)) is not None:
-            worker.failed = failed_after(worker.failed, decision, ended, now_ms)
+            worker.failed = failed_after(worker.failed, decision, ended, now_ms, is_forbidden=is_forbidden)
         if ended.result == "applied":
             self._metrics.actuation.labels(decision.cluster).observe(
                 max(0, now_ms - (time_ms(decision.time) or now_ms)) / 1000

@@ -24,6 +24,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, FleetConfig, JoinedCluster, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writeplan import guards_of
+from reconciler.core.writeproblems import stated
 from runtime import ending, kafkaclients
 from runtime.driver import EndingConsumer, stop_soon
 from runtime.ending import first_of
@@ -215,7 +216,8 @@ class Reconciler:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            body = Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
+            problems, reasons = stated(self._writers.problems())
+            body = Serving(session=self._session, clusters=self._writers.clusters, problems=problems, reasons=reasons)
             try:
                 await self._publisher.send(SCALES, "", "", [body], self._config.clock())
             except TopicAuthorizationFailedError:

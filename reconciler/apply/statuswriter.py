@@ -18,6 +18,7 @@ from reconciler.core.events import EventBudget, EventCorrelator, EventWrite, aga
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
 from reconciler.core.statuses import LiveHpa, status_update
 from reconciler.core.writeplan import Retry, after_trouble
+from reconciler.core.writeproblems import FailedWrite
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.keys import HpaId
@@ -76,8 +77,8 @@ class StatusWriter:
         self._begun_ms = clock()
         self._written_ms: dict[HpaId, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
-        self.failed: dict[HpaId, tuple[int, str]] = {}
-        """HPAs whose newest status or Event the API server did not take: when (Unix ms), and its error."""
+        self.failed: dict[HpaId, FailedWrite] = {}
+        """HPAs whose newest status or Event the API server did not take."""
         self._shown = metrics.frequent.of(metrics.status_writes.labels(client.name, "status", "ok"))
 
     def is_due(self, hpa: HpaId, every_ms: int, *, is_late: bool = False) -> bool:
@@ -96,24 +97,26 @@ class StatusWriter:
             return
         deadline_ms = now_ms + GIVE_UP_MS
         shown = status_write.status
-        errors: list[str] = []
+        errors: list[ClusterError | None] = []
         if shown is not None:
             self._written_ms[shown.hpa] = now_ms
             errors.append(await self._try("status", self._write_status, (shown, status_write.has_news), deadline_ms))
         if status_write.events:
             errors += await self._write_events(status_write, now_ms, deadline_ms)
-        self._note_failed(status_write, next(filter(None, errors), ""))
+        self._note_failed(status_write, next(filter(None, errors), None))
         if abs(now_ms - self._tidied_ms) >= TIDY_MS:
             self._forget_idle(now_ms)
 
-    def _note_failed(self, status_write: StatusWrite, error: str) -> None:
+    def _note_failed(self, status_write: StatusWrite, error: ClusterError | None) -> None:
         for shown in (status_write.status, *status_write.events):
             if shown is not None:
                 self.failed.pop(shown.hpa, None)
-                if error:
-                    self.failed[shown.hpa] = self._clock(), error
+                if error is not None:
+                    self.failed[shown.hpa] = FailedWrite(self._clock(), str(error), error.status == 403)
 
-    async def _write_events(self, status_write: StatusWrite, now_ms: int, deadline_ms: int) -> list[str]:
+    async def _write_events(
+        self, status_write: StatusWrite, now_ms: int, deadline_ms: int
+    ) -> list[ClusterError | None]:
         newest: dict[str, EventWrite] = {}  # of the same Event: its count and time contain those before
         for each in status_write.events:
             if not each.has_status:
@@ -129,8 +132,10 @@ class StatusWriter:
             self._written.pop(hpa, None)
             self.failed.pop(hpa, None)
 
-    async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> str:
-        """Return why the API server did not take it; empty: it did, or did not answer, or the object is gone."""
+    async def _try(
+        self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int
+    ) -> ClusterError | None:
+        """Return why the API server did not take it; None: it did, or did not answer, or the object is gone."""
         attempt = 0
         while True:
             attempt += 1
@@ -147,9 +152,9 @@ class StatusWriter:
                 log.warning(
                     "could not be shown", extra={"cluster": self._client.name, "what": what, "error": str(error)}
                 )
-                return "" if error.is_missing or isinstance(error, UnreachableError) else str(error)
+                return None if error.is_missing or isinstance(error, UnreachableError) else error
             self._count(what, "ok")
-            return ""
+            return None
 
     def _count(self, what: str, result: str) -> None:
         if what == "status" and result == "ok":  # by far the most; finding the labels costs more than counting

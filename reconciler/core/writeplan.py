@@ -67,10 +67,11 @@ class Write(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """No write, or no further one: the result of the wanted write."""
+    """No write, or no further one: the result of the wanted write. `is_forbidden`: it failed for want of a right."""
 
     result: WriteResult
     error: str = ""
+    is_forbidden: bool = False
 
 
 Action = Write | End
@@ -193,7 +194,7 @@ def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: in
         pause = min(_FIRST_PAUSE_MS << min(attempt - 1, 8), _LONGEST_PAUSE_MS)
         pause = max(pause, trouble.retry_after_ms or 0)
     else:
-        return End("failed", trouble.error)
+        return End("failed", trouble.error, trouble.status == 403)
     return Retry(pause) if now_ms + pause < expires_ms else End("failed", trouble.error)
 
 

@@ -5,7 +5,7 @@ Each entry changes rows in three layers: HPA rows read namespace rows, these rea
 
 from collections.abc import Callable, Iterable, Mapping
 from sys import intern
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import structs
 
@@ -15,7 +15,18 @@ from schemas.answers import Answers
 from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import NOTHING, WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
+from schemas.observed import (
+    ClusterReport,
+    Command,
+    Heartbeat,
+    PodDeleted,
+    PodList,
+    PodSet,
+    Reason,
+    Samples,
+    ScaleSet,
+    Serving,
+)
 from schemas.settings import (
     ClusterSettings,
     EngineSet,
@@ -275,7 +286,10 @@ class EntryFold(Folding):
         stated_ms = self._stated_ms()
         for cluster in body.clusters:
             problem = body.problems.get(cluster, "")
-            forms = [ServedRow(self.now_ms, problem[:length], body.session, stated_ms) for length in _PROBLEM_LENGTHS]
+            reason: Reason | Literal[""] = body.reasons.get(cluster, "")
+            forms = [
+                ServedRow(self.now_ms, problem[:length], body.session, stated_ms, reason) for length in _PROBLEM_LENGTHS
+            ]
             self.state.put_bounded(limits.ALL_PROBLEMS, self.state.row.served, cluster, forms)
 
     def agent(self, body: AgentSet) -> None:

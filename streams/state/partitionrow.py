@@ -9,7 +9,7 @@ Fields are only ever added at the end, with a default: the structs are stored as
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 from msgspec import Struct, structs
@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from schemas.entries import HUB_HOLDER, ControlTransferred, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
-from schemas.observed import REFUSED_PART, ObserverTrouble
+from schemas.observed import REFUSED_PART, ObserverTrouble, Reason
 from schemas.settings import ClusterSettings
 from streams.state.acrossrows import CeilingRow, GroupRow
 from streams.state.ledger import StateError
@@ -56,14 +56,15 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ServedRow(Struct, array_like=True, frozen=True, gc=False):
-    """Newest report of a cluster's reconciler. `problem`: why it cannot write there. `stated_ms`: when it was made, by
-    the reconciler's clock; 0: not known.
+    """Newest report of a cluster's reconciler. `problem`: why it cannot write there, and `reason` in one word (empty:
+    not known). `stated_ms`: when it was made, by the reconciler's clock; 0: not known.
     """
 
     reported_ms: int = 0
     problem: str = ""
     session: str = ""
     stated_ms: int = 0
+    reason: Reason | Literal[""] = ""
 
 
 class AgentRow(Struct, array_like=True, frozen=True, gc=False):

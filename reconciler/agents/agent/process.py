@@ -29,6 +29,7 @@ from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.core.writeplan import WriteGuards, guards_of
+from reconciler.core.writeproblems import WriteProblem, joined_problem, stated
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
@@ -302,17 +303,24 @@ class AgentTerm:
             await self._reading.wait()
             self._reading.clear()
             problem = self._problem()
-            problems = {self.client.name: problem} if problem else {}
-            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
+            problems, reasons = stated({} if problem is None else {self.client.name: problem})
+            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems, reasons=reasons)
             await self.publisher.put(SCALES, "", "", [body])
             period_ms = self.in_force.sync_period_ms(self.client.name, self.config.sync_period_ms)
             await asyncio.sleep(report_every_ms(period_ms, self.config.heartbeat_ms) / 1000)
 
-    def _problem(self) -> str:
-        """Why not everything is written in the cluster now; empty: it is."""
-        reasons = [self._why_unread, self.forbids() if self.election.leads else "", *self.writers.problems().values()]
-        reasons.append("" if self._stand_in is None else self._stand_in.trouble())
-        return "; ".join(filter(None, reasons))[:ERROR_CHARACTERS]
+    def _problem(self) -> WriteProblem | None:
+        """Why not everything is written in the cluster now; None: it is."""
+        own = (self._why_unread, self.forbids() if self.election.leads else "")
+        stand_in = "" if self._stand_in is None else self._stand_in.trouble()
+        problem = joined_problem(
+            [
+                *(WriteProblem(text, "failing") for text in own if text),
+                *self.writers.problems().values(),
+                WriteProblem(stand_in, "failing") if stand_in else None,
+            ]
+        )
+        return None if problem is None else problem._replace(text=problem.text[:ERROR_CHARACTERS])
 
     # --- what the writers ask -----------------------------------------------------------------------------------------
 

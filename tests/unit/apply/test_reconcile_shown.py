@@ -8,14 +8,16 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.actuator import DOWN_FOR_MS
-from reconciler.apply.clusterwriters import failed_text
+from reconciler.apply.clusterwriters import failure_of
 from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.apply.statuswriter import GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
 from reconciler.core.statuses import HpaAnswer
+from reconciler.core.writeproblems import WriteProblem
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
+from schemas.observed import Reason
 
 
 class Silent:
@@ -154,8 +156,10 @@ async def test_statuses_that_an_api_server_refuses_are_named_until_it_takes_one(
     client = Refusing()
     status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
     await status_writer.write(status_write())
-    text = failed_text(status_writer.failed, client.now_ms, "status or Event")
-    assert text == (f"the last status or Event of 1 HPA failed, shop/web: {error}" if is_named else "")
+    problem = failure_of(status_writer.failed, client.now_ms, "status or Event")
+    text = f"the last status or Event of 1 HPA failed, shop/web: {error}"
+    reason: Reason = "forbidden" if status == 403 else "failing"
+    assert problem == (WriteProblem(text, reason) if is_named else None)
     client.refuses = False
     await status_writer.write(repeated(4))
     assert status_writer.failed == {}

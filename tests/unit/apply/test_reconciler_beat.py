@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
-from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failed_text
+from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failure_of
 from reconciler.apply.process import Reconciler, ReconcilerConfig
+from reconciler.core.writeproblems import WriteProblem, joined_problem
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Outcome
@@ -69,21 +70,37 @@ async def test_a_right_that_is_missing_ends_it() -> None:
         await made._beat()
 
 
-def _ended(failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "") -> FailedWrites:
+def _ended(
+    failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "", *, is_forbidden: bool = False
+) -> FailedWrites:
     decision = Decision(
         id="0-1", seq=1, prev="", cluster="east", namespace="shop", name=name, uid="u", time="2026-11-22T08:00:00Z",
         input=InputPosition(partition=0, offset=1, hash=""), mode="enforce", origin="central",
     )  # fmt: skip
-    return failed_after(
-        failed, decision, Outcome(decision="0-1", name=name, uid="u", result=result, error=error), at_ms
-    )
+    ended = Outcome(decision="0-1", name=name, uid="u", result=result, error=error)
+    return failed_after(failed, decision, ended, at_ms, is_forbidden=is_forbidden)
 
 
 def test_hpas_that_cannot_be_scaled_are_named_until_a_write_of_each_succeeds_or_two_minutes_have_passed() -> None:
-    failed = _ended({}, "web", "failed", 1_000, "denied")
-    failed = _ended(failed, "api", "failed", 2_000, "no right")
-    assert failed_text(failed, 2_000) == "the last write of 2 HPAs failed, shop/api: no right"
+    failed = _ended({}, "web", "failed", 1_000, "denied", is_forbidden=True)
+    failed = _ended(failed, "api", "failed", 2_000, "too large")
+    assert failure_of(failed, 2_000) == WriteProblem("the last write of 2 HPAs failed, shop/api: too large", "failing")
     failed = _ended(failed, "api", "applied", 3_000)
-    assert failed_text(failed, 3_000) == "the last write of 1 HPA failed, shop/web: denied"
-    assert failed_text(failed, 1_000 + FAILED_SHOWN_MS) == ""
+    assert failure_of(failed, 3_000) == WriteProblem("the last write of 1 HPA failed, shop/web: denied", "forbidden")
+    assert failure_of(failed, 1_000 + FAILED_SHOWN_MS) is None
     assert _ended(failed, "db", "applied", 1_000 + FAILED_SHOWN_MS) == {}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "joined"),
+    [
+        (("failing", "forbidden"), "forbidden"),
+        (("unreachable", "failing"), "failing"),
+        (("unreachable", "unreachable"), "unreachable"),
+    ],
+)
+def test_of_several_problems_a_missing_right_is_the_reason(reasons: tuple[Any, Any], joined: Any) -> None:
+    """It alone has a remedy that is known."""
+    problem = joined_problem([None, *(WriteProblem(str(each), each) for each in reasons)])
+    assert problem == WriteProblem("; ".join(reasons), joined)
+    assert joined_problem([None, None]) is None

@@ -253,7 +253,7 @@ def test_no_write_is_outside_min_max_or_step_nor_late_nor_over_another_hand(
         pytest.param(Trouble(429, "x", 3_000), 1, Retry(3_000), id="429 says how long to wait"),
         pytest.param(Trouble(429, "x", 30_000), 1, End("failed", "x"), id="429 asks for more time than there is"),
         pytest.param(Trouble(404, "gone"), 1, End("failed", "gone"), id="not found is final"),
-        pytest.param(Trouble(403, "no"), 1, End("failed", "no"), id="forbidden is final"),
+        pytest.param(Trouble(403, "no"), 1, End("failed", "no", is_forbidden=True), id="forbidden is final"),
         pytest.param(Trouble(422, "bad"), 1, End("failed", "bad"), id="invalid is final"),
     ],
 )

@@ -149,6 +149,18 @@ def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> No
     assert all(each.next_step and "\n" not in each.text for each in found)
 
 
+def test_a_right_that_a_reconciler_lacks_is_known_by_its_reason_and_not_by_a_text() -> None:
+    usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2}
+    text = 'deployments.apps "web" is forbidden: nobody may'
+    steps = {
+        reason: [each.next_step for each in troubles_of(**usual, served=ServedRow(NOW_MS, text, reason=reason))]
+        for reason in ("forbidden", "failing", "unreachable", "")
+    }
+    ask = ["kubectl --context east get --raw /readyz"]
+    check = ["fleethpa admin clusters check east"]
+    assert steps == {"forbidden": check, "failing": ask, "unreachable": ask, "": ask}
+
+
 def test_where_is_named_as_long_as_it_is_short() -> None:
     few = trouble("pods", namespaces=["data", "shop"], namespace_count=2)
     many = trouble("scales", "forbidden", namespaces=["a", "b", "c"], namespace_count=40, rights=["list x.apps"])
