@@ -108,7 +108,7 @@ def _holders(held: Sequence[Holder]) -> str:
 def _where(target: ScaleTarget, held: Sequence[Holder]) -> str:
     if target.cluster != FLEET:
         return str(target)
-    return f"{target.short} in the clusters of FleetHPA {held[0].hpa}"
+    return f"{target.short} in the clusters of {held[0].hpa}"
 
 
 def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:

@@ -32,6 +32,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, read_text, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.show.text import LATEST_MS, span
+from fleethpa.show.words import percent
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import MOST_REPLICAS
@@ -360,8 +361,8 @@ def remarks(changes: Changes) -> list[str]:
     if tolerance is not None and float(tolerance) >= 1:
         share = float(tolerance)
         texts.append(
-            f"tolerance {tolerance} is {share:.0%}: nothing is scaled down, and up only above {1 + share:g} times the "
-            f"target; {tolerance}% is {share / 100:g}"
+            f"tolerance {tolerance} is {percent(share, 0)}: nothing is scaled down, and up only above "
+            f"{1 + share:g} times the target; {tolerance}% is {share / 100:g}"
         )
     return texts
 

@@ -19,7 +19,7 @@ from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, percent
 from streams.analysis.costs import ASSUMED, Cost
 from streams.analysis.measures import by_hours, total
 from streams.history.parallel import Faults
@@ -117,10 +117,10 @@ def _row(name: str, parts: Sequence[Cost], price: Decimal | None) -> tuple[str, 
         f"{scores.ideal_replica_hours:,.2f}",
         f"{scores.too_many_replica_hours:,.2f}",
         f"{scores.too_few_replica_hours:,.2f}",
-        f"{scores.too_few_share:.2%}",
+        percent(scores.too_few_share, 2),
         _minutes(measures.at_max_minutes),
         _minutes(measures.unknown_minutes),
-        f"{_error(parts):.2%}",
+        percent(_error(parts), 2),
         *money,
     )
 
@@ -156,7 +156,7 @@ def in_a_sentence(costs: Sequence[Cost], price: Decimal | None = None) -> str:
     money = "" if price is None else f" ({priced(hours, price):,.2f} and {priced(waste, price):,.2f} at {price}/h)"
     return (
         f"{hours:,.2f} replica-hours ran, of which an ideal autoscaler would not have run {waste:,.2f}{money}, "
-        f"where the load is known to ±{_error(costs):.2%}."
+        f"where the load is known to ±{percent(_error(costs), 2)}."
     )
 
 

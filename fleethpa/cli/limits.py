@@ -250,5 +250,5 @@ def _verdict(
         first = f"With {tried}, no limit would have held anything back."
     else:
         times = counted(sum(each.times for each in held), "time")
-        first = f"With {tried}, limits would have held back {len(names)} of {counted(len(enforced), 'HPA')}, {times}."
+        first = f"With {tried}, limits would have held back {len(names):,} of {counted(len(enforced), 'HPA')}, {times}."
     return [first, *([f"{counted(len(others), 'HPA')} in shadow or off: not bounded."] if others and enforced else [])]

@@ -21,6 +21,7 @@ from fleethpa.questions.fleetshadow import shadow_report_of_fleet_hpas
 from fleethpa.show.formats import Listing
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.text import Column, rfc3339
+from fleethpa.show.words import percent
 from schemas.keys import HpaId
 from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
@@ -119,7 +120,7 @@ def _none_in_shadow(selection: Selection, fleet_hpas: Sequence[HpaId] = ()) -> C
 
 def _report(reports: list[ShadowReport], shown: int) -> QuestionReport:
     ready = sum(each.ready for each in reports)
-    text = f"{ready} of {len(reports)} HPAs are ready to enforce"
+    text = f"{ready:,} of {len(reports):,} HPAs are ready to enforce"
     unscaled = sum(each.ready and not each.rescales_agreed for each in reports)
     if unscaled:
         text += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
@@ -147,7 +148,7 @@ def _section(report: ShadowReport, shown: int) -> Section:
             Sentences([f"{answer}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
             Sentences(
                 [
-                    f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
+                    f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({percent(report.agreement)}); "
                     f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
                     f"{report.skipped} not comparable{_left_out(report)}; {report.reproduced} native statuses with "
                     "the values of a known sample",
@@ -175,7 +176,7 @@ def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
         Column("NAME", lambda r: r.hpa.name),
         Column("CLUSTER", lambda r: r.hpa.cluster),
         Column("DECISIONS", lambda r: str(r.decisions)),
-        Column("AGREEMENT", lambda r: f"{r.agreement:.2%}"),
+        Column("AGREEMENT", lambda r: percent(r.agreement, 2)),
         Column("RESCALES", lambda r: f"{r.rescales_agreed}/{r.rescales}"),
         Column("DIFFERENCES", _counts),
         Column("READY", lambda r: "yes" if r.ready else "no"),

@@ -12,6 +12,7 @@ from fleethpa.fleet.views import HpaView
 from fleethpa.page.hpapast import LastUsed
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.html import scale, step_path
+from fleethpa.show.words import relative_change
 from schemas.keys import HpaId
 from schemas.kubernetes.metricspecs import metric_name
 from streams.analysis.backtest import Backtest
@@ -142,7 +143,8 @@ def _verdict(result: Backtest, settings: Sequence[str]) -> str:
         return "This is the spec that is deployed: move a slider."
     before, after = result.recorded, result.candidate_at_recorded_target or result.candidate
     more = after.replica_hours - before.replica_hours
-    share = f" ({more / before.replica_hours:+.0%})" if before.replica_hours else ""
+    change = relative_change(before.replica_hours, after.replica_hours, 0)
+    share = f" ({change})" if change else ""
     hours = f"{abs(more):.2f} replica-hours {'more' if more > 0 else 'less'}{share}"
     cost = hours if round(abs(more), 2) else "as many replica-hours"
     above = f"{after.above_target_minutes:.0f} min above target instead of {before.above_target_minutes:.0f}"

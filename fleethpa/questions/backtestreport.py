@@ -12,7 +12,7 @@ from fleethpa.fleet.decisionfinding import short_id
 from fleethpa.fleet.views import priced
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339, span
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, percent, relative_change
 from schemas.constraints import words_of
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
@@ -57,10 +57,6 @@ def _hours(value: float) -> str:
     return f"{value:,.2f}"
 
 
-def _percent(value: float) -> str:
-    return f"{value:.1%}"
-
-
 def _count(value: float) -> str:
     return f"{value:.0f}"
 
@@ -71,7 +67,7 @@ def _ratio(value: float) -> str:
 
 
 def _relative(before: float, after: float) -> str:
-    return f"{after / before - 1:+.1%}" if before else "-"
+    return relative_change(before, after) or "-"
 
 
 def _difference(before: float, after: float) -> str:
@@ -115,18 +111,18 @@ _MEASURES: Final = (
 _MORE_MEASURES: Final = (_Measure("direction flips", "direction_flips", _count, _signed(_count)),)
 _AT_DEPLOYED_TARGET: Final = _Measure("time above the deployed target", *_MEASURES[1][1:])
 _SCORES: Final = (
-    _Measure("under-provisioning accuracy", "under_accuracy", _percent, _points),
-    _Measure("over-provisioning accuracy", "over_accuracy", _percent, _points),
-    _Measure("under-provisioned time share", "under_share", _percent, _points),
-    _Measure("over-provisioned time share", "over_share", _percent, _points),
-    _Measure("instability", "instability", _percent, _points),
+    _Measure("under-provisioning accuracy", "under_accuracy", percent, _points),
+    _Measure("over-provisioning accuracy", "over_accuracy", percent, _points),
+    _Measure("under-provisioned time share", "under_share", percent, _points),
+    _Measure("over-provisioned time share", "over_share", percent, _points),
+    _Measure("instability", "instability", percent, _points),
     _Measure("adaptations per hour", "adaptations_per_hour", _hours, _difference),
-    _Measure("slack", "slack", _percent, _points),
+    _Measure("slack", "slack", percent, _points),
     _Measure("replica-hours of the ideal autoscaler", "ideal_replica_hours", _hours, _difference),
     _Measure("replica-hours / ideal", "ideal_ratio", _hours, _difference),
     _Measure("replica-hours above the ideal", "too_many_replica_hours", _hours, _difference),
     _Measure("replica-hours below the ideal", "too_few_replica_hours", _hours, _difference),
-    _Measure("time below the ideal", "too_few_share", _percent, _points),
+    _Measure("time below the ideal", "too_few_share", percent, _points),
 )
 """The scores of the literature."""
 

@@ -169,7 +169,7 @@ def _verdict(limit: CapacityLimit, result: CapacityTest) -> list[str]:
         texts = [f"{begin} would never have held anything back: {peak}."]
     else:
         texts = [
-            f"{begin} would have held back {len(result.held)} of {counted(result.hpas, 'HPA')}: "
+            f"{begin} would have held back {len(result.held):,} of {counted(result.hpas, 'HPA')}: "
             f"{counted(result.times, 'time')}, {minutes(result.minutes)} in all.",
             f"The longest time was {minutes(result.longest_minutes)}, from {rfc3339(result.longest_since_ms)} on.",
             f"A limit of {limit.text(result.peak)} would have held nothing back: {peak}.",

@@ -23,7 +23,7 @@ from fleethpa.frame.session import Session
 from fleethpa.questions.backtestreport import decisions_between, failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, relative_change
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
@@ -227,7 +227,7 @@ def _verdict(
     result: FleetBacktest, prices: Mapping[str, Decimal | None], changes: Sequence[str], was: _Was, *, named: bool
 ) -> str:
     had, has = result.recorded.replica_hours, result.candidate.replica_hours
-    change = f"{has / had - 1:+.1%}" if had else ""
+    change = relative_change(had, has)
     count = counted(len(result.members), "cluster")
     noted = "; ".join(filter(None, (change, _money(result, prices))))
     who = f"{result.name}: one autoscaler" if named else "One autoscaler"

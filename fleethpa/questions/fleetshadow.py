@@ -15,7 +15,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usa
 from fleethpa.frame.session import Session
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, percent
 from schemas.keys import FLEET, HpaId
 from streams.analysis.fleethpas import FleetHpaSeen, FleetHpaShadowReport, fleet_hpa_shadow, seen_of
 from streams.history.parallel import Faults
@@ -93,9 +93,9 @@ def _verdict(hpa: HpaId, report: FleetHpaShadowReport) -> str:
     ]
     share = report.agreed / report.compared
     return (
-        f"READY: the total of {hpa} was that of the HPAs of {counted(len(report.members), 'cluster')} in {share:.1%} "
-        f"of {counted(report.compared, 'evaluation')}, at most {report.most_below} below and {report.most_above} "
-        f"above; enforced now it would change {', '.join(moved) if moved else 'nothing'}."
+        f"READY: the total of {hpa} was that of the HPAs of {counted(len(report.members), 'cluster')} in "
+        f"{percent(share)} of {counted(report.compared, 'evaluation')}, at most {report.most_below} below and "
+        f"{report.most_above} above; enforced now it would change {', '.join(moved) if moved else 'nothing'}."
     )
 
 

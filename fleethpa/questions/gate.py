@@ -27,7 +27,7 @@ from fleethpa.frame.options import FailIf
 from fleethpa.questions.backtestreport import first_difference, measured, minutes
 from fleethpa.show.report import Notes, QuestionReport, ReportPart, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
-from fleethpa.show.words import counted, listed
+from fleethpa.show.words import counted, listed, relative_change, signed_percent
 from runtime.log import clean
 from schemas.constraints import words_of
 from schemas.keys import FLEET, HpaId
@@ -226,14 +226,16 @@ def limits_met(pair: SpecPair) -> list[str]:
 
 
 def _model(pair: SpecPair) -> str:
-    return f"{pair.model_error:+.1%}"
+    return signed_percent(pair.model_error)
 
 
 def summary(findings: GateFindings) -> str:
     """The verdict in a sentence."""
     tried = findings.tried
     changed = len(tried) + len(findings.untried)
-    what = f"{counted(changed, 'HPA')} of {changed + findings.same + len(findings.added)} changed since {findings.base}"
+    what = (
+        f"{counted(changed, 'HPA')} of {changed + findings.same + len(findings.added):,} changed since {findings.base}"
+    )
     if not tried:
         return f"{what}; none of them could be tried." if changed else f"No HPA changed since {findings.base}."
     was, now = total(each.pair.base for each in tried), total(each.pair.changed for each in tried)
@@ -376,7 +378,8 @@ def _table(rows: Sequence[str], left: int) -> list[str]:
 def _row(each: GatedPair) -> str:
     pair = each.pair
     was, now = pair.base, pair.changed
-    share = f" ({now.replica_hours / was.replica_hours - 1:+.1%})" if was.replica_hours else ""
+    change = relative_change(was.replica_hours, now.replica_hours)
+    share = f" ({change})" if change else ""
     cells = (
         f"{'**' if each.failed else ''}{_text(str(pair.hpa))}{'**' if each.failed else ''}",
         f"{was.replica_hours:,.2f} → {now.replica_hours:,.2f}{share}",

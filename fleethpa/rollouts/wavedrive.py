@@ -346,7 +346,7 @@ def _result(
     if met := [gate for gate in counting if gate.holds(before, now)]:
         return WaveResult(stated(now), failed="; ".join(condition_met(gate, before, now) for gate in met))
     if over and now.unevaluated:
-        without_decision = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
+        without_decision = f"{now.unevaluated:,} of {counted(now.hpas, 'HPA')}"
         return WaveResult("", stopped=f"{without_decision} of wave {wave} have no decision under the new spec")
     return WaveResult(stated(now)) if over else None
 

@@ -457,6 +457,26 @@ def listed(names: Iterable[str], most: int = 5, separator: str = ", ") -> str:
     return separator.join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
 
 
+def percent(ratio: float, digits: int = 1) -> str:
+    """A part of a whole, in percent: `12.3%`."""
+    return f"{_without_sign_of_nothing(ratio, digits):.{digits}%}"
+
+
+def signed_percent(ratio: float, digits: int = 1) -> str:
+    """A relative difference, in percent: `+12.3%`."""
+    return f"{_without_sign_of_nothing(ratio, digits):+.{digits}%}"
+
+
+def relative_change(before: float, after: float, digits: int = 1) -> str:
+    """By how much a quantity differs from what it was, in percent; empty where it was nothing."""
+    return signed_percent(after / before - 1, digits) if before else ""
+
+
+def _without_sign_of_nothing(ratio: float, digits: int) -> float:
+    """A ratio, of which none is shown as -0%."""
+    return ratio if abs(ratio) * 100 * 10**digits >= 0.5 else 0.0
+
+
 def counted(count: int, noun: str) -> str:
     """Print a count with its noun, in the plural where there is not exactly one."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -26,7 +26,7 @@ from fleethpa.frame.sources import by_partition
 from fleethpa.show.formats import one
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, percent, signed_percent
 from fleethpa.tuning.specsearch import RefusedError, TunedPast
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
@@ -268,10 +268,10 @@ async def _first_enforced(past: Past, view: HpaView) -> Evaluated:
 
 ERRORS: Final = (
     "the interval: the former spec where pods use nothing without load, and where each uses the most that the "
-    f"recording allows (removals of pods, and what a pod used when it used least; never less than {LEAST_BASE:.0%} of "
-    "the target unless that was less); beyond both the model's error on what ran",
-    f"and {UNSEEN:.1%} of the replica-hours, for what no recording shows: the noise of other pods' samples, and at "
-    "which of two counts within the tolerance the former spec would have rested",
+    f"recording allows (removals of pods, and what a pod used when it used least; never less than "
+    f"{percent(LEAST_BASE, 0)} of the target unless that was less); beyond both the model's error on what ran",
+    f"and {percent(UNSEEN)} of the replica-hours, for what no recording shows: the noise of other pods' samples, and "
+    "at which of two counts within the tolerance the former spec would have rested",
     "the total: the ends of all intervals added up, as if all erred in the same direction",
 )
 """The assumptions of the intervals."""
@@ -336,7 +336,9 @@ def report(findings: Sequence[SavingFinding], price: Decimal | None = None) -> Q
     rows = []
     for each, saved in pairs:
         days = f"{(saved.until_ms - saved.since_ms) / _DAY_MS:.1f}"
-        rows.append((str(each.hpa), days, *_cells(saved, price), f"{saved.model_error:+.2%}", ", ".join(each.changes)))
+        rows.append(
+            (str(each.hpa), days, *_cells(saved, price), signed_percent(saved.model_error, 2), ", ".join(each.changes))
+        )
     if len(pairs) > 1:
         rows.append(("all of them", "", *_cells(_total([saved for _, saved in pairs]), price), "", ""))
     refused = [f"{each.hpa}: {each.refused}" for each in findings if each.saving is None]

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from fleethpa.show.words import percent
 from schemas.keys import HpaId
 from schemas.kubernetes.metricspecs import metric_source
 from schemas.kubernetes.versions import set_defaults_v2
@@ -190,7 +191,7 @@ class TunedPast:
         """Return what a pod carries."""
         if self.utilization and self.capacity == 100 / self.deployed.autoscaler.metrics[self.index].target:
             return "100% of the request"
-        return f"{self.capacity:.0%} of the deployed target, which the recording shows to be carried"
+        return f"{percent(self.capacity, 0)} of the deployed target, which the recording shows to be carried"
 
     def spec(self, values: SpecValues) -> dict[str, Any]:
         """The deployed spec with these values; what stays the same is not touched."""
@@ -227,7 +228,7 @@ class TunedPast:
         """At maxReplicas and above target: pods may have been asked for more than they took."""
         known = [(each, ratio) for each, ratio in zip(self.inputs, ratios, strict=True) if ratio is not None]
         hidden = sum(ratio > self.high and _is_at_max(each) for each, ratio in known) / (len(known) or 1)
-        text = f"the recording was at maxReplicas and above its target for {hidden:.1%} of the time, so "
+        text = f"the recording was at maxReplicas and above its target for {percent(hidden)} of the time, so "
         next_step = "raise maxReplicas, and tune again when that has been recorded"
         if hidden > _HIDDEN_SHARE:
             raise RefusedError(f"{text}its true demand is not known; {next_step}")

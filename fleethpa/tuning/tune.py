@@ -22,7 +22,7 @@ from fleethpa.frame.sources import showing_progress
 from fleethpa.show.formats import to_yaml, to_yaml_documents
 from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.text import rfc3339
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, percent
 from fleethpa.tuning.specsearch import WORTH_RELIEF, Objective, TriedSpec, Tuning
 from fleethpa.tuning.tunings import Asked, Kept, Progress, TuneFinding, parse_within, run
 from schemas.keys import HpaId
@@ -185,8 +185,8 @@ class Tuned(NamedTuple):
         return manifest_of(self.hpa["metadata"] | self.id._asdict(), self.found.proposed.spec)
 
 
-def _percent(value: float) -> str:
-    return f"{value:.2%}"
+def _share(value: float) -> str:
+    return percent(value, 2)
 
 
 def _hours(value: float) -> str:
@@ -203,13 +203,13 @@ def _row(name: str, scores: Scores, price: Decimal | None, *, wide: bool) -> tup
         _hours(scores.replica_hours),
         _hours(scores.too_many_replica_hours),
         _hours(scores.too_few_replica_hours),
-        _percent(scores.too_few_share),
+        _share(scores.too_few_share),
     )
     if price is not None:
         cells += (f"{priced(scores.replica_hours, price):,.2f}",)
     if wide:
         ratio = "-" if scores.ideal_ratio is None else f"{scores.ideal_ratio:.2f}"
-        cells += (ratio, _percent(scores.slack), f"{scores.adaptations_per_hour:.2f}")
+        cells += (ratio, _share(scores.slack), f"{scores.adaptations_per_hour:.2f}")
     return cells
 
 
@@ -282,7 +282,7 @@ def headline(tuning: Tuning) -> str:
         return "proposed:"
     own, was = tuning.proposed.total, tuning.deployed.total
     return (
-        f"proposed, at {own.replica_hours / was.replica_hours - 1:.1%} more replica-hours: too few pods for "
+        f"proposed, at {percent(own.replica_hours / was.replica_hours - 1)} more replica-hours: too few pods for "
         f"{_of_a_day(was.too_few_share)} as deployed, {_of_a_day(own.too_few_share)} with the proposal"
     )
 
@@ -304,7 +304,7 @@ def _reasons(tuning: Tuning) -> list[str]:
 def _half(name: str, was: Scores, own: Scores) -> str:
     return (
         f"in the {name} half: {_hours(was.replica_hours)} → {_hours(own.replica_hours)} replica-hours, too few pods "
-        f"for {_percent(was.too_few_share)} → {_percent(own.too_few_share)} of the time"
+        f"for {_share(was.too_few_share)} → {_share(own.too_few_share)} of the time"
     )
 
 
@@ -320,7 +320,7 @@ def relief_hint(tuning: Tuning) -> list[str]:
 
 
 def _of_a_day(share: float) -> str:
-    return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
+    return f"{_share(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
 
 
 def _flags(tuning: Tuning, tried: TriedSpec) -> list[str]:

@@ -302,14 +302,14 @@ def wave_measures(moments: Mapping[HpaId, Sequence[EvaluatedMoment]], replicas: 
     return WaveMeasures(
         hpas=len(replicas),
         unevaluated=len(series) - len(known),
-        replicas_removed=_percent(
+        replicas_removed=_percent_of(
             sum(count - _lowest(count, (m.replicas for m in of_hpa)) for count, of_hpa in known), had
         ),
-        recommended_removal=_percent(
+        recommended_removal=_percent_of(
             sum(count - _lowest(count, (m.proposal for m in of_hpa)) for count, of_hpa in known), had
         ),
-        at_max=_percent(sum(of_hpa[-1].is_at_max for _, of_hpa in known), len(replicas)),
-        failing=_percent(sum(of_hpa[-1].is_failing for _, of_hpa in known), len(replicas)),
+        at_max=_percent_of(sum(of_hpa[-1].is_at_max for _, of_hpa in known), len(replicas)),
+        failing=_percent_of(sum(of_hpa[-1].is_failing for _, of_hpa in known), len(replicas)),
         scale_events=sum(map(len, events)) / len(replicas) if replicas else 0.0,
         direction_flips=sum(a != b for each in events for a, b in pairwise(each)) / len(replicas) if replicas else 0.0,
     )
@@ -338,5 +338,5 @@ def _directions(moments: Sequence[EvaluatedMoment]) -> list[bool]:
     return [moment.replicas > moment.before for moment in moments if moment.replicas != moment.before]
 
 
-def _percent(part: int, whole: int) -> float:
+def _percent_of(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0

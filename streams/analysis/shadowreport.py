@@ -409,9 +409,10 @@ class _Comparison:
         others = self._episodes()
         if others > max(ALLOWED_DIFFERENCES, (1 - MIN_AGREEMENT) * decisions):
             objections.append(
-                f"agreement is {_percent(decisions - others, decisions)}, below {MIN_AGREEMENT:.0%}: {others:,} of "
-                f"{decisions:,} decisions differ in more than time (the {len(self.differences) - counts['timing']:,} "
-                "such differences, those within a stabilization window of the first counted once)"
+                f"agreement is {_rounded_down(decisions - others, decisions)}, below {MIN_AGREEMENT:.0%}: {others:,} "
+                f"of {decisions:,} decisions differ in more than time (the "
+                f"{len(self.differences) - counts['timing']:,} such differences, those within a stabilization window of the "
+                "first counted once)"
             )
         if self._fails_alone():
             objections.append("its newest evaluations had no metrics or no scale, the native controller's had")
@@ -474,7 +475,7 @@ def _explained(count: int) -> str:
     return "the one difference is explained" if count == 1 else f"all {count} differences are explained"
 
 
-def _percent(part: int, of: int) -> str:
+def _rounded_down(part: int, of: int) -> str:
     """A share, rounded down: what is below a bound never reads as the bound."""
     return f"{part * 1_000 // of / 10:.1f}%"
 

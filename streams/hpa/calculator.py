@@ -63,7 +63,7 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
     if (groups.request_error or not groups.ready) and (fault := groups.fault()):
         raise MetricError(fault)
     usage, request = groups.ready_milli, groups.ready_request
-    percent, wrapped = _percent(usage, request, rules)
+    percent, wrapped = _percent_of_request(usage, request, rules)
     average = usage // groups.ready if 0 <= usage <= MAX_INT64 else trunc_div(_total(usage, rules), groups.ready)
     # Both are int32, so that they are divided as doubles are.
     ratio = percent / target if target else divide(float(percent), 0.0)
@@ -77,7 +77,7 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
         usage += groups.missing_fallback
     if ratio > 1.0:
         request += groups.unready_request
-    final_percent, also_wrapped = _percent(usage, request, rules)
+    final_percent, also_wrapped = _percent_of_request(usage, request, rules)
     final = divide(float(final_percent), float(target))
     size = _map_size(ratio, groups, ratio_one=False)
     filled = _filled(current, percent, ratio, average, final, size, groups, band, rules)
@@ -190,7 +190,7 @@ def _total(exact: int, rules: Rules) -> int:
     return exact if rules.totals_exact else wrap64(exact)
 
 
-def _percent(usage: int, request: int, rules: Rules) -> tuple[int, bool]:
+def _percent_of_request(usage: int, request: int, rules: Rules) -> tuple[int, bool]:
     """Return usage in whole percent of request, truncated; and whether that, computed as upstream does, wraps.
 
     Up to 1.37 the low 32 bits of what int64 makes of it; from 1.38 on the exact percentage, or the largest or least

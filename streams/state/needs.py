@@ -54,13 +54,13 @@ def blocked(
             low, high = band()
             if not low <= calculation.ratio <= high:
                 metrics_blocked.append(
-                    Blocked(place, _percent(calculation.ratio), calculation.missing, calculation.not_ready)
+                    Blocked(place, _whole_percent(calculation.ratio), calculation.missing, calculation.not_ready)
                 )
     metrics_blocked.sort(key=lambda each: abs(each.percent - 100))
     return tuple(metrics_blocked[-1]) if metrics_blocked else ()
 
 
-def _percent(ratio: float) -> int:
+def _whole_percent(ratio: float) -> int:
     return round(100 * min(max(ratio, -1e6), 1e6))
 
 

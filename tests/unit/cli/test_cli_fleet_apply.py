@@ -92,7 +92,7 @@ def test_what_a_fleet_hpa_scaled_is_named_where_it_is(run: Cli, fleet: Fleet, br
     assert "@fleet/shop, " not in deleted
 
     shadowed = run("mode", "shadow", "@fleet/shop/web", "--dry-run").stderr
-    whose = "nothing will scale any more: Deployment/web in the clusters of FleetHPA @fleet/shop/web, "
+    whose = "nothing will scale any more: Deployment/web in the clusters of @fleet/shop/web, "
     assert f"{whose}which fleethpa by HPA web scales now" in shadowed
 
 

@@ -245,9 +245,9 @@ def test_the_text_fits_a_comment_and_says_what_was_left_out(count: int) -> None:
     # The largest changes come first, and none is missing without a word.
     assert shown == [f"{number:05}" for number in range(count - 1, count - 1 - len(shown), -1)]
     left = count - len(shown)
-    assert (f"| {left} further HPA" in text) == bool(left)
+    assert (f"| {left:,} further HPA" in text) == bool(left)
     details = len(re.findall(r"^- c/n/app-\d+: ", text, re.M))
-    assert (f"The details of {count - details} HPA" in text) == (details < count)
+    assert (f"The details of {count - details:,} HPA" in text) == (details < count)
 
 
 def test_what_fails_is_never_left_out_for_what_passes() -> None:
