@@ -187,7 +187,8 @@ async def _watch(read: Callable[[], Awaitable[list[HpaView]]], table: _HpaTable,
 
 def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
     """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
-    code = PARTIAL if state.is_last_known and views else OK
+    is_old = bool(state.is_last_known and views) or any(view.partition in state.short_ms for view in views)
+    code = PARTIAL if is_old else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
         blind = [trouble for trouble in cluster.troubles if trouble.blinds]
@@ -223,7 +224,8 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
         for view in views:
             for trouble in (each for each in view.troubles if not is_of_hung(each, state.hung)):
                 session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
-    return PARTIAL if state.is_last_known or any(view.hidden for view in views) else OK
+    is_old = state.is_last_known or bool(state.short_ms)
+    return PARTIAL if is_old or any(view.hidden for view in views) else OK
 
 
 @get.command("capacitygroups")

@@ -81,7 +81,8 @@ async def read_state(
     is_over = not past.now_ms() and (bool(state.hung) or not past.is_live())
     for cluster in state.clusters.values():
         cluster.is_over = is_over
-    state.remarks = (*_remarks(past, state), *_short_partitions(past, state), *await _too_late(past, state))
+    state.short_ms = {} if past.now_ms() else _short_partitions(state)
+    state.remarks = (*_remarks(past, state), *_short_remark(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)
     return state
@@ -310,14 +311,17 @@ async def _too_late(past: Past, state: FleetState) -> list[str]:
     return [f"{past.name} ends at {dated(state.clock_ms)}, before {dated(at_ms)}: shown as of its end"]
 
 
-def _short_partitions(past: Past, state: FleetState) -> Iterator[str]:
-    """Yield which partitions an archive has less of than of others, as one has whose archiver was cut off."""
+def _short_partitions(state: FleetState) -> dict[int, int]:
+    """The partitions that an archive has less of than of others, as one has whose archiver was cut off → their ends."""
     clocks = {number: row.clock_ms for number, row in state.folded.items() if row.clock_ms}
-    short = {number: ms for number, ms in clocks.items() if state.clock_ms - ms > state.quiet_ms}
-    if short and not past.now_ms():
-        ends = time_of_day(min(short.values()), state.clock_ms)
+    return {number: ms for number, ms in clocks.items() if state.clock_ms - ms > state.quiet_ms}
+
+
+def _short_remark(past: Past, state: FleetState) -> Iterator[str]:
+    if state.short_ms:
+        ends = time_of_day(min(state.short_ms.values()), state.clock_ms)
         yield (
-            f"{past.name}: log partition {listed(map(str, short))} ends at {ends}, and the newest at "
+            f"{past.name}: log partition {listed(map(str, state.short_ms))} ends at {ends}, and the newest at "
             f"{time_of_day(state.clock_ms, state.clock_ms)}: what is of it is shown as of then"
         )
 

@@ -392,6 +392,8 @@ class FleetState:
     """Log partition → sync periods per evaluation of an HPA; more than 1 since its decider was behind."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+    short_ms: dict[int, int] = field(default_factory=dict)
+    """Log partitions that an archive has less of than of others → their ends (log time): what is of them is older."""
     paused: str = ""
     """What a person paused in all clusters at once."""
     hung: tuple[HungProcess, ...] = ()

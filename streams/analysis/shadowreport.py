@@ -411,8 +411,8 @@ class _Comparison:
             objections.append(
                 f"agreement is {_rounded_down(decisions - others, decisions)}, below {MIN_AGREEMENT:.0%}: {others:,} "
                 f"of {decisions:,} decisions differ in more than time (the "
-                f"{len(self.differences) - counts['timing']:,} such differences, those within a stabilization window of the "
-                "first counted once)"
+                f"{len(self.differences) - counts['timing']:,} such differences, those within a stabilization window "
+                "of the first counted once)"
             )
         if self._fails_alone():
             objections.append("its newest evaluations had no metrics or no scale, the native controller's had")

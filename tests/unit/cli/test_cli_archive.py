@@ -17,6 +17,7 @@ import orjson
 import pytest
 from msgspec import structs
 
+from fleethpa.frame.errors import PARTIAL
 from runtime.process import PortTakenError
 from schemas.partitioning import partition_for
 from streams.archive.archiver import Archiver, SegmentLimits
@@ -113,8 +114,23 @@ def test_a_partition_that_an_archive_has_less_of_is_named_and_no_observer_is_tak
     assert "log partition 0 ends at 00:01:59, and the newest at 00:03:00: what is of it is shown as of then" in (
         result.stderr
     )
-    whole = run("get", "clusters", "--from", str(write_archive(tmp_path / "whole", fleet)))
+    assert result.exit_code == PARTIAL
+    complete = write_archive(tmp_path / "whole", fleet)
+    whole = run("get", "clusters", "--from", str(complete))
     assert "log partition" not in whole.stderr
+    assert whole.exit_code == 0
+
+    def codes(of: Path) -> dict[int, set[int]]:
+        """Log partition → the exit codes for its namespaces."""
+        found: dict[int, set[int]] = {}
+        for namespace in ("ns0", "ns1", "ns2"):
+            code = run("get", "hpa", "-n", namespace, "-C", "c0", "--from", str(of)).exit_code
+            found.setdefault(partition_for(f"c0/{namespace}", fleet.partitions), set()).add(code)
+        return found
+
+    assert codes(root) == {0: {PARTIAL}, 1: {0}}
+    assert codes(complete) == {0: {0}, 1: {0}}
+    assert run("get", "hpa", "-A", "--from", str(root)).exit_code == PARTIAL
 
 
 def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
