@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,6 +101,8 @@ class StateTable(faust.Table):  # type: ignore[misc]
 
 TICKS = [encode(LogRecord(v=VERSION, entries=[], every=every)) for every in range(1, MOST_SYNC_PERIODS + 1)]
 TICK_S = 1.0
+MOST_UNAPPLIED = 3_600
+"""Ticks that are remembered: an hour of lag."""
 
 
 class Ticker:
@@ -117,6 +120,8 @@ class Ticker:
         self._fence = fence
         self._producer = producer
         self._under_way: dict[int, asyncio.Future[Any]] = {}
+        self._unapplied: dict[int, deque[tuple[int, int]]] = {}
+        """Partition → ticks that it may not have applied yet: log offset, and when it was known (this machine's ms)."""
 
     async def run(self) -> None:
         """Tick for ever. A failed send is raised at the next tick."""
@@ -136,24 +141,35 @@ class Ticker:
             if before is not None:
                 if not before.done():
                     continue
-                ticked_ms = before.result().timestamp
                 if own is not None:
-                    _check_lag(own, ticked_ms)
+                    _check_lag(own, *self._lag(own, before.result()))
             every = waiting[number].row.every if own is None else own.pace.every
             self._under_way[number] = await self._producer().send(
                 LOG, TICKS[every - 1], key=None, partition=number, headers=self._headers
             )
 
+    def _lag(self, owned: OwnedPartition, tick: Any) -> tuple[int, int]:
+        """The time of the newest tick of a partition (ms), and how far the record applied last is behind it (ms).
+
+        Both by the broker's clock. The embedded broker has none, and the times of other producers may be those of other
+        clocks: there, both are by this machine's, and the lag is the age of the oldest tick that is not applied.
+        """
+        partition = owned.partition
+        if tick.timestamp >= partition.clock_ms:
+            return tick.timestamp, max(0, tick.timestamp - (owned.log_time_ms or partition.clock_ms or tick.timestamp))
+        now_ms, unapplied = wall_clock_ms(), self._unapplied.setdefault(owned.number, deque(maxlen=MOST_UNAPPLIED))
+        unapplied.append((tick.offset, now_ms))
+        while unapplied and unapplied[0][0] <= partition.applied_offset:
+            unapplied.popleft()
+        return now_ms, max(0, now_ms - unapplied[0][1]) if unapplied else 0
+
 
 log = logging.getLogger("fleethpa.decider")
 
 
-def _check_lag(owned: OwnedPartition, ticked_ms: int) -> None:
-    """Change the pace of a partition by its lag. `ticked_ms`: timestamp of the newest tick, by the broker's clock."""
+def _check_lag(owned: OwnedPartition, now_ms: int, lag_ms: int) -> None:
+    """Change the pace of a partition by its lag. `now_ms`: time of the newest tick."""
     before, partition = owned.pace, owned.partition
-    # The embedded broker does not say when; its clock is that of this machine.
-    now_ms = ticked_ms if ticked_ms >= partition.clock_ms else wall_clock_ms()
-    lag_ms = max(0, now_ms - (owned.log_time_ms or partition.clock_ms or now_ms))
     owned.pace = next_pace(before, partition.every, now_ms, lag_ms)
     every = owned.pace.every
     if every > before.every:

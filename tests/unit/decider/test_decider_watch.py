@@ -152,7 +152,7 @@ class Acknowledging:
         assert headers == []  # no name, no signature
         self.sent.append(value)
         acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        acknowledged.set_result(SimpleNamespace(timestamp=self.now_ms))
+        acknowledged.set_result(SimpleNamespace(timestamp=self.now_ms, offset=len(self.sent) - 1))
         return acknowledged
 
 
@@ -181,6 +181,36 @@ async def test_ticks_of_a_partition_that_is_behind_ask_for_fewer_evaluations(cap
     await pass_s(45, applied_s=1)
     assert brokers.sent[-1] == TICKS[1]
     assert "not behind any more: from now on, an HPA is evaluated once in 2 sync periods" in caplog.text
+
+
+async def test_without_times_of_the_broker_the_lag_is_that_of_ticks_whatever_the_clock_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The embedded broker keeps the times of producers: those of others may be minutes behind this machine's clock."""
+    one, brokers, seconds = partition(applied_offset=-1), Acknowledging(), 0
+    made: Any = one.partition
+    made.clock_ms = one.log_time_ms = 1_000_000
+    monkeypatch.setattr(deciderhealth, "wall_clock_ms", lambda: 1_300_000 + 1_000 * seconds)
+    fence = cast(Any, SimpleNamespace(check=lambda: None))
+    ticker = Ticker(cast(Any, SimpleNamespace(owned={0: one}, waiting={})), fence, lambda: cast(Any, brokers))
+    brokers.now_ms = 0
+
+    async def pass_s(count: int, *, applied_s: float) -> None:
+        nonlocal seconds
+        begun = len(brokers.sent)
+        for each in range(count):
+            seconds += 1
+            made.clock_ms = one.log_time_ms = 1_000_000 + 1_000 * seconds
+            made.applied_offset = begun - 1 + round((each + 1) * applied_s)
+            await ticker.tick()
+
+    await pass_s(60, applied_s=1)
+    assert set(brokers.sent) == {TICKS[0]}, caplog.text
+    assert "behind" not in caplog.text
+
+    await pass_s(60, applied_s=0.5)
+    assert brokers.sent[-1] != TICKS[0]
+    assert "s behind: from now on, an HPA is evaluated once in" in caplog.text
 
 
 async def test_a_partition_that_was_just_assigned_goes_on_at_its_pace() -> None:
