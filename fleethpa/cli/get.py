@@ -158,7 +158,7 @@ def get_hpa(
             views = await shown(past, picked)
             if not views and table.is_plain:
                 healthy = problem and picked
-                is_old = any(state.is_known_of_before(view.id.cluster) for view in picked)
+                is_old = any(state.is_known_of_before(view) for view in picked)
                 none = "No HPA had a problem when it was last known." if is_old else "No HPA has a problem."
                 session.note(none if healthy else nothing_found(selection, state, "get hpa"))
             else:
@@ -187,19 +187,16 @@ async def _watch(read: Callable[[], Awaitable[list[HpaView]]], table: _HpaTable,
 
 def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
     """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
-    is_old = bool(state.is_last_known and views) or any(view.partition in state.short_ms for view in views)
-    code = PARTIAL if is_old else OK
     for cluster in state.clusters.values():
         count = sum(view.id.cluster == cluster.name for view in views)
         blind = [trouble for trouble in cluster.troubles if trouble.blinds]
         for trouble in cluster.troubles if count else ():
             known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
-            code = PARTIAL if trouble.hides_the_present else code
             # A remark on the state names it, but of what is not watched only the first.
             is_named = trouble.is_named_first and trouble not in blind[1:]
             if not is_named and not is_of_hung(trouble, state.hung):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
-    return code
+    return PARTIAL if any(state.is_known_of_before(view) for view in views) else OK
 
 
 @get.command("clusters")

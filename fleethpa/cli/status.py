@@ -48,7 +48,7 @@ def status(session: Session, selection: Selection, watch: bool, output: str) -> 
                 if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))
                     return NOT_FOUND
-                old = {view.id for view in views if state.is_known_of_before(view.id.cluster)}
+                old = {view.id for view in views if state.is_known_of_before(view)}
                 listed = wide_rows(await decided(past, views), old) if output == "wide" else rows(views, old)
                 session.lines(changed_lines(listed, shown))
                 shown = listed

@@ -428,10 +428,11 @@ class FleetState:
         """Whether all that is shown is only the last that was known."""
         return bool(self.unread) or self.is_cut_off or any(each.process in ("ingest", "decider") for each in self.hung)
 
-    def is_known_of_before(self, cluster: str) -> bool:
-        """Whether what is shown of a cluster's HPAs is only the last that was known."""
-        view = self.clusters.get(cluster)
-        return self.is_last_known or (view is not None and view.hidden is not None)
+    def is_known_of_before(self, hpa: HpaView) -> bool:
+        """Whether what is shown of an HPA is only the last that was known."""
+        cluster = self.clusters.get(hpa.id.cluster)
+        is_hidden = cluster is not None and cluster.hidden is not None
+        return self.is_last_known or hpa.partition in self.short_ms or is_hidden
 
     @property
     def newest_ms(self) -> int:

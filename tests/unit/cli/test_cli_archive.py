@@ -131,6 +131,8 @@ def test_a_partition_that_an_archive_has_less_of_is_named_and_no_observer_is_tak
     assert codes(root) == {0: {PARTIAL}, 1: {0}}
     assert codes(complete) == {0: {0}, 1: {0}}
     assert run("get", "hpa", "-A", "--from", str(root)).exit_code == PARTIAL
+    assert "when last known" in run("status", "-A", "--from", str(root)).stdout
+    assert "when last known" not in run("status", "-A", "--from", str(complete)).stdout
 
 
 def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
