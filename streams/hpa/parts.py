@@ -55,7 +55,7 @@ class PartObservation(Struct, array_like=True, frozen=True, gc=False):
     """One per `spec.metrics` item, same order."""
     ambiguous: tuple[str, ...] = ()
     recommended: tuple[tuple[Count, TimeMs], ...] = ()
-    """What its own autoscaler recommended (`recent`), until the FleetHPA has taken it over."""
+    """What its own autoscaler recommended (`recent`), until the autoscaler of the total has taken it over."""
     added: tuple[tuple[Count, TimeMs, bool], ...] = ()
     """Its scale events (`History`), until then."""
     removed: tuple[tuple[Count, TimeMs, bool], ...] = ()

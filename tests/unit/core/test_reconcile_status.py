@@ -134,10 +134,13 @@ def test_observing_asks_for_no_write() -> None:
 
 def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
     documents = manifests(enforce=True, namespaces=("a", "b"))
-    assert [(each["kind"], each["metadata"]["namespace"]) for each in documents] == [
+    assert [(each["kind"], each["metadata"].get("namespace")) for each in documents] == [
         ("Role", "a"),
         ("RoleBinding", "a"),
         ("Role", "b"),
         ("RoleBinding", "b"),
+        ("ClusterRole", None),
+        ("ClusterRoleBinding", None),
     ]
+    assert [each["metadata"]["name"] for each in documents[4:]] == ["fleethpa-identity"] * 2
     assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"

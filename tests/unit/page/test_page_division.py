@@ -9,7 +9,7 @@ import pytest
 
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, MemberView, cost_per_hour
-from fleethpa.page.hpaview import division
+from fleethpa.page.fleethpaview import division
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import FLEET, HpaId
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
