@@ -362,6 +362,15 @@ def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     return Problem(label, text, text)
 
 
+NO_ANSWER: Final = "It has not answered for "
+"""How the reason begins why a source is not read, where it is only late: it may answer yet."""
+
+
+def unread_words(reason: str) -> str:
+    """Return in few words what is wrong with a source that is not read for this reason."""
+    return "the source has not answered" if reason.startswith(NO_ANSWER) else "the source cannot be read"
+
+
 @dataclass
 class FleetState:
     """Everything that read verbs show."""
@@ -416,7 +425,7 @@ class FleetState:
         empty: nothing that is known.
         """
         if self.unread:  # how processes and clusters are now is not known
-            return ("the source cannot be read",)
+            return (unread_words(self.unread),)
         away = [name for name, cluster in self.clusters.items() if any(each.is_away for each in cluster.troubles)]
         processes = sorted(self.hung, key=lambda each: not each.hides_the_present)
         stalled = ["nothing comes into the log"] if self.is_cut_off and not self.hung else []

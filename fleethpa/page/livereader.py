@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.state import away_remarks, read_state
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import NO_ANSWER, FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import UNREADABLE, archive_past, open_past
@@ -198,7 +198,7 @@ class LiveReader:
         try:
             done, _ = await asyncio.wait({task}, timeout=late_s)
             if not done:
-                await self._lose(f"It has not answered for {late_s:.0f}s.")
+                await self._lose(f"{NO_ANSWER}{late_s:.0f}s.")
             return await task
         finally:
             task.cancel()
@@ -277,7 +277,7 @@ class LiveReader:
         patient_s = max(PATIENT_S, 2 * self._took_s)
         done, _ = await asyncio.wait({task}, timeout=patient_s)
         if not done:
-            await self._lose(f"It has not answered for {patient_s:.1f}s.")
+            await self._lose(f"{NO_ANSWER}{patient_s:.1f}s.")
 
     @asynccontextmanager
     async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:

@@ -22,7 +22,7 @@ from fleethpa.fleet.capacity import named_groups
 from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.state import away_remarks
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import FleetState, unread_words
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
 from fleethpa.page.addresses import (
@@ -470,6 +470,7 @@ class PageServer:
             "is_last_known": state.is_last_known,
             "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
+            "unread": unread_words(self.reader.problem),
             "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,

@@ -820,8 +820,8 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
             answer = await client.get(address)
             text = await answer.text()
             assert answer.status == 200, address
-            assert "<title>the source cannot be read · " in text, address
-            assert "cannot be read since" in text, address
+            assert "<title>the source has not answered · " in text, address
+            assert "The source has not answered since" in text, address
             assert ">Live<" not in text, address
         known = Shown(text)
         newest = rfc3339(max(each.time_ms for each in fleet.decisions() if each.decision.kind == "evaluation"))
@@ -829,7 +829,7 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
         assert '<b class="past">5<small>last known' in text
         assert "at target" in known.text or "cpu" in known.text
         fleet_page = await (await client.get("/")).text()
-        assert "The source cannot be read: 1 HPA shown as last known." in fleet_page
+        assert "The source has not answered: 1 HPA shown as last known." in fleet_page
         clusters = await (await client.get("/clusters")).text()
         assert 'data-column="STATE" data-label="State">unknown<' in clusters, clusters
         assert "not known now" in fleet_page

@@ -343,8 +343,10 @@ def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
     state = fleet_of([one("east/a", 4)])
     state.hung = (HungProcess("archiver", NOON_MS, "the archiver hangs", "fleethpa admin archive --to DIR"),)
     state.unread = "It has not answered for 2s."
+    assert state.ills == ("the source has not answered",), "it may yet"
+    assert verdict(state) == "The source has not answered: 1 HPA shown as last known."
+    state.unread = "no broker accepts a connection"
     assert state.ills == ("the source cannot be read",)
-    assert verdict(state) == "The source cannot be read: 1 HPA shown as last known."
     state.remarks = (state.hung[0].text, "all clusters are paused (both directions, by anna)")
     unread = _unread(state, "It has not answered for 2s.")
     assert (unread.hung, unread.remarks) == ((), ("all clusters are paused (both directions, by anna)",))
