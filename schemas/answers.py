@@ -301,7 +301,7 @@ def check_size(answer: MetricAnswer) -> None:
     if pods is not None:
         limits.check(limits.ANSWER_PODS, pods.count, of)
         values += sum([len(column[3]) for column in pods.columns]) + len(pods.ages) + len(pods.shorter)
-        texts += len(pods.names)
+        texts += len(pods.names) + sum([len(column[0]) + len(column[1]) for column in pods.columns])
     if (
         values * _MOST_BYTES + texts * _ESCAPED_BYTES > limits.ANSWER.most // 2
     ):  # far below, as nearly always: it need not be encoded

@@ -38,7 +38,7 @@ def hostile_record(chosen: random.Random) -> bytes:
     """Give one record, mostly JSON; about half of them have a single fault."""
     document = orjson.loads(chosen.choice([*RECORDS, *SAMPLES]))
     for _ in range(chosen.choice((1, 1, 1, 2, 3, 6))):
-        place = chosen.choice(list(_places(document)))
+        place = chosen.choice(list(places(document)))
         _spoil(chosen, document, place)
     value = json.dumps(document, ensure_ascii=chosen.random() < 0.7).encode()
     if chosen.random() < 0.05:
@@ -46,12 +46,12 @@ def hostile_record(chosen: random.Random) -> bytes:
     return value
 
 
-def _places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The keys and indices that lead to each value within another."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in items:
         yield (*before, key)
-        yield from _places(part, (*before, key))
+        yield from places(part, (*before, key))
     if not before and not items:
         yield ("v",)
 
@@ -69,6 +69,6 @@ def _spoil(chosen: random.Random, document: Any, place: tuple[Any, ...]) -> None
         parent.extend([deepcopy(parent[key])] * chosen.choice((1, 80)))
     else:
         other = orjson.loads(chosen.choice(RECORDS))
-        for each in chosen.choice(list(_places(other))):
+        for each in chosen.choice(list(places(other))):
             other = other[each]
         parent[key] = other

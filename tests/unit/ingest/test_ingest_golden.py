@@ -19,9 +19,10 @@ from streams.ingest.bodies import kind_of
 from streams.ingest.checks import is_object
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import RawRecord
+from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preflight import EXAMPLE_TIME_MS, check_record, example
 from tests import publishedschemas
+from tests.kit.hostile import places
 from tests.kit.published import checker
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "public"
@@ -38,11 +39,37 @@ def test_every_kind_reads_for_ever_and_writes_the_same_bytes(path: Path) -> None
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
 def test_every_kind_passes_ingest(path: Path) -> None:
+    found = _converted(path.stem, path.read_bytes())
+    assert found.result == "ok", found.reason()
+
+
+def _converted(kind: str, value: bytes) -> Conversion:
+    """What ingest makes of a golden record, or of one that was made of it."""
     # The golden command is a pause of one HPA; the HPA that is deleted is a central one.
     of_last = ("command", "autoscalerDeleted")
-    topic = topickinds.topics_of(path.stem)[-1 if path.stem in of_last else 0]
-    found = convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
-    assert found.result == "ok", found.reason()
+    topic = topickinds.topics_of(kind)[-1 if kind in of_last else 0]
+    return convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, value), Resolver(Mapping()))
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
+def test_no_text_of_any_kind_passes_ingest_in_any_length(path: Path) -> None:
+    """Larger than the largest answer may be. It is refused or shortened; else rows, decisions and readers have it."""
+    record = orjson.loads(path.read_bytes())
+    texts = [place for place in places({"entries": record["entries"]}) if isinstance(_value_at(record, place), str)]
+    assert texts
+    for place in texts:
+        changed = orjson.loads(path.read_bytes())
+        _value_at(changed, place[:-1])[place[-1]] = "a" * 400_000
+        found = _converted(path.stem, orjson.dumps(changed))
+        assert max((len(encode(each.body)) for each in found.pieces), default=0) < 400_000, (
+            f"{place} has no bound: give its type Meta(max_length=…), or check it in streams/ingest/bodies.py"
+        )
+
+
+def _value_at(record: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        record = record[key]
+    return record
 
 
 def test_there_is_a_golden_record_of_every_kind() -> None:
