@@ -512,8 +512,8 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS, ", and it may carry out writes that are too old")
     if served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
-        of_rights = served.reason == "forbidden"
-        step = f"fleethpa admin clusters check {cluster.name}" if of_rights else ask_api_server(cluster.name)
+        is_checked = served.reason in ("forbidden", "identity")
+        step = f"fleethpa admin clusters check {cluster.name}" if is_checked else ask_api_server(cluster.name)
         yield ClusterTrouble("reconcilerFailing", None, text, step)
 
 

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from reconciler.apply.reconcilermetrics import ReconcilerMetrics
-from reconciler.clusters.answers import ClusterError, UnreachableError
+from reconciler.clusters.answers import ClusterError, IdentityError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core.inbox import target_key
@@ -22,10 +22,12 @@ from reconciler.core.writeplan import (
     outcome,
     plan,
 )
+from reconciler.core.writeproblems import WriteProblem
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.kubernetes.shape import group_of
+from schemas.observed import Reason
 
 log = logging.getLogger(__name__)
 DOWN_FOR_MS = 5_000
@@ -35,7 +37,7 @@ would delay the offsets of all clusters by many minutes. So an expired wanted wr
 LONG_STALE_MS = 60_000
 """This long after its time to live a write is given up without reading the scale once more."""
 _SHORTEST_TIMEOUT_S = 1.0
-_NEVER = (-DOWN_FOR_MS, "")
+_NEVER: Final[tuple[int, WriteProblem | None]] = (-DOWN_FOR_MS, None)
 _TOO_LATE = End("stale", "its time to live passed before it could be written")
 _SUPERSEDED = End("superseded", "a newer decision took its place")
 
@@ -61,8 +63,8 @@ class Actuator:
         self._down = _NEVER
 
     @property
-    def trouble(self) -> str:
-        """Why the cluster could not be reached the last time that it was asked; empty: it answered."""
+    def trouble(self) -> WriteProblem | None:
+        """Why the cluster could not be reached the last time that it was asked; None: it answered."""
         return self._down[1]
 
     async def carry_out(self, decision: Decision, *, is_new: bool = False) -> tuple[Outcome, bool]:
@@ -92,11 +94,11 @@ class Actuator:
             return End("stale", "its time to live passed long ago")
         if reason := self._forbids(decision):
             return End("refused", reason)
-        since, error = self._down
-        if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
-            return End("failed", error)
+        since_ms, problem = self._down
+        if problem is not None and late_ms >= 0 and self._clock() - since_ms < DOWN_FOR_MS:
+            return End("failed", problem.text)
         # A cluster that did not answer is asked again: nothing else would show that it does now.
-        return _TOO_LATE if late_ms >= 0 and is_new and not error else None
+        return _TOO_LATE if late_ms >= 0 and is_new and problem is None else None
 
     async def _attempt(self, run: "_Run") -> End | Retry:
         decision = run.decision
@@ -158,7 +160,8 @@ class Actuator:
     def _remember(self, error: ClusterError) -> None:
         self._metrics.scale_requests.labels(self._client.name, result_of(error.status)).inc()
         if isinstance(error, UnreachableError):
-            self._down = (self._clock(), str(error))
+            reason: Reason = "identity" if isinstance(error, IdentityError) else "unreachable"
+            self._down = (self._clock(), WriteProblem(str(error), reason))
             self._metrics.up.labels(self._client.name).set(0)
 
 

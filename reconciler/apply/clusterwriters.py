@@ -171,8 +171,8 @@ class _ClusterWorker:
         """Return why the cluster could not be reached, or which scales, statuses and Events its API server refuses;
         None: nothing is wrong.
         """
-        if self.actuator.trouble:
-            return WriteProblem(self.actuator.trouble, "unreachable")
+        if self.actuator.trouble is not None:
+            return self.actuator.trouble
         scales = failure_of(self.failed, now_ms)
         return joined_problem([scales, failure_of(self.status_writer.failed, now_ms, "status or Event")])
 

@@ -23,8 +23,8 @@ class WriteProblem(NamedTuple):
     reason: Reason
 
 
-_ORDER: Final[tuple[Reason, ...]] = ("forbidden", "failing", "unreachable")
-"""A missing right comes first: what grants it is known."""
+_ORDER: Final[tuple[Reason, ...]] = ("identity", "forbidden", "failing", "unreachable")
+"""What is known to be wrong comes first: another cluster, a missing right."""
 
 
 def joined_problem(problems: Iterable[WriteProblem | None]) -> WriteProblem | None:

@@ -29,6 +29,7 @@ from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.core.inbox import Position, shown_decision
 from reconciler.core.statuses import HpaAnswer
 from reconciler.core.writeplan import WriteGuards
+from reconciler.core.writeproblems import WriteProblem
 from runtime.process import WorkerPool
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
@@ -385,7 +386,7 @@ async def test_a_cluster_that_did_not_answer_is_asked_again_though_all_that_is_w
     cluster = SlowCluster(request_ms=100)
     async with cluster.served():
         actuator = cluster.writers._workers["east"].actuator
-        actuator._down = (cluster.now_ms, "connection refused")
+        actuator._down = (cluster.now_ms, WriteProblem("connection refused", "unreachable"))
         for seq, after_ms, result in ((1, 0, "failed"), (2, DOWN_FOR_MS, "stale"), (3, DOWN_FOR_MS, "stale")):
             cluster.now_ms += after_ms
             late = cluster.decision(seq, "web", origin="central", wants=5, expires=cluster.now_ms - 1, status=None)

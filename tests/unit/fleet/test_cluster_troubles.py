@@ -199,19 +199,20 @@ def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "problem", "step"),
+    ("agent", "reason", "step"),
     [
-        (None, "refused", "kubectl --context east get --raw /readyz"),
+        (None, "failing", "kubectl --context east get --raw /readyz"),
         # Kafka, the Lease or the router may be why: none of them is asked by asking the API server.
-        (AgentRow(1), "refused", "kubectl --context east -n fleethpa-system logs deployment/fleethpa-agent"),
-        (AgentRow(1), "x is forbidden: User", "fleethpa admin clusters check east"),
+        (AgentRow(1), "failing", "kubectl --context east -n fleethpa-system logs deployment/fleethpa-agent"),
+        (AgentRow(1), "forbidden", "fleethpa admin clusters check east"),
+        (None, "identity", "fleethpa admin clusters check east"),
     ],
 )
 def test_what_is_advised_where_nothing_can_be_written_fits_who_writes(
-    agent: AgentRow | None, problem: str, step: str
+    agent: AgentRow | None, reason: Reason, step: str
 ) -> None:
     usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2, "agent": agent}
-    [found] = troubles_of(**usual, served=ServedRow(NOW_MS, problem))
+    [found] = troubles_of(**usual, served=ServedRow(NOW_MS, "refused", reason=reason))
     assert (found.kind, found.next_step) == ("reconcilerFailing", step)
 
 
