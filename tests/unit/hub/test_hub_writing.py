@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from fleethpa.hub.kinds import BY_NAME, hub_object
 from fleethpa.hub.verbs import VERBS
 from fleethpa.hub.writing import INSTEAD
 from tests.kit.cli import Cli
+from tests.kit.documented import ROOT
 from tests.kit.hubapi import template
 from tests.kit.hubserver import HubServer, Refused
 
@@ -433,8 +435,12 @@ def test_every_write_verb_has_a_kind_or_refuses_the_hub_by_name(person: Person) 
     without = [words for words in _writing_verbs() if words not in VERBS]
     assert VERBS.keys() <= set(_writing_verbs())
     assert INSTEAD.keys() <= {" ".join(words) for words in without}
+    page = (ROOT / "docs" / "hub-api.md").read_text(encoding="utf-8")
+    line = next(each for each in page.splitlines() if "have no kind, and refuse `--hub`" in each)
+    named = set(re.findall(r"`([a-z -]+)`", line))
     for words in without:
         verb = " ".join(words)
+        assert named & {verb, words[0], words[1] if words[0] == "admin" else verb}, f"docs/hub-api.md: {verb}: {line}"
         refused = person(f"{verb} {NEEDED.get(verb, '')}")
         assert refused.exit_code == 2, (verb, refused.stderr)
         assert f"{verb} does not take --hub" in refused.stderr, refused.stderr
