@@ -143,6 +143,8 @@ def _proven(operator: Operator) -> None:
 
     until(lambda: verdict() == "absent", "the canary's verdict", every_s=3.0)
     operator.inside(f"settings '*' {' '.join(SAME_SETTINGS)} --yes --wait 30s")
+    uid = operator.site.plane.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+    operator.inside(f"settings {CLUSTER} cluster-uid={uid} --yes --wait 30s")
 
 
 def _enforced(operator: Operator) -> None:
