@@ -57,7 +57,7 @@ class ControlTransferred(EntryBody, frozen=True, kw_only=True):
 
     `holder`: in charge from now on: `hub/REGION/INCARNATION`, `stand-in` or `closing`; `before`: until now; empty:
     unknown. `generation` rises with each change. `time`: when it happened (Unix ms), maybe long before it could be
-    reported. `natives`: at a hand-back, what was taken away.
+    reported. `reason`: why the stand-in took over. `natives`: at a hand-back, what was taken away.
     """
 
     cluster: str
@@ -65,6 +65,7 @@ class ControlTransferred(EntryBody, frozen=True, kw_only=True):
     generation: Positive
     time: TimeMs
     before: str = ""
+    reason: str = ""
     natives: list[LeftNative] = field(default_factory=list)
 
 

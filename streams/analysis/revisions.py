@@ -346,7 +346,8 @@ def _mode_of_spec(body: AutoscalerSet, place: _Place) -> Iterator[Revision]:
 def _hands(body: ControlTransferred, place: _Place) -> Iterator[Revision]:
     if body.cluster == place.hpa.cluster and place.before is not None:
         was = f"{body.before} → " if body.before else ""
-        change = f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"
+        why = f": {body.reason}" if body.reason else ""
+        change = f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation}){why}"
         yield Revision(what="hands", time=body.time, offset=place.offset, changes=[change])
 
 

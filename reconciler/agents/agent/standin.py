@@ -18,6 +18,7 @@ from reconciler.agents.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.agents.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.agents.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
 from reconciler.agents.standin.objects import (
+    REASON_CHARACTERS,
     acquired_ms,
     lease_seen,
     left_reason,
@@ -381,12 +382,12 @@ class StandIn:
                 case Renew():
                     await self._renew()
                 case CreateLease():
-                    change = self._next_change(step)
+                    change = self._next_change(step, "")
                     is_held = await self._store.create_lease(step, PROOF_MS, [*self._changes.unsent, change])
                     self._changed(change, is_held)
                 case SetHolder():
-                    change, proof_ms = self._next_change(step), self._next_proof_ms(step)
                     why = reason if step.holder == STAND_IN else ""
+                    change, proof_ms = self._next_change(step, why), self._next_proof_ms(step)
                     is_held = await self._store.set_holder(step, proof_ms, [*self._changes.unsent, change], why)
                     self._changed(change, is_held)
         except ApiError as error:
@@ -413,13 +414,14 @@ class StandIn:
         was_handed_back = self._lease.generation > FIRST_OF_HUB
         return next_proof_ms(self._proof_ms() if was_handed_back else None, in_charge_ms)
 
-    def _next_change(self, step: CreateLease | SetHolder) -> ControlTransferred:
+    def _next_change(self, step: CreateLease | SetHolder, reason: str) -> ControlTransferred:
         return ControlTransferred(
             cluster=self._around.cluster,
             holder=step.holder,
             generation=step.generation,
             time=self._around.now_ms(),
             before="" if self._lease is None else self._lease.holder,
+            reason=reason[:REASON_CHARACTERS],
             natives=self._left_to_hub() if step.holder.startswith(HUB) else [],
         )
 

@@ -66,12 +66,17 @@ def test_history_shows_whose_the_cluster_was() -> None:
     log = world(ABSENT, native(), mode("enforce"), central(maxReplicas=12))
     for holder, before, generation in (("stand-in", "hub/main/1", 3), ("closing", "stand-in", 4)):
         body = ControlTransferred(
-            cluster="eu", holder=holder, before=before, generation=generation, time=generation * 1_000
+            cluster="eu",
+            holder=holder,
+            before=before,
+            generation=generation,
+            time=generation * 1_000,
+            reason="the hub is silent" if holder == "stand-in" else "",
         )
         log.add(Entry(key="*", body=body))
     found = [each for each in history(Partition.empty(0), log.records, WEB) if each.what == "hands"]
     assert [(each.time, each.changes) for each in found] == [
-        (3_000, ["cluster eu in the hands of hub/main/1 → stand-in (generation 3)"]),
+        (3_000, ["cluster eu in the hands of hub/main/1 → stand-in (generation 3): the hub is silent"]),
         (4_000, ["cluster eu in the hands of stand-in → closing (generation 4)"]),
     ]
 

@@ -524,6 +524,8 @@ def test_changes_that_a_lost_agent_could_not_report_are_reported_by_the_next(tro
     asyncio.run(story())
     assert [each.generation for each in world.changes] == list(range(1, len(world.changes) + 1))
     assert world.changes[-1].holder == world.holder == "stand-in"
+    assert "for 30 s" in world.changes[-1].reason
+    assert [each.reason for each in world.changes[:-1]] == [""] * (len(world.changes) - 1)
     assert unreported(world.cluster.objects[LEASE]) == []
 
 
@@ -1154,7 +1156,7 @@ def test_a_hand_back_of_more_than_fits_names_those_that_were_scaled_to_zero() ->
     for number in range(20_000):
         native = LeftNative(namespace="shop", name=f"hpa-{number:05}", scaled_to_zero=number >= 19_990)
         agent._native_work.left[HpaKey(native.namespace, native.name)] = native
-    change = agent._next_change(SetHolder(HUB, 4, "1", "u"))
+    change = agent._next_change(SetHolder(HUB, 4, "1", "u"), "")
     assert len(encode(change)) <= MAX_LOG_RECORD_BYTES < len(encode(list(agent._native_work.left.values())))
     assert sum(native.scaled_to_zero for native in change.natives) == 10
 
