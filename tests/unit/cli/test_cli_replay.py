@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from fleethpa.show.report import Curve, step_plot
 from fleethpa.show.text import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from streams.analysis import revisions
 from streams.analysis.measures import Measures
 from streams.analysis.revisions import CHANGE_KINDS, Revision, What
 from streams.archive.layout import LOG, ArchivedRecord
@@ -515,6 +517,12 @@ def test_the_published_schema_of_history_knows_every_change() -> None:
     items = orjson.loads((SCHEMAS / "RevisionList.json").read_bytes())["properties"]["items"]["items"]["properties"]
     assert items["what"]["enum"] == list(get_args(What)) == list(CHANGE_KINDS)
     assert items.keys() - {"cluster", "namespace", "name"} == set(Revision.__struct_encode_fields__)
+    tell = {
+        each
+        for each in vars(revisions).values()
+        if isfunction(each) and [*signature(each).parameters] == ["body", "place"]
+    }
+    assert tell == set(revisions._TOLD_BY.values()), "each function that tells of an entry has its line in _TOLD_BY"
 
 
 def test_history_names_the_field_manager_of_a_clusters_hpa_and_who_deleted_a_central_one(
