@@ -94,7 +94,7 @@ async def _folded(past: Past, partitions: Iterable[int] | None) -> list[Folded]:
     except (ArchiveError, CoreError) as error:
         from streams.history.past import LogGoneError
 
-        if isinstance(error, LogGoneError) and past.now_ms():
+        if isinstance(error, LogGoneError) and past.at_ms is None and past.now_ms():
             cause = (
                 "The log records after the last checkpoint of the decider expired or were deleted. A decider that runs "
                 "writes another one within a minute; one that starts now ends with 78."
