@@ -259,6 +259,10 @@ API server did not show the UID of its cluster that settings state.
 """
 
 
+OF_API_SERVER: frozenset[Reason] = frozenset({"unreachable", "identity"})
+"""Reasons that apply to everything that is asked of the API server."""
+
+
 API_SERVER_PART = "apiServer"
 CANARY_PART = "canary"
 MEMBERSHIP_PART = "membership"

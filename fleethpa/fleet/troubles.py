@@ -21,6 +21,7 @@ from schemas.observed import (
     CONFLICTING_PART,
     MEMBERSHIP_PART,
     NATIVE_EVIDENCE_PART,
+    OF_API_SERVER,
     REFUSED_PART,
     ObserverTrouble,
     Reason,
@@ -42,10 +43,9 @@ MOST_SILENT_MS: Final = 30_000
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "credentialsRefused", "identityRefused", "watchForbidden", "watchFailing",
-    "metricsFailing",
-    "canaryFailing", "twoNames", "observerClock", "reconcilerClock", "reconcilerSilent", "reconcilerFailing", "standIn",
-    "conflictsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld",
-    "versionUnknown",
+    "metricsFailing", "canaryFailing", "twoNames", "observerClock", "reconcilerClock", "reconcilerSilent",
+    "reconcilerFailing", "standIn", "conflictsUnseen", "left", "unhealthy", "reportsRefused", "nativeEvidence",
+    "overLimit", "versionTooOld", "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {
@@ -394,6 +394,7 @@ _API_SERVER: Final[Mapping[Reason, tuple[Kind, str]]] = {
 """Reason -> kind of trouble, and what is wrong with the API server."""
 AWAY: Final[frozenset[Kind]] = frozenset(kind for kind, _ in _API_SERVER.values())
 _STEPS_OF_SERVER: Final[Mapping[Kind, str]] = {
+    "apiServerAway": ask_api_server("{}"),
     "credentialsRefused": "kubectl --context {} auth whoami",
     "identityRefused": "fleethpa admin clusters check {}",
 }
@@ -403,7 +404,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
     away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
         kind, what = _API_SERVER[trouble.reason]
-        step = _STEPS_OF_SERVER.get(kind, ask_api_server("{}")).format(cluster)
+        step = _STEPS_OF_SERVER[kind].format(cluster)
         yield ClusterTrouble(kind, trouble.since, f"its API server {what}", step, _error(trouble), now_ms)
     of_metrics = {each.part for each in troubles if each.part in POLLED_SOURCES or each.part.endswith("metrics.k8s.io")}
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
@@ -414,7 +415,7 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 
 def _is_of_server(trouble: ObserverTrouble, away: ObserverTrouble) -> bool:
     """Whether a part has no other trouble than the API server: no answer came, or the same error for everything."""
-    return trouble.reason in ("unreachable", "identity") or (bool(trouble.error) and trouble.error == away.error)
+    return trouble.reason in OF_API_SERVER or (bool(trouble.error) and trouble.error == away.error)
 
 
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:

@@ -35,6 +35,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
 """What reading a source raises that processes wait out, beside the driver's own errors."""
+READING_S: Final = 60.0
+"""How long a process waits for the log to be read."""
+
+
+def waited_out() -> tuple[type[Exception], ...]:
+    """Return the errors that a process waits out when it reads the log: `UNREADABLE`, and silent brokers."""
+    from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
+
+    return (*UNREADABLE, KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError)
+
+
+def unread_text(error: Exception) -> str:
+    """Return why the log could not be read. A timeout of `READING_S` has no text of its own."""
+    return str(error) or f"no answer within {READING_S:.0f} s"
 
 
 def client_settings(config: Config) -> KafkaSettings:

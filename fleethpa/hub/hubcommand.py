@@ -73,7 +73,7 @@ def _check_key(key: str) -> None:
         near = near or difflib.get_close_matches(word, STATING, n=1)
         meant = f"Did you mean {near[0]}? " if near else ""
         raise usage(
-            f"{word!r} is no kind whose objects state something",
+            f"{word!r} is not a kind of object that hub release can give back",
             cause=f"{meant}Kinds are {', '.join(STATING)}.",
             next_step=f"fleethpa hub release {_form(BY_NAME[near[0] if near else 'CentralHPA'])}",
         )

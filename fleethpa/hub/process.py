@@ -22,7 +22,7 @@ from fleethpa.changes.writing import check_writes
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
-from fleethpa.frame.sources import UNREADABLE, open_past
+from fleethpa.frame.sources import READING_S, open_past, unread_text, waited_out
 from fleethpa.frame.writer import Writer, open_writer
 from fleethpa.hub.admission import PATHS, stamped_since_ms
 from fleethpa.hub.conditions import StatusEvent, is_worth_writing, status_events, status_of
@@ -48,7 +48,6 @@ SOON_S: Final = 1.0
 """How long until the next look, while something is on its way into the log or not decided yet."""
 RETRY_S: Final = 5.0
 LOGGED_S: Final = 5.0
-READING_S: Final = 60.0
 AT_ONCE: Final = 16
 """Requests to the hub's API server at a time."""
 MOST_WRITES: Final = 500
@@ -165,8 +164,6 @@ class Hub:
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Check again and again over one connection, until something fails."""
-        from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
-
         self._waits_for(f"Kafka at {self._config.config.kafka().bootstrap_servers} has not answered yet")
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
@@ -175,14 +172,14 @@ class Hub:
                     is_settled = await self.process_objects(past, writer)
                     self.health.record("brokers", None)
                     await self._rest(stop, self._config.every_s if is_settled else SOON_S)
-        except (*UNREADABLE, KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError) as error:
+        except waited_out() as error:
             self._metrics.failed.inc()
-            text = str(error) or f"no answer within {READING_S:.0f} s"
+            text = unread_text(error)
             self.health.record("brokers", text)
             log.warning("the log cannot be read or written now: %s", text)
 
     def _waits_for(self, text: str) -> None:
-        """Say before the first look what it waits for; later, the last look counts."""
+        """Show what it waits for, until the objects have been checked once."""
         if not self.health.became_ready.is_set():
             self.health.unready("looked", text)
 

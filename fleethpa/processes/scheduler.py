@@ -20,7 +20,7 @@ from fleethpa.changes.schedules import due, scheduled
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
-from fleethpa.frame.sources import UNREADABLE, open_past
+from fleethpa.frame.sources import READING_S, open_past, unread_text, waited_out
 from fleethpa.frame.writer import Writer, open_writer
 from fleethpa.rollouts.marks import under_way
 from runtime.ending import set_within, task_group
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 EVERY_S: Final = 15.0
 LOGGED_S: Final = 5.0
 """How long a record may take to be in the log before the state is read again."""
-READING_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +80,6 @@ class Scheduler:
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Check again and again over one connection, until something fails."""
-        from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
-
         try:
             async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
                 while not stop.is_set():
@@ -90,9 +87,9 @@ class Scheduler:
                     self.health.ready("looked")
                     self.health.record("brokers", None)
                     await set_within(stop, self._config.every_s)
-        except (*UNREADABLE, KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError) as error:
+        except waited_out() as error:
             self._metrics.failed.inc()
-            text = str(error) or f"no answer within {READING_S:.0f} s"
+            text = unread_text(error)
             self.health.record("brokers", text)
             log.warning("the schedules cannot be read or applied now: %s", text)
 

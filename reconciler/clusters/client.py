@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 from kubernetes.aio.client import Configuration
@@ -95,6 +95,17 @@ object when it is applied twice.
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Refused, no route, no such name, no answer to the attempt to connect."""
+
+
+class _Request(NamedTuple):
+    """What is sent to an API server. `may_repeat`: it is safe to send it twice."""
+
+    method: str
+    path: str
+    timeout_s: float
+    body: Sent | None = None
+    content_type: ContentType = JSON
+    may_repeat: bool = False
 
 
 class ClusterClient:
@@ -214,14 +225,7 @@ class ClusterClient:
         if session is None or time.monotonic() >= self._token_until:
             session = await self._connected()
         await self._check_identity(session)
-        status, data, named = await self._exchange(
-            session, method, path, body=body, content_type=content_type, timeout_s=timeout_s, may_repeat=may_repeat
-        )
-        if status < 500 and status != UNKNOWN_USER:  # which it answers to everything: it is of no use then
-            self.on_answer()
-        if not 200 <= status < 300:
-            raise await self._refused(status, data, named, method, path)
-        return data
+        return await self._exchange(session, _Request(method, path, timeout_s, body, content_type, may_repeat))
 
     async def _check_identity(self, session: ServerSession) -> None:
         if self._identity is not None:
@@ -229,36 +233,30 @@ class ClusterClient:
 
     async def _identified(self, session: ServerSession, path: str) -> bytes:
         """GET of what shows which cluster it is: not yet an answer of the cluster that was meant."""
-        status, data, named = await self._exchange(session, "GET", path, timeout_s=REQUEST_TIMEOUT_S)
-        if not 200 <= status < 300:
-            raise await self._refused(status, data, named, "GET", path)
-        return data
+        return await self._exchange(session, _Request("GET", path, REQUEST_TIMEOUT_S), is_answer=False)
 
-    async def _exchange(
-        self,
-        session: ServerSession,
-        method: str,
-        path: str,
-        *,
-        body: Sent | None = None,
-        content_type: ContentType = JSON,
-        timeout_s: float,
-        may_repeat: bool = False,
-    ) -> tuple[int, bytes, str]:
-        """Send a request; return status, body and the Retry-After header of the answer."""
+    async def _exchange(self, session: ServerSession, request: _Request, *, is_answer: bool = True) -> bytes:
+        """Send a request; return the body of a success. `is_answer`: the cluster counts as having answered."""
+        method, path, body = request.method, request.path, request.body
         sent = body if body is None or isinstance(body, bytes) else encoded(body)
-        if session.transfers is not None and (may_repeat or method in _BY_TRANSFER):
-            url, lines = session.url(method, path), session.lines[content_type]
+        if session.transfers is not None and (request.may_repeat or method in _BY_TRANSFER):
+            url, lines = session.url(method, path), session.lines[request.content_type]
             try:
-                return await session.transfers.ask(method, url, lines, sent, timeout_s)
+                status, data, named = await session.transfers.ask(method, url, lines, sent, request.timeout_s)
             except TooLargeError as error:
                 raise UnreadableError(f"{method} {path}: {error}") from error
             except TransferError as error:
                 raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        response = await self._send(session, method, path, sent, content_type, timeout)
-        data = await self._read_all(response, method, path, timeout_s)
-        return response.status, data, response.headers.get("Retry-After", "")
+        else:
+            timeout = aiohttp.ClientTimeout(total=request.timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+            response = await self._send(session, method, path, sent, request.content_type, timeout)
+            data = await self._read_all(response, method, path, request.timeout_s)
+            status, named = response.status, response.headers.get("Retry-After", "")
+        if is_answer and status < 500 and status != UNKNOWN_USER:  # which it answers to everything: no use then
+            self.on_answer()
+        if not 200 <= status < 300:
+            raise await self._refused(status, data, named, method, path)
+        return data
 
     async def may(self, **spec: dict[str, str]) -> bool:
         """Ask whether something is allowed, so that nothing has to be refused: `resourceAttributes` or

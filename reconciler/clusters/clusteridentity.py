@@ -8,7 +8,7 @@ again every minute. No API names a cluster; that namespace is made once with a c
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,6 @@ from reconciler.clusters.answers import ApiError, IdentityError, read_as
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 IDENTITY_PATH: Final = f"/api/v1/namespaces/{IDENTITY_NAMESPACE}"
-IDENTITY_RIGHT: Final = "get namespaces"
 CHECK_EVERY_S: Final = 60.0
 """How long an answer counts: an address may come to lead to another cluster."""
 REFUSED_FOR_S: Final = 5.0
@@ -24,7 +23,7 @@ REFUSED_FOR_S: Final = 5.0
 
 
 _REFUSALS: Final = frozenset({403, 404})
-"""Answers that will not become others by themselves. An unknown user (401) or an overload is no matter of identity."""
+"""Answers that stay until somebody mends them. An unknown user (401) or an overload says nothing about the identity."""
 
 
 class _Metadata(msgspec.Struct):
@@ -42,6 +41,17 @@ def uid_in(answer: bytes) -> str:
     return uid
 
 
+class _Check(NamedTuple):
+    """The last check: of which connection, against which UID, until when it counts (monotonic), and why the connection
+    is refused (empty: it is not).
+    """
+
+    connection: object
+    uid: str
+    until_s: float
+    refusal: str
+
+
 class StatedIdentity:
     """Refuses connections to an API server that does not show the UID that settings state.
 
@@ -53,37 +63,31 @@ class StatedIdentity:
     def __init__(self, cluster: str, stated: Callable[[], str]) -> None:
         self._cluster, self._stated = cluster, stated
         self._checking = asyncio.Lock()
-        self._connection: object = None
-        """What was asked last, with the UID that was stated then, until when that counts, and why it is refused."""
-        self._uid, self._until_s, self._refusal = "", 0.0, ""
+        self._last = _Check(None, "", 0.0, "")
 
     async def check(self, connection: object, ask: Callable[[str], Awaitable[bytes]]) -> None:
-        """Ask a connection whose API server it leads to, unless that was done just now. `ask`: sends a GET by it.
+        """Check which cluster a connection leads to, unless that was done just now. `ask`: sends a GET by it.
 
         Raises IdentityError: the UID is another one than is stated, or may not be read.
         Raises ClusterError: another error of `ask`.
         """
-        uid = self._stated()
-        if not uid or self._admitted(connection, uid):
+        if not (uid := self._stated()):
             return
-        async with self._checking:
-            if self._admitted(connection, uid):
-                return
-            refusal = await self._asked(uid, ask)
-            lasts_s = REFUSED_FOR_S if refusal else CHECK_EVERY_S
-            self._connection, self._uid, self._refusal = connection, uid, refusal
-            self._until_s = time.monotonic() + lasts_s
-            self._admitted(connection, uid)
+        if not self._counts(connection, uid):
+            async with self._checking:
+                if not self._counts(connection, uid):
+                    refusal = await self._refusal(uid, ask)
+                    lasts_s = REFUSED_FOR_S if refusal else CHECK_EVERY_S
+                    self._last = _Check(connection, uid, time.monotonic() + lasts_s, refusal)
+        if self._last.refusal:
+            raise IdentityError(self._last.refusal)
 
-    def _admitted(self, connection: object, uid: str) -> bool:
-        """Whether the last answer counts for this connection. Raises IdentityError: it was refused then."""
-        if connection is not self._connection or uid != self._uid or time.monotonic() >= self._until_s:
-            return False
-        if self._refusal:
-            raise IdentityError(self._refusal)
-        return True
+    def _counts(self, connection: object, uid: str) -> bool:
+        """Return whether the last check holds for this connection and UID now."""
+        last = self._last
+        return last.connection is connection and last.uid == uid and time.monotonic() < last.until_s
 
-    async def _asked(self, uid: str, ask: Callable[[str], Awaitable[bytes]]) -> str:
+    async def _refusal(self, uid: str, ask: Callable[[str], Awaitable[bytes]]) -> str:
         """Return why the API server is refused; empty: it is the one that is stated."""
         stated = f"the settings of {self._cluster} state clusterUid {uid}"
         try:

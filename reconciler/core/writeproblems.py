@@ -1,4 +1,4 @@
-"""What keeps a reconciler from writing in a cluster: in words, and why as a value."""
+"""Why a reconciler cannot write in a cluster: a text, and the reason as a value."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class WriteProblem(NamedTuple):
 
 
 _ORDER: Final[tuple[Reason, ...]] = ("identity", "forbidden", "failing", "unreachable")
-"""What is known to be wrong comes first: another cluster, a missing right."""
+"""The reason of several problems is the first of these: a wrong cluster or a missing right says what to mend."""
 
 
 def joined_problem(problems: Iterable[WriteProblem | None]) -> WriteProblem | None:
-    """Several problems of a cluster as one; None: there is none."""
+    """Join the problems of a cluster into one; None if it has no problem."""
     known = [each for each in problems if each is not None]
     if not known:
         return None

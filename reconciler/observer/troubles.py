@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from reconciler.clusters.answers import UNKNOWN_USER, ApiError, ClusterError, IdentityError, UnreachableError
 from runtime.log import Clock
-from schemas.observed import API_SERVER_PART, ObserverTrouble, Reason
+from schemas.observed import API_SERVER_PART, OF_API_SERVER, ObserverTrouble, Reason
 
 NAMED_NAMESPACES = 20
 ERROR_CHARACTERS = 1_000
@@ -83,7 +83,7 @@ class Troubles:
         away = (API_SERVER_PART, "") in self._known
         groups: dict[tuple[str, Reason], list[str]] = {}
         for (part, namespace), (problem, _) in sorted(self._known.items()):
-            if away and part != API_SERVER_PART and problem.reason in ("unreachable", "identity"):
+            if away and part != API_SERVER_PART and problem.reason in OF_API_SERVER:
                 continue
             groups.setdefault((part, problem.reason), []).append(namespace)
         return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]

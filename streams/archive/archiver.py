@@ -50,7 +50,7 @@ from streams.state.ledger import CoreError
 from streams.state.rowcodec import merge_rows
 
 ANOTHER: Final = "keep this archive, and begin another one: fleethpa admin archive --to NEWDIR"
-"""What helps where an archive cannot go on, as records are lost."""
+"""The next step where an archive cannot continue because records were lost."""
 
 
 class PartitionWriter:

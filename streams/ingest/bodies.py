@@ -285,7 +285,7 @@ def _settings(body: SettingsSet) -> None:
         if isinstance(text := getattr(settings, field), str):
             _read(text, f"settings.{_WIRE_NAMES[field]}", read)
     if settings.cluster_uid is not None and body.cluster in (EVERY_CLUSTER, FLEET):
-        raise Refusal("invalid", f"settings.clusterUid: it is that of one cluster, and {body.cluster} is none")
+        raise Refusal("invalid", f"settings.clusterUid: it belongs to one cluster, not to {body.cluster}")
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
     for name in body.unset:

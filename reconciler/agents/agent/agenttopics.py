@@ -129,7 +129,7 @@ class CommandReader:
 
 
 def _why(error: KafkaError, right: str) -> str:
-    """What an error of the driver says, and for want of which right of the agent's Kafka user."""
+    """Return the text of a Kafka error; where permission was denied, also which one the agent's Kafka user needs."""
     name, text = type(error).__name__, str(error)
     text = text if name in text else f"{name}: {text}"
     return f"{text}; its Kafka user needs {right} on it" if isinstance(error, TopicAuthorizationFailedError) else text

@@ -195,7 +195,7 @@ WRONG = (
     ("hub release CentralHPA/shop/web --yes", 4, "nothing in the log is stated by CentralHPA/shop/web"),
     ("hub release CentralHpa/shop/web --yes", 2, "Did you mean CentralHPA?"),
     ("hub release Deployment/shop/web --yes", 2, "Kinds are ClusterConfig, ClusterPause, CentralHPA"),
-    ("hub release FleetAccess/shop --yes", 2, "'FleetAccess' is no kind whose objects state something"),
+    ("hub release FleetAccess/shop --yes", 2, "'FleetAccess' is not a kind of object that hub release can give back"),
     ("hub release CentralHPA/web --yes", 2, "Next: fleethpa hub release CentralHPA/NAMESPACE/NAME"),
     ("hub release ClusterConfig/shop/east --yes", 2, "Next: fleethpa hub release ClusterConfig/NAME"),
     ("hub release web --yes", 2, "Next: fleethpa hub release CentralHPA/NAMESPACE/NAME"),
