@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,7 @@ async def adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode, 
     Nothing is done where one of the clusters cannot take part.
     """
     fleet_hpa = _named_fleet_hpa(place, mode)
-    async with AsyncExitStack() as opened:
-        clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
+    async with native_hpas(session, place.clusters) as clients:
         async with session.past() as past:
             state, present = await read_present(past)
         plans, objects = await _fleet_plans(state, fleet_hpa, clients)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
 from fleethpa.changes import handover
 from fleethpa.changes.fleetmanifests import members_of
@@ -28,10 +27,11 @@ async def release_fleet(
         raise usage(f"{fleet_hpa} is released as a whole", next_step="leave out -C")
     if fleet_hpa not in state.hpas:
         raise not_found(f"there is no FleetHPA {fleet_hpa}", next_step="fleethpa get hpa -A")
-    async with AsyncExitStack() as opened:
+    members = members_of(state, fleet_hpa)
+    async with handover.native_hpas(session, [hpa.cluster for hpa in members]) as opened:
         hand_overs: list[ReleaseSteps] = []
-        for hpa in members_of(state, fleet_hpa):
-            hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
+        for hpa in members:
+            hpas = opened[hpa.cluster]
             at = handover.Place(*hpa)
             plan = await planned(state, at, [state.hpas[hpa]], hpas, include_held, fleet_hpa)
             hand_overs.append(ReleaseSteps(session, at, hpas, state, options, plan=plan, native_s=native_s))

@@ -295,34 +295,34 @@ async def native_objects(hpas: NativeHpas, place: Place) -> dict[HpaId, Json]:
 
 
 @asynccontextmanager
-async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpas]:
-    """Open the API server of a cluster. Raises CommandError: the kubeconfig has no context of this name (exit 2)."""
+async def native_hpas(session: Session, clusters: Iterable[str]) -> AsyncIterator[dict[str, NativeHpas]]:
+    """Open the API servers of clusters. Raises CommandError: as `open_clients`."""
     from reconciler.clusters.nativehpas import NativeHpas
 
-    client = await open_client(session, cluster)
+    clients = await open_clients(session, clusters)
     try:
-        yield NativeHpas(client)
+        yield {name: NativeHpas(client) for name, client in clients.items()}
     finally:
-        await client.close()
+        for client in clients.values():
+            await client.close()
 
 
-async def open_client(session: Session, cluster: str) -> ClusterClient:
-    """Make the client of a cluster, which has to show the UID that its settings state.
+async def open_clients(session: Session, clusters: Iterable[str]) -> dict[str, ClusterClient]:
+    """Make the clients of clusters, each of which has to show the UID that its settings state.
 
     Raises CommandError: the kubeconfig has no context of this name (exit 2), or the brokers cannot be reached (3).
     """
     from reconciler.clusters.client import ClusterClient
     from runtime.records import read_in_force
 
-    clusters = {each.name: each for each in member_clusters(session.config)}
-    if cluster not in clusters:
-        known = ", ".join(clusters) or "none"
-        cause = f"{session.config.kubeconfig} has {known}."
-        raise usage(f"no context for cluster {cluster}", cause=cause, next_step="add --kubeconfig FILE")
+    configs, names = {each.name: each for each in member_clusters(session.config)}, list(clusters)
+    if unknown := [name for name in names if name not in configs]:
+        cause = f"{session.config.kubeconfig} has {', '.join(configs) or 'none'}."
+        raise usage(f"no context for cluster {unknown[0]}", cause=cause, next_step="add --kubeconfig FILE")
     settings = client_settings(session.config)
     async with connecting(settings.bootstrap_servers):
         in_force = await read_in_force(settings)
-    return ClusterClient(clusters[cluster], partial(in_force.cluster_uid, cluster))
+    return {name: ClusterClient(configs[name], partial(in_force.cluster_uid, name)) for name in names}
 
 
 def has_agent(state: FleetState, cluster: str) -> bool:
@@ -378,7 +378,7 @@ async def prove_native_absent(
     from reconciler.observer.nativecontroller import Canary
 
     lasts_s = parse_duration_ms(lasting, "--canary-wait") / 1000
-    client = await open_client(session, cluster)
+    client = (await open_clients(session, [cluster]))[cluster]
     try:
         async with session.past() as past:
             state, present = await read_present(past)

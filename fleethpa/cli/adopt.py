@@ -39,7 +39,8 @@ async def adopt(session: Session, /, place: Place, folder: str, mode: Mode, opti
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:
-    async with native_hpas(session, place.cluster) as hpas:
+    async with native_hpas(session, [place.cluster]) as opened:
+        hpas = opened[place.cluster]
         natives = await native_objects(hpas, place)
         async with session.past() as past:
             state, present = await read_present(past)

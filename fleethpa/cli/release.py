@@ -51,7 +51,8 @@ async def release(
 async def _release(
     session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
 ) -> int:
-    async with handover.native_hpas(session, place.cluster) as hpas:
+    async with handover.native_hpas(session, [place.cluster]) as opened:
+        hpas = opened[place.cluster]
         state = await fleet_now(session)
         views = [view for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
         if not views:

@@ -53,8 +53,8 @@ class TwoClusters(Cluster):
         super().__init__(monkeypatch, folder)
         self.servers = {name: Server(name, self) for name in NAMES}
         self.fleet.append(AutoscalerList(list_id="first", hpas=[], session="s"), key="west/shop")
-        opened = AsyncMock(side_effect=lambda session, cluster: self.servers[cluster])
-        monkeypatch.setattr(handover, "open_client", opened)
+        opened = AsyncMock(side_effect=lambda session, clusters: {name: self.servers[name] for name in clusters})
+        monkeypatch.setattr(handover, "open_clients", opened)
         self.check = self.none_is_scaled_twice
 
     async def send(self, subject: str, cluster: str, namespace: str, bodies: Any) -> SentRecord:

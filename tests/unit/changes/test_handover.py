@@ -64,7 +64,8 @@ class Cluster:
             yield self
 
         monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-        monkeypatch.setattr(handover, "open_client", AsyncMock(return_value=self))
+        opened = AsyncMock(side_effect=lambda session, clusters: dict.fromkeys(clusters, self))
+        monkeypatch.setattr(handover, "open_clients", opened)
         monkeypatch.setattr(handover, "rest", self.rest)
         monkeypatch.setattr("fleethpa.changes.releasing.rest", self.rest)
         self.monkeypatch = monkeypatch

@@ -67,7 +67,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
         yield made
 
     monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-    monkeypatch.setattr(nativeproof, "open_client", AsyncMock(return_value=made))
+    opened = AsyncMock(side_effect=lambda session, clusters: dict.fromkeys(clusters, made))
+    monkeypatch.setattr(nativeproof, "open_clients", opened)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     return made
 

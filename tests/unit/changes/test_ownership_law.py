@@ -107,7 +107,8 @@ class Owners(RuleBasedStateMachine):
             yield Arriving(self.fleet)
 
         self.patch.setattr("fleethpa.frame.writer.open_writer", opened)
-        self.patch.setattr(handover, "open_client", AsyncMock(side_effect=lambda session, cluster: ClusterApi(self)))
+        opened = AsyncMock(side_effect=lambda session, clusters: {name: ClusterApi(self) for name in clusters})
+        self.patch.setattr(handover, "open_clients", opened)
 
     def teardown(self) -> None:
         self.patch.undo()
