@@ -362,13 +362,9 @@ def _of_condition(view: HpaView, condition: dict[str, Any]) -> Problem:
     return Problem(label, text, text)
 
 
-NO_ANSWER: Final = "It has not answered for "
-"""How the reason begins why a source is not read, where it is only late: it may answer yet."""
-
-
-def unread_words(reason: str) -> str:
-    """Return in few words what is wrong with a source that is not read for this reason."""
-    return "the source has not answered" if reason.startswith(NO_ANSWER) else "the source cannot be read"
+def unread_words(*, is_late: bool) -> str:
+    """Return in few words what is wrong with a source that is not read. `is_late`: it may answer yet."""
+    return "the source has not answered" if is_late else "the source cannot be read"
 
 
 @dataclass
@@ -409,6 +405,8 @@ class FleetState:
     """Processes that hang or do not run."""
     unread: str = ""
     """Why the source cannot be read any more, so that this is the last that was known of it; empty: it can."""
+    is_late: bool = False
+    """Whether the source that is not read is only late: it may answer yet."""
     remarks: tuple[str, ...] = ()
     """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
 
@@ -425,7 +423,7 @@ class FleetState:
         empty: nothing that is known.
         """
         if self.unread:  # how processes and clusters are now is not known
-            return (unread_words(self.unread),)
+            return (unread_words(is_late=self.is_late),)
         away = [name for name, cluster in self.clusters.items() if any(each.is_away for each in cluster.troubles)]
         processes = sorted(self.hung, key=lambda each: not each.hides_the_present)
         stalled = ["nothing comes into the log"] if self.is_cut_off and not self.hung else []

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 from fleethpa.fleet.finding import Ref, no_such_hpa
 from fleethpa.fleet.state import away_remarks, read_state
-from fleethpa.fleet.views import NO_ANSWER, FleetState
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import UNREADABLE, archive_past, open_past
@@ -102,7 +102,7 @@ class LiveReader:
         self.source, self._config, self._seen = source, config, seen
         self.state: FleetState | None = None
         self.version = 0
-        self.problem = ""
+        self.problem, self.is_late = "", False
         self.since_ms = 0
         self._rates: dict[int, float] = {}
         self.watchers = 0
@@ -198,7 +198,7 @@ class LiveReader:
         try:
             done, _ = await asyncio.wait({task}, timeout=late_s)
             if not done:
-                await self._lose(f"{NO_ANSWER}{late_s:.0f}s.")
+                await self._lose(f"It has not answered for {late_s:.0f}s.", is_late=True)
             return await task
         finally:
             task.cancel()
@@ -208,14 +208,14 @@ class LiveReader:
         await self._lose(text)
         await self._close()
 
-    async def _lose(self, problem: str) -> None:
-        """Say that the source cannot be read: the state is the last that was known."""
+    async def _lose(self, problem: str, *, is_late: bool = False) -> None:
+        """Show that the source is not read: the state is the last that was known. `is_late`: it may answer yet."""
         async with self._changed:
             if not self.problem:
                 self.since_ms = wall_clock_ms()
-            self.problem = problem
+            self.problem, self.is_late = problem, is_late
             if self.state is not None and not self.state.unread:
-                self.state = _unread(self.state, problem)
+                self.state = _unread(self.state, problem, is_late=is_late)
             self._lost.set()
             self.version += 1
             self._changed.notify_all()
@@ -277,7 +277,7 @@ class LiveReader:
         patient_s = max(PATIENT_S, 2 * self._took_s)
         done, _ = await asyncio.wait({task}, timeout=patient_s)
         if not done:
-            await self._lose(f"{NO_ANSWER}{patient_s:.1f}s.")
+            await self._lose(f"It has not answered for {patient_s:.1f}s.", is_late=True)
 
     @asynccontextmanager
     async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:
@@ -320,12 +320,12 @@ class LiveReader:
         self._followed = SharedPast(self.source, self._config)
 
 
-def _unread(state: FleetState, problem: str) -> FleetState:
+def _unread(state: FleetState, problem: str, *, is_late: bool) -> FleetState:
     """The last state that was known: how processes and clusters are now is not."""
     of_now = {*(each.text for each in state.hung), *away_remarks(state)}
     clusters = {name: replace(each, is_cut_off=True) for name, each in state.clusters.items()}
     remarks = tuple(each for each in state.remarks if each not in of_now)
-    return replace(state, unread=problem, clusters=clusters, hung=(), remarks=remarks)
+    return replace(state, unread=problem, is_late=is_late, clusters=clusters, hung=(), remarks=remarks)
 
 
 class SharedPast:

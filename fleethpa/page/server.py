@@ -470,7 +470,7 @@ class PageServer:
             "is_last_known": state.is_last_known,
             "newest_ms": state.newest_ms if state.is_last_known else state.clock_ms,
             "problem": self.reader.problem,
-            "unread": unread_words(self.reader.problem),
+            "unread": unread_words(is_late=self.reader.is_late),
             "problem_since_ms": self.reader.since_ms,
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,

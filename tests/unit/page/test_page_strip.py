@@ -342,13 +342,13 @@ async def test_a_cluster_whose_process_hangs_has_a_problem_that_is_said_above(mo
 def test_while_the_source_cannot_be_read_nothing_is_said_of_processes() -> None:
     state = fleet_of([one("east/a", 4)])
     state.hung = (HungProcess("archiver", NOON_MS, "the archiver hangs", "fleethpa admin archive --to DIR"),)
-    state.unread = "It has not answered for 2s."
+    state.unread, state.is_late = "It has not answered for 2s.", True
     assert state.ills == ("the source has not answered",), "it may yet"
     assert verdict(state) == "The source has not answered: 1 HPA shown as last known."
-    state.unread = "no broker accepts a connection"
+    state.unread, state.is_late = "no broker accepts a connection", False
     assert state.ills == ("the source cannot be read",)
     state.remarks = (state.hung[0].text, "all clusters are paused (both directions, by anna)")
-    unread = _unread(state, "It has not answered for 2s.")
+    unread = _unread(state, "It has not answered for 2s.", is_late=True)
     assert (unread.hung, unread.remarks) == ((), ("all clusters are paused (both directions, by anna)",))
     assert [cluster_state(each) for each in unread.clusters.values()] == ["unknown"]
 
