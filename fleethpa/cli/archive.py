@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.frame.auditkeys import signing_key
-from fleethpa.frame.errors import OK, CommandError, usage
+from fleethpa.frame.errors import OK, CommandError, usage, without_step
 from fleethpa.frame.options import DurationMs, output_option, web_options
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import cannot_talk, client_settings
@@ -82,8 +82,8 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
     try:
         counts = await run_archive(config, stop, announce("archive"))
     except (ArchiveError, CoreError) as error:
-        what, _, step = f"the archive {config.root} cannot continue: {error}".partition(". Next: ")
-        raise CommandError(what, next_step=step) from error
+        what, step = without_step(str(error))
+        raise CommandError(f"the archive {config.root} cannot continue: {what}", next_step=step) from error
     except PortTakenError:
         raise
     except OSError as error:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members, hub_cluster
 from fleethpa.fleet.polledsources import polled_sources
-from fleethpa.frame.errors import CommandError, own_command, read_text, unreachable, usage
+from fleethpa.frame.errors import CommandError, own_command, read_text, unreachable, usage, without_step
 from fleethpa.frame.session import Session
 from runtime import ending
 
@@ -116,10 +116,8 @@ def _failed(name: str, error: BaseException) -> BaseException:
         "schemas",
         "aiokafka",
     ):
-        what, _, step = text.rpartition(". Next: ")  # what knows its next step says it
-        return unreachable(
-            f"{name} cannot continue: {what or text}", next_step=step if what else "fleethpa admin topics check"
-        )
+        what, step = without_step(text)
+        return unreachable(f"{name} cannot continue: {what}", next_step=step or "fleethpa admin topics check")
     return error
 
 
