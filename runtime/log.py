@@ -4,7 +4,7 @@ The log of every process is one JSON object per line on stderr, and no line more
 
 How often a long-running process looks for reference cycles.
 
-The clock of a process: injected where time matters, so that tests set it.
+The clocks of a process: injected where time matters, so that tests set them.
 """
 
 import gc
@@ -46,6 +46,12 @@ Clock = Callable[[], int]
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def boot_s() -> float:
+    """Seconds of a clock that never goes back and also runs while the machine sleeps, where the system has one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
 
 
 _RARE: Final = re.compile(r"[^\n\t -~]")

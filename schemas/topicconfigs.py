@@ -48,9 +48,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic(SAMPLES, _delete(3 * _DAY_MS)),
     Topic(PODS, _delete(7 * _DAY_MS)),
     Topic(AUTOSCALERS, _delete(30 * _DAY_MS)),
-    Topic(SCALES, _delete(7 * _DAY_MS)),
+    Topic(SCALES, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(SETTINGS, _NEWEST_STAYS),
-    Topic(OUTCOMES, _delete(30 * _DAY_MS)),
+    Topic(OUTCOMES, _delete(30 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(REPORTS, _delete(_DAY_MS)),
     Topic(SPECS, _NEWEST_STAYS),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
@@ -70,7 +70,9 @@ TOPICS: tuple[Topic, ...] = (
         },
     ),
 )
-"""Every topic of fleethpa with the settings `fleethpa admin topics init` gives it."""
+"""Every topic of fleethpa with the settings `fleethpa admin topics init` gives it. Where a reconciler writes, the
+acknowledgements show it the brokers' time, which wanted writes expire by.
+"""
 
 
 AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime", compression_type="producer")

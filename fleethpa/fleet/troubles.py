@@ -475,6 +475,11 @@ _WHO_SCALES: Final = {
 """Holder of the Lease -> what it means, where it is not the hub."""
 
 
+_UNSTAMPED: Final = " and the brokers do not stamp what it writes"
+"""Else it takes their time from what they acknowledge."""
+_TOPICS: Final = "fleethpa admin topics check"
+
+
 def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
     hands, served = cluster.hands, cluster.served
@@ -506,11 +511,16 @@ def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
         return
     off_ms = served.reported_ms - served.stated_ms if served.stated_ms else 0
     if off_ms < -WRITE_TTL_MS // 2:
-        text = f"its reconciler's clock is {_seconds(-off_ms)} ahead of log time: its writes end as too late"
-        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS)
+        text = (
+            f"its reconciler's clock is {_seconds(-off_ms)} ahead of log time{_UNSTAMPED}: its writes end as too late"
+        )
+        yield ClusterTrouble("reconcilerClock", None, text, _TOPICS)
     elif off_ms > MOST_SILENT_MS:
-        text = f"its reconciler dates what it reports {_seconds(off_ms)} before log time{_TOO_EARLY}"
-        yield ClusterTrouble("reconcilerClock", None, text, _CLOCKS, ", and it may carry out writes that are too old")
+        text = (
+            f"its reconciler dates what it reports {_seconds(off_ms)} before log time: reports come late, or its clock"
+        )
+        detail = f" is behind{_UNSTAMPED}, and it may carry out writes that are too old"
+        yield ClusterTrouble("reconcilerClock", None, text, _TOPICS, detail)
     if served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         is_checked = served.reason in ("forbidden", "identity")

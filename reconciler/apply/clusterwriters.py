@@ -113,7 +113,7 @@ class Bookkeeping(Protocol):
     def is_ours(self, position: Position) -> bool:
         """Whether this process still owns the record's partition; if not, another one reads it again."""
 
-    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+    async def publish(self, decision: Decision, ended: Outcome) -> None:
         """Write an outcome; return once the brokers have it."""
 
 
@@ -404,7 +404,7 @@ class ClusterWriters:
     async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome, is_forbidden: bool) -> None:
         decision = wanted.decision
         now_ms = self._clock()
-        await self._books.publish(decision, ended, now_ms)
+        await self._books.publish(decision, ended)
         self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
         if (worker := self._workers.get(decision.cluster)) is not None:
             worker.failed = failed_after(worker.failed, decision, ended, now_ms, is_forbidden=is_forbidden)

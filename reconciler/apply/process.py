@@ -26,6 +26,7 @@ from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writeplan import guards_of
 from reconciler.core.writeproblems import stated
 from runtime import ending, kafkaclients
+from runtime.brokerclock import BrokerClock
 from runtime.driver import EndingConsumer, stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
@@ -103,20 +104,21 @@ class Reconciler:
 
     def __init__(self, config: ReconcilerConfig) -> None:
         self._config = config
-        self.health = PartHealth("decisions", "settings")
+        self.clock = BrokerClock(None, config.clock)
+        self.health = PartHealth("decisions", "settings", "brokers' time")
         self._metrics = ReconcilerMetrics(self.health.registry)
         self._in_force = InForce()
         self._writers = ClusterWriters(
             self,
             self._metrics,
             limits=config.limits,
-            clock=config.clock,
+            clock=self.clock.now_ms,
             forbids=self._forbids,
-            guards=lambda cluster: guards_of(self._in_force, cluster, config.clock()),
+            guards=lambda cluster: guards_of(self._in_force, cluster, self.clock.now_ms()),
             status_every_ms=self._in_force.status_every_ms,
         )
         self._memory = FreeMemory()
-        self._settings_known = asyncio.Event()
+        self._settings_known, self._time_known = asyncio.Event(), asyncio.Event()
         self._ended = asyncio.Event()
         self._reading = asyncio.Event()
         """Set whenever the topic of decisions was looked at; a beat that finds it unset waits."""
@@ -156,8 +158,9 @@ class Reconciler:
                 tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
                 await self._adjust(finder.members())
                 tasks.append(group.create_task(finder.run(self._adjust)))
-                # A frozen or paused cluster must be known as such before the first write.
+                # A frozen or paused cluster must be known as such before the first write, and what has expired, too.
                 await first_of(self._settings_known.wait(), stop.wait())
+                await first_of(self._time_known.wait(), stop.wait())
                 await kafkaclients.start(consumer)
                 consumer.subscribe([DECISIONS], listener=self._member)
                 await self._read(consumer, stop)
@@ -206,26 +209,52 @@ class Reconciler:
     def _forbids(self, cluster: str) -> str:
         """An agent alone writes to its cluster: it knows who is in charge there."""
         if self._in_force.agents.present(cluster) is None:
-            return ""
+            return self.clock.problem
         return f"cluster {cluster} has an agent, which alone writes there"
 
     # --- heartbeat ----------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Report which clusters are served while decisions are read, so that readers notice a missing reconciler."""
+        """Report which clusters are served while decisions are read, so that readers notice a missing reconciler.
+
+        The first report names none: its acknowledgement shows the brokers' time, without which none is read.
+        """
+        await self._report(Serving(session=self._session, clusters=[]))
+        while self.clock.is_stamped is None:
+            await asyncio.sleep(self._report_every_ms() / 1000)
+            await self._report(Serving(session=self._session, clusters=[]))
+        self._learnt_time()
         while True:
             await self._reading.wait()
             self._reading.clear()
             problems, reasons = stated(self._writers.problems())
-            body = Serving(session=self._session, clusters=self._writers.clusters, problems=problems, reasons=reasons)
-            try:
-                await self._publisher.send(SCALES, "", "", [body], self._config.clock())
-            except TopicAuthorizationFailedError:
-                raise
-            except KafkaError as error:
-                # The brokers are away: no decision is read either, and readers rightly find this reconciler silent.
-                log.warning("the clusters served could not be reported", extra={"error": repr(error)})
+            await self._report(
+                Serving(session=self._session, clusters=self._writers.clusters, problems=problems, reasons=reasons)
+            )
             await asyncio.sleep(self._report_every_ms() / 1000)
+
+    async def _report(self, body: Serving) -> None:
+        try:
+            await self._send(SCALES, "", "", body)
+        except TopicAuthorizationFailedError:
+            raise
+        except KafkaError as error:
+            # The brokers are away: no decision is read either, and readers rightly find this reconciler silent.
+            log.warning("the clusters served could not be reported", extra={"error": repr(error)})
+
+    def _learnt_time(self) -> None:
+        self.health.ready("brokers' time")
+        self._time_known.set()
+        if not self.clock.is_stamped:
+            log.warning(
+                "the brokers do not stamp their time, so that writes expire by this machine's clock",
+                extra={"topic": SCALES, "next": "fleethpa admin topics check"},
+            )
+
+    async def _send(self, topic: str, cluster: str, namespace: str, body: Serving | Outcome) -> None:
+        sent_s = self.clock.seconds()
+        ack = await self._publisher.send(topic, cluster, namespace, [body], self.clock.now_ms())
+        self.clock.acknowledged(ack, sent_s)
 
     def _report_every_ms(self) -> int:
         longest_ms = self._config.heartbeat_ms
@@ -308,8 +337,8 @@ class Reconciler:
     def is_ours(self, position: Position) -> bool:
         return position.assignment == self._assignments[position.partition]
 
-    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
-        await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now_ms)
+    async def publish(self, decision: Decision, ended: Outcome) -> None:
+        await self._send(OUTCOMES, decision.cluster, decision.namespace, ended)
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 

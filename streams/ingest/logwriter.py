@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from runtime.brokerclock import append_time_ms
 from runtime.kafkaclients import queue
 from schemas import limits
 from schemas.answers import Answers
@@ -231,9 +232,6 @@ class IngestMetrics:
             self._left_out.labels(topic, conversion.format).inc(sum(conversion.left_out.values()))
 
 
-APPEND_TIME = 1
-"""`timestampType` of a record that the broker has stamped."""
-
 KEPT_WHOLE_BYTES = 512 * 1024
 """Up to here the original is kept whole, above it only its first part."""
 
@@ -378,8 +376,8 @@ class LogWriter:
             sent.append(await queue(self._producer, REJECTED, reject.value, headers=reject.headers))
         placed = await asyncio.gather(*sent)
         for batch, place in zip(batches, placed, strict=False):  # the rest are rejects
-            if self._append_times is not None and place.timestamp_type == APPEND_TIME:
-                self._append_times.appended(batch.partition, place.timestamp)
+            if self._append_times is not None and (append_ms := append_time_ms(place)) is not None:
+                self._append_times.appended(batch.partition, append_ms)
 
     def _stamp(self, batch: Batch) -> int | None:
         if self._last_times is None:

@@ -16,6 +16,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
+from runtime.brokerclock import append_time_ms
 from runtime.driver import NameTakenError
 from runtime.ending import first_of, task_group
 from runtime.groups import Partitions, group_consumer
@@ -36,7 +37,7 @@ from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import APPEND_TIME, IngestMetrics, Item, LogWriter, Recorder, raw_record
+from streams.ingest.logwriter import IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.loop import PartitionProgress, SourceWorker, Worker
 from streams.ingest.own import ReceivedAt, admit, refuse_future
 from streams.ingest.pieces import AgentRates, Conversion, Rates
@@ -133,7 +134,8 @@ class Agents:
         if record.offset > self._counted_to.get(record.topic, -1):
             limits.rates = Rates()  # another worker has read what came before
         self._counted_to[record.topic] = record.offset + 1
-        appended = record.timestamp / 1000 if record.timestamp_type == APPEND_TIME else now_s
+        append_ms = append_time_ms(record)
+        appended = now_s if append_ms is None else append_ms / 1000
         admit(conversion, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:

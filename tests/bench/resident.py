@@ -217,7 +217,7 @@ class _NoOffsets:
     def is_ours(self, position: Position) -> bool:
         return True
 
-    async def publish(self, decision: Decision, ended: object, now_ms: int) -> None: ...
+    async def publish(self, decision: Decision, ended: object) -> None: ...
 
 
 def _template() -> Decision:

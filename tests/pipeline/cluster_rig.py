@@ -179,29 +179,37 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path, names: Iterable[str] = ("east",), *, history: int = 5_000) -> AsyncIterator[Rig]:
-    """Broker, clusters, a decider's pen and a reader of the public topics."""
+    """Embedded broker, clusters, a decider's pen and a reader of the public topics."""
     with EmbeddedBroker() as broker:
         broker.ensure_topics(TOPICS)
-        settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        clusters = [FaultyCluster(name, history=history, sample_ms=1_000) for name in names]
-        for cluster in clusters:
-            await cluster.start()
-        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
-        public = [topic for topic in TOPICS if topic != DECISIONS]
-        consumer = AIOKafkaConsumer(
-            *public, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=FETCH_MS
-        )
-        await producer.start()
-        await consumer.start()
-        try:
-            made = Rig(settings, clusters, folder)
-            made.decider, made.topics = Decider(producer, 4), Topics(consumer)
+        async with rig_on(broker.bootstrap, folder, names, history=history) as made:
             yield made
-        finally:
-            await consumer.stop()
-            await producer.stop()
-            for cluster in clusters:
-                await cluster.stop()
+
+
+@asynccontextmanager
+async def rig_on(
+    brokers: str, folder: Path, names: Iterable[str] = ("east",), *, history: int = 5_000
+) -> AsyncIterator[Rig]:
+    """The same on brokers that run, and have the topics."""
+    clusters = [FaultyCluster(name, history=history, sample_ms=1_000) for name in names]
+    for cluster in clusters:
+        await cluster.start()
+    producer = AIOKafkaProducer(bootstrap_servers=brokers)
+    public = [topic for topic in TOPICS if topic != DECISIONS]
+    consumer = AIOKafkaConsumer(
+        *public, bootstrap_servers=brokers, auto_offset_reset="earliest", fetch_max_wait_ms=FETCH_MS
+    )
+    await producer.start()
+    await consumer.start()
+    try:
+        made = Rig(KafkaSettings(bootstrap_servers=brokers), clusters, folder)
+        made.decider, made.topics = Decider(producer, 4), Topics(consumer)
+        yield made
+    finally:
+        await consumer.stop()
+        await producer.stop()
+        for cluster in clusters:
+            await cluster.stop()
 
 
 @asynccontextmanager

@@ -12,17 +12,15 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
-from reconciler.agents.agent.election import boot_s
 from reconciler.apply.clusterwriters import ClusterWriters
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
-from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.observertopics import heartbeats, within_limits
 from runtime import kafkaclients
+from runtime.brokerclock import BrokerClock
 from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer
-from runtime.log import Clock
 from runtime.records import Unacknowledged
 from schemas.agentknowledge import SNAPSHOT_TYPE, AgentKnowledge
 from schemas.agents import ONLY_PARTITION
@@ -145,8 +143,6 @@ AT_ONCE = 16
 RECONNECT_S = 2.0
 REQUEST_TIMEOUT_MS = 10_000
 _SIGNS_OF_LIFE = (Heartbeat, ClusterReport, Serving)
-_APPEND_TIME = 1
-"""`timestampType` of a record that the broker has stamped."""
 
 Where = tuple[str, str]
 """Cluster and namespace of a record."""
@@ -164,12 +160,11 @@ class AgentPublisher:
         kafka: KafkaSettings,
         topic: str,
         metrics: ObserverMetrics,
-        time: BrokerTime,
-        clock: Clock,
+        clock: BrokerClock,
         waits: Unacknowledged | None = None,
     ) -> None:
         self._kafka, self._topic, self._metrics = kafka, topic, metrics
-        self._time, self._clock = time, clock
+        self._clock = clock
         self._unacknowledged, self._error = waits or Unacknowledged(), ""
         self._producer: AIOKafkaProducer | None = None
         self._outcomes: deque[tuple[Where, Body, asyncio.Future[None]]] = deque()
@@ -301,7 +296,7 @@ class AgentPublisher:
 
     async def _try_to_send(self, records: list[tuple[Where, list[Body]]]) -> None:
         producer = await self._connected()
-        sent_s, now_ms = boot_s(), self._now_ms()
+        sent_s, now_ms = self._clock.seconds(), self._now_ms()
         acks = []
         for (cluster, namespace), bodies in records:
             record = PublicRecord(v=VERSION, entries=bodies, time=now_ms, cluster=cluster, namespace=namespace)
@@ -316,8 +311,7 @@ class AgentPublisher:
                 log.error("too large to be reported", extra={"of": key, "kinds": kinds, "bytes": len(value)})
         for ack in await asyncio.gather(*acks):
             self._metrics.records_of(self._topic).inc()
-            if ack.timestamp_type == _APPEND_TIME:
-                self._time.received(ack.timestamp, sent_s)
+            self._clock.acknowledged(ack, sent_s)
 
     async def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:
@@ -337,6 +331,10 @@ class AgentPublisher:
             await stop_soon(producer)
 
     def _now_ms(self) -> int:
-        """The clock, which never runs backwards here: readers take what is older for late."""
-        self._stated_ms = max(self._stated_ms, self._clock())
+        """The brokers' time, which never runs backwards here: readers take what is older for late. 0: it is not known,
+        and ingest takes the time at which a broker appended the record.
+        """
+        if self._clock.problem:
+            return 0
+        self._stated_ms = max(self._stated_ms, self._clock.now_ms())
         return self._stated_ms

@@ -6,7 +6,6 @@ transitions, and compares times of different machines; hence this one.
 
 import asyncio
 import logging
-import time
 from datetime import UTC, datetime
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
@@ -23,6 +22,7 @@ from reconciler.core.lease import (
     seen_lease,
     watched,
 )
+from runtime.log import boot_s
 from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,6 @@ log = logging.getLogger(__name__)
 _REQUEST_S = 4.0
 _RETRY_TROUBLE_S = 1.0
 """Pause after a request that failed, as all work of the agent waits for it: a restarted API server is asked at once."""
-
-
-def boot_s() -> float:
-    """Seconds of a clock that never goes back and also runs while the machine sleeps, where the system has one."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 def now_text() -> str:

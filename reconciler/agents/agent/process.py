@@ -17,7 +17,7 @@ from msgspec import structs
 
 from reconciler.agents.agent.agenttopics import AgentPublisher, CommandReader
 from reconciler.agents.agent.clusterstore import ClusterStore
-from reconciler.agents.agent.election import Election, boot_s
+from reconciler.agents.agent.election import Election
 from reconciler.agents.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.agents.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from reconciler.agents.standin.protocol import HpaKey
@@ -27,7 +27,7 @@ from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
-from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
+from reconciler.core.lease import RETRY_S
 from reconciler.core.writeplan import WriteGuards, guards_of
 from reconciler.core.writeproblems import WriteProblem, joined_problem, stated
 from reconciler.observer.clusterobserver import ClusterObserver
@@ -36,8 +36,8 @@ from reconciler.observer.metricpolls import Phases
 from reconciler.observer.nativecontroller import Evidence
 from reconciler.observer.troubles import ERROR_CHARACTERS
 from runtime import ending
+from runtime.brokerclock import BrokerClock
 from runtime.ending import first_of
-from runtime.log import wall_clock_ms
 from runtime.process import PartHealth
 from schemas.agents import AgentTopics
 from schemas.decisions import Decision
@@ -86,7 +86,6 @@ class AgentConfig(ObserverConfig):
 log = logging.getLogger(__name__)
 
 FAREWELL_S = 2.0
-_NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
 _NOTHING_LEARNT = "the settings of this cluster have not arrived yet: is a router running?"
 _NOBODY_SCALES = "unless another replica of the agent leads, nobody scales in this cluster"
 _NOT_LEADING = "this replica of the agent is no longer the leader"
@@ -110,12 +109,13 @@ class AgentTerm:
         self.config, self.client, self.election, self.health = config, client, election, health
         self.topics: AgentTopics = config.topics
         self.generation = election.generation
-        self.knowledge, self.in_force, self.time = KnowledgeFold(), InForce(), BrokerTime()
+        self.knowledge, self.in_force = KnowledgeFold(), InForce()
+        self.clock = BrokerClock(config.broker_time)
         self._native_evidence = ""
         """What shows that a native controller runs, independent of the settings; empty: nothing does."""
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
-        self.publisher = AgentPublisher(config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms)
+        self.publisher = AgentPublisher(config.kafka, self.topics.reports, observer_metrics, self.clock)
         self._reading, self._why_unread = asyncio.Event(), ""
         """Set whenever the topic of commands was read, or could not be; a beat that finds it unset waits. And why."""
         self.has_caught_up = False
@@ -124,7 +124,7 @@ class AgentTerm:
             self,
             self._metrics,
             limits=config.limits,
-            clock=self.now_ms,
+            clock=self.clock.now_ms,
             forbids=lambda cluster: self.forbids(),
             blocks=self._blocks,
             guards=self.guards,
@@ -139,7 +139,7 @@ class AgentTerm:
         canary = config.namespaces[0] if config.namespaces else config.canary_namespace
         return ClusterObserver(
             self.client,
-            replace(config, instance=self.session.instance, canary_namespace=canary, clock=self.now_ms),
+            replace(config, instance=self.session.instance, canary_namespace=canary, clock=self.clock.now_ms),
             self.publisher,
             metrics,
             session=self.session,
@@ -148,7 +148,7 @@ class AgentTerm:
             pushed=lambda: self.in_force.pushed(self.client.name),
             note=self.health.record,
             native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
-            started_ms=self.now_ms(),
+            started_ms=self.clock.now_ms(),
             is_stand_ins=self._store.is_own,
         )
 
@@ -165,7 +165,7 @@ class AgentTerm:
             cluster=name,
             hub=config.hub,
             knowledge=self.knowledge,
-            now_ms=self.now_ms,
+            now_ms=self.clock.now_ms,
             is_frozen=lambda: bool(self.in_force.of(name).frozen),
             has_no_native=lambda: self.has_no_native,
             grace_ms=self._grace_ms,
@@ -178,17 +178,12 @@ class AgentTerm:
 
     # --- what holds now -----------------------------------------------------------------------------------------------
 
-    def now_ms(self) -> int:
-        """The brokers' time (Unix ms), as well as it is known; else this machine's."""
-        broker_ms = self.time.now_ms(boot_s()) if self.config.broker_time else None
-        return wall_clock_ms() if broker_ms is None else broker_ms
-
     def forbids(self) -> str:
         """Why nothing may be written to the cluster now; empty: it may."""
         if not self.election.leads:
             return _NOT_LEADING
-        if self.config.broker_time and self.time.now_ms(boot_s()) is None:
-            return _NO_TIME
+        if problem := self.clock.problem:
+            return problem
         if not self.knowledge.is_complete:
             return _NOTHING_LEARNT
         return "" if self._stand_in is None else self._stand_in.forbids()
@@ -208,7 +203,7 @@ class AgentTerm:
 
     def guards(self, cluster: str) -> WriteGuards:
         """Return what forbids writes in the cluster now."""
-        guards = guards_of(self.in_force, cluster, self.now_ms())
+        guards = guards_of(self.in_force, cluster, self.clock.now_ms())
         return structs.replace(guards, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
 
     async def _native_runs(self, evidence: Evidence) -> None:
@@ -232,7 +227,7 @@ class AgentTerm:
             received=self._received,
             looked=self._looked,
             failed=self._unread,
-            now_ms=self.now_ms,
+            now_ms=self.clock.now_ms,
         )
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
@@ -276,7 +271,7 @@ class AgentTerm:
 
     def _learnt(self, learnt: Learnt) -> None:
         if learnt.has_settings:
-            self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
+            self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.clock.now_ms()), ""
             self.health.record("native controller", None)
             self.observer.settings_changed()
         self.health.record("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
@@ -334,7 +329,7 @@ class AgentTerm:
         """Whether this replica still leads: else the new leader says what becomes of the write."""
         return self.election.leads
 
-    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+    async def publish(self, decision: Decision, ended: Outcome) -> None:
         """Report an outcome before all else that waits."""
         if self._stand_in is not None:
             self._stand_in.wrote(decision, ended)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from msgspec import structs
 
 from reconciler.agents.agent.clusterstore import ClusterStore
-from reconciler.agents.agent.election import boot_s
 from reconciler.agents.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.agents.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.agents.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
@@ -47,6 +46,7 @@ from reconciler.core.fence import STAND_IN
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.lease import SeenLease
 from reconciler.core.objects import STAND_IN_LABEL
+from runtime.log import boot_s
 from schemas.decisions import Decision
 from schemas.entries import ControlTransferred, LeftNative, Outcome
 from schemas.fitting import split

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+from aiokafka.structs import RecordMetadata, TopicPartition
+from msgspec import structs
 
 from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failure_of
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.core.writeproblems import WriteProblem, joined_problem
+from runtime.brokerclock import APPEND_TIME, MAX_AGE_S, UNKNOWN
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Outcome
@@ -17,16 +20,21 @@ from schemas.observed import Serving
 
 
 class Topic:
-    """Takes what is published; raises what it is given first."""
+    """Takes what is published, after a first report that shows the time; raises what it is given first."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors, self.taken = list(errors), asyncio.Queue[Serving]()
+        self.is_first = True
 
-    async def send(self, topic: str, cluster: str, namespace: str, bodies: list[Any], time_ms: int) -> None:
-        assert (topic, cluster, namespace) == ("fleethpa.scales", "", "")
+    async def send(self, topic: str, cluster: str, namespace: str, bodies: list[Any], time_ms: int) -> RecordMetadata:
+        assert (topic, cluster, namespace) in (("fleethpa.scales", "", ""), ("fleethpa.outcomes", "east", "shop"))
         if self.errors:
             raise self.errors.pop(0)
-        self.taken.put_nowait(bodies[0])
+        if not self.is_first:
+            self.taken.put_nowait(bodies[0])
+        self.is_first = False
+        place = TopicPartition(topic, 0)
+        return RecordMetadata(topic, 0, place, 0, time_ms, APPEND_TIME, 0)
 
 
 def reconciler(topic: Topic) -> Reconciler:
@@ -73,10 +81,7 @@ async def test_a_right_that_is_missing_ends_it() -> None:
 def _ended(
     failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "", *, is_forbidden: bool = False
 ) -> FailedWrites:
-    decision = Decision(
-        id="0-1", seq=1, prev="", cluster="east", namespace="shop", name=name, uid="u", time="2026-11-22T08:00:00Z",
-        input=InputPosition(partition=0, offset=1, hash=""), mode="enforce", origin="central",
-    )  # fmt: skip
+    decision = structs.replace(_decided(), name=name)
     ended = Outcome(decision="0-1", name=name, uid="u", result=result, error=error)
     return failed_after(failed, decision, ended, at_ms, is_forbidden=is_forbidden)
 
@@ -104,3 +109,22 @@ def test_of_several_problems_a_missing_right_is_the_reason(reasons: tuple[Any, A
     problem = joined_problem([None, *(WriteProblem(str(each), each) for each in reasons)])
     assert problem == WriteProblem("; ".join(reasons), joined)
     assert joined_problem([None, None]) is None
+
+
+def _decided() -> Decision:
+    return Decision(
+        id="0-1", seq=1, prev="", cluster="east", namespace="shop", name="web", uid="u", time="2026-11-22T08:00:00Z",
+        input=InputPosition(partition=0, offset=1, hash=""), mode="enforce", origin="central",
+    )  # fmt: skip
+
+
+async def test_where_no_record_was_acknowledged_for_a_minute_nothing_may_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = reconciler(Topic())
+    now_s = [100.0]
+    monkeypatch.setattr(made.clock, "seconds", lambda: now_s[0])
+    await made.publish(_decided(), Outcome(decision="0-1", name="web", uid="u", result="applied"))
+    assert made._forbids("east") == ""
+    now_s[0] += MAX_AGE_S
+    assert made._forbids("east") == UNKNOWN

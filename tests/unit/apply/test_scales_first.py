@@ -249,8 +249,8 @@ class SlowCluster:
     def is_ours(self, position: Position) -> bool:
         return True
 
-    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
-        self.ended.append((decision, ended, now_ms))
+    async def publish(self, decision: Decision, ended: Outcome) -> None:
+        self.ended.append((decision, ended, self.now_ms))
 
     # --- decisions
 

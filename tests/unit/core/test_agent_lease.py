@@ -13,9 +13,7 @@ from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.clusters.client import ClusterConfig
 from reconciler.core.lease import (
     DURATION_S,
-    MAX_AGE_S,
     RENEW_DEADLINE_S,
-    BrokerTime,
     LeaseWatch,
     SeenLease,
     lease_spec,
@@ -208,39 +206,6 @@ async def test_who_leads_renews_within_one_term(server: LateServer) -> None:
     for _ in range(10):
         assert await candidate._try()
         assert (candidate.leads, candidate.generation) == (True, term)
-
-
-def test_the_brokers_time_is_at_most_what_any_fresh_reading_allows() -> None:
-    time = BrokerTime()
-    assert time.now_ms(5.0) is None
-    time.received(1_000_000, sent_s=10.0)
-    assert time.now_ms(12.0) == 1_002_000
-    time.received(1_003_000, sent_s=11.0)  # it was under way for long: nothing better is known from it
-    assert time.now_ms(12.0) == 1_002_000
-    time.received(1_001_500, sent_s=12.0)  # the brokers' clock was put back, or this one ran fast
-    assert time.now_ms(12.0) == 1_001_500
-
-
-def test_without_a_fresh_reading_the_brokers_time_is_not_known() -> None:
-    time = BrokerTime()
-    time.received(1_000_000, sent_s=10.0)
-    assert time.now_ms(10.0 + MAX_AGE_S - 0.1) is not None
-    assert time.now_ms(10.0 + MAX_AGE_S) is None
-
-
-@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 5), st.floats(0, 5)), min_size=1), st.floats(0, 30))
-def test_what_has_expired_by_the_brokers_clock_has_expired_here(
-    sends: list[tuple[float, float, float]], later_s: float
-) -> None:
-    """The estimate is never behind the brokers' clock, whatever the delays before and after the append are."""
-    time, now_s, ahead_s = BrokerTime(), 0.0, 5_000.0
-    for pause_s, before_s, after_s in sends:
-        sent_s = now_s + pause_s
-        time.received(round((sent_s + before_s + ahead_s) * 1000), sent_s)
-        now_s = sent_s + before_s + after_s
-    now_s += later_s
-    estimate = time.now_ms(now_s)
-    assert estimate is None or estimate >= (now_s + ahead_s) * 1000 - 2
 
 
 async def test_a_replica_that_cannot_reach_the_lease_for_longer_than_a_term_is_not_ready(server: LateServer) -> None:

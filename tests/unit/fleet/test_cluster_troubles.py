@@ -255,7 +255,8 @@ def test_by_how_much_a_clock_is_wrong_is_said_and_that_metrics_count_as_too_old(
     assert [each.text for each in found] == [
         "its observer dates what it reports 2m1s before log time: its clock is behind, or reports come late, and all "
         "its metrics count as too old",
-        "its reconciler's clock is 2m ahead of log time: its writes end as too late",
+        "its reconciler's clock is 2m ahead of log time and the brokers do not stamp what it writes: its writes end as "
+        "too late",
     ]
     assert cut_off("east", NOW_MS, found) == "all reports of the observer of east count as too old"
     assert all(each.is_grave for each in found)

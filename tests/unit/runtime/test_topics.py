@@ -59,11 +59,12 @@ def test_one_replica_asks_for_one_in_sync_replica() -> None:
     assert {one.config["min.insync.replicas"] for one in wanted(24, 3)} == {"2"}
 
 
-def test_only_what_has_keys_for_it_is_compacted_and_only_the_log_has_append_time() -> None:
+def test_only_what_has_keys_for_it_is_compacted_and_only_log_and_what_reconcilers_write_has_append_time() -> None:
     every = wanted(24, 3)
     compacted = [one.name for one in every if one.config["cleanup.policy"] == "compact"]
     assert compacted == [names.SETTINGS, names.SPECS, names.CHANGELOG]
-    assert [one.name for one in every if one.config.get("message.timestamp.type") == "LogAppendTime"] == [names.LOG]
+    stamped = [one.name for one in every if one.config.get("message.timestamp.type") == "LogAppendTime"]
+    assert stamped == [names.SCALES, names.OUTCOMES, names.LOG]
 
 
 def test_a_strimzi_manifest_holds_numbers_as_numbers() -> None:
