@@ -26,6 +26,7 @@ from reconciler.observer.nativecontroller import (
     pause_after,
 )
 from reconciler.observer.troubles import ReadProblem
+from runtime.brokerclock import BrokerClock
 from runtime.process import PartHealth
 from schemas.inforce import InForce
 from schemas.observed import Reason
@@ -216,7 +217,8 @@ async def test_an_agent_logs_once_that_a_native_controller_runs(
     term.knowledge = SimpleNamespace(
         settings=[SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))], pauses=[], is_complete=True
     )
-    term.now_ms, term._shown = (lambda: 5), SimpleNamespace(put_nowait=lambda news: None)
+    term.clock = BrokerClock(is_stamped=False, clock=lambda: 5)
+    term._shown = SimpleNamespace(put_nowait=lambda news: None)
     term.in_force, term.observer = InForce(), SimpleNamespace(settings_changed=lambda: None)
     assert AgentTerm.guards(term, "east") == WriteGuards(native="it wrote")
     AgentTerm._learnt(term, Learnt({}, has_settings=True))
