@@ -74,6 +74,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
         _COMPARED,
         Acl("group", topics.INGEST_GROUP, ("READ",)),
+        Acl("group", topics.AGENT_INGEST_GROUP, ("DESCRIBE",)),
         Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
         *[Acl("group", f"{topics.ALIVE_GROUPS}{name}", ("READ",)) for name in ("scheduler", "archiver", "hub")],

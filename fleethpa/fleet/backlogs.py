@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from runtime import kafkaclients
+from schemas.agents import ONLY_PARTITION, AgentTopics
 from schemas.connection import KafkaSettings
-from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP
+from schemas.topics import AGENT_INGEST_GROUP, DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP
 
 _READ: Final = {"ingest": (INGEST_GROUP, PUBLIC_TOPICS), "router": (ROUTER_GROUP, (DECISIONS,))}
 """Process → its consumer group and topics."""
@@ -40,6 +42,25 @@ async def unread(settings: KafkaSettings, process: Literal["ingest", "router"]) 
         # Ingest reads a partition of which it has committed nothing from its beginning; a router begins at the end.
         read = dict.fromkeys(parts, 0) | committed if process == "ingest" else committed
         return await _behind(consumer, read) if read else None
+
+
+async def unread_reports(settings: KafkaSettings, agents: Iterable[AgentTopics]) -> dict[str, int]:
+    """Return how many records of each agent's topic ingest has not read: cluster → more than 0.
+
+    Raises KafkaError: that cannot be asked.
+    """
+    async with kafkaclients.reader(settings, group_id=AGENT_INGEST_GROUP) as consumer:
+        counts = await kafkaclients.partition_counts(consumer)
+        clusters = {
+            TopicPartition(agent.reports, ONLY_PARTITION): agent.cluster for agent in agents if agent.reports in counts
+        }
+        if not clusters:
+            return {}
+        consumer.assign(list(clusters))
+        bounds = await kafkaclients.bounds_of(consumer, clusters)
+        read = {part: await consumer.committed(part) or 0 for part in clusters}
+    unread = {name: bounds[part].end - max(bounds[part].first, read[part]) for part, name in clusters.items()}
+    return {name: count for name, count in unread.items() if count > 0}
 
 
 async def _behind(consumer: AIOKafkaConsumer, read: dict[TopicPartition, int]) -> Unread:

@@ -21,6 +21,7 @@ from fleethpa.show.formats import Listing
 from fleethpa.show.text import paint, span
 from fleethpa.show.words import counted, one_line
 from reconciler.clusters.manifests import Access, review, wanted
+from schemas.agents import AgentTopics
 from streams.state.ledger import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     has_agents = any(cluster.has_agent for cluster in state.clusters.values())
     checks += _log_time(session, state)
     checks += [await _router(session, state)] if has_agents and "router" not in names else []
+    checks += await _unread_agents(session, state) if "ingest" not in names else []
     return checks
 
 
@@ -181,6 +183,33 @@ async def _router(session: Session, state: FleetState) -> CheckResult:
         )
         return CheckResult("failure", "log", "router", text, step)
     return CheckResult("ok", "log", "router", "keeps up with the decisions")
+
+
+async def _unread_agents(session: Session, state: FleetState) -> list[CheckResult]:
+    """Whether agents of which nothing comes write nonetheless, so that it is ingest that does not read them."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.fleet.backlogs import unread_reports
+
+    silent = [
+        AgentTopics(each.name, each.agent.incarnation)
+        for each in state.clusters.values()
+        if each.agent is not None and each.has_agent and any(trouble.is_of_silence for trouble in each.troubles)
+    ]
+    if not silent:
+        return []
+    step = "fleethpa admin topics acls ingest, and /readyz of ingest, which names what it may not read"
+    try:
+        unread = await unread_reports(client_settings(session.config), silent)
+    except (KafkaError, OSError) as error:
+        text = f"whether it reads silent agents cannot be asked: {error!r}"
+        return [CheckResult("warning", "log", "ingest", text, "fleethpa admin topics acls operator")]
+    texts = [
+        f"cluster {each.cluster}: {counted(unread[each.cluster], 'record')} of its agent wait unread in {each.reports}"
+        for each in silent
+        if each.cluster in unread
+    ]
+    return [CheckResult("failure", "log", "ingest", text, step) for text in texts]
 
 
 def _present_ms(session: Session, state: FleetState) -> int:

@@ -109,12 +109,13 @@ def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
     return HungProcess(process, since_ms, what, step)
 
 
+_PART_OF_AGENT: Final = "the reconciler in the agent"
 _CLUSTER_TEXTS: Final[tuple[tuple[Process, str, str], ...]] = (
     ("observer", "the observer", "pods and metrics there are as last known"),
     ("reconciler", "the reconciler", "nothing is written there"),
     # Where it is a stand-in, the cluster's own controller may scale meanwhile.
     ("agent", "the agent", "pods and metrics there are as last known, and what is decided is not written there"),
-    ("agent", "the reconciler in the agent", "what is decided is not written there"),
+    ("agent", _PART_OF_AGENT, "what is decided is not written there"),
 )
 
 
@@ -128,7 +129,9 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
         if troubles := silent[who]:
             since_ms = max(each.since_ms or 0 for each in troubles.values())
             of = listed(list(troubles), SHOWN)
-            what = f"{who} of {of} {silent_words(process)}: no report{since(since_ms, present_ms)}"
+            # What else the agent reports comes over the same topic.
+            words = silent_words("reconciler" if who == _PART_OF_AGENT else process)
+            what = f"{who} of {of} {words}: no report{since(since_ms, present_ms)}"
             # The log of an agent is in its cluster; the others' processes are the hub's.
             step = next(iter(troubles.values())).next_step if process == "agent" else f"fleethpa run {process}"
             yield HungProcess(process, since_ms, f"{what}, {follows}", step)
@@ -146,7 +149,7 @@ def _silent(cluster: ClusterView) -> Iterator[tuple[str, ClusterTrouble]]:
             # Both parts report every few seconds: where the observing one went on for longer, it does not hang.
             goes_on = observer is None and (cluster.reported_ms or 0) - (trouble.since_ms or 0) > REPORT_DUE_MS
             if goes_on:
-                yield "the reconciler in the agent", trouble
+                yield _PART_OF_AGENT, trouble
             else:  # of one process, the newest report of either part is the last sign of life
                 yield "the agent", replace(trouble, since_ms=max(trouble.since_ms or 0, cluster.reported_ms or 0))
         return

@@ -95,8 +95,11 @@ Process = Literal["ingest", "decider", "observer", "reconciler", "router", "sche
 
 
 def silent_words(process: Process) -> str:
-    """Return the possible reasons why nothing comes from a process. An agent is in another network than the brokers."""
-    return "hangs, does not run or does not reach Kafka" if process == "agent" else "hangs or does not run"
+    """Return the possible reasons why nothing comes from a process. An agent is in another network than the brokers,
+    and ingest may lack the right to read its topic.
+    """
+    is_agent = process == "agent"
+    return "hangs, does not run, does not reach Kafka or is not read" if is_agent else "hangs or does not run"
 
 
 @dataclass(frozen=True)
@@ -339,7 +342,7 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     alive = [each for each in cluster.reports if not each.stopped and each.reported_ms >= due_ms]
     newest = max(alive or cluster.reports, key=lambda report: report.reported_ms, default=None)
     if (agent := _awaited(cluster, due_ms)) is not None:
-        what = f"its agent of incarnation {agent.incarnation} has not reported yet"
+        what = f"no report of its agent of incarnation {agent.incarnation} has come yet"
         detail = ", and what an earlier one reports is refused"
         step = f"kubectl --context {cluster.name} -n fleethpa-system get deployment fleethpa-agent -o yaml"
         yield ClusterTrouble("observerSilent", reported_ms, what, step, detail)

@@ -3,7 +3,8 @@
 At least once: offsets are committed when the log has the records. What a crash makes it read twice, the fold drops by
 source position. Records of several source partitions that observers and operators write are merged by source time while
 one of them is behind; those of agents and of other producers, who could state any time, have their turn by topic.
-Anything unexpected ends the process; a restart is the recovery.
+A topic of an agent or of another producer that Kafka denies stops nobody else. Anything unexpected ends the process;
+a restart is the recovery.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
@@ -32,6 +33,7 @@ from schemas.limits import CYCLE_BYTES, CYCLE_RECORDS
 from schemas.shares import Turns
 from schemas.topics import OUTCOMES
 from streams.ingest.convert import convert
+from streams.ingest.denials import Denials, denied_topics, hidden_topics
 from streams.ingest.logwriter import Batch, IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import Resolver
 from streams.ingest.own import refuse_agents, refuse_future
@@ -194,7 +196,11 @@ class SourceWorker(ABC):
     One cycle comes after the other, and no rebalance within a cycle.
     """
 
-    def __init__(self, config: IngestConfig, consumer: AIOKafkaConsumer, recorder: Recorder) -> None:
+    def __init__(
+        self, config: IngestConfig, consumer: AIOKafkaConsumer, recorder: Recorder, denials: Denials | None = None
+    ) -> None:
+        """`denials`: those that the worker before this one found."""
+        self.denials = denials or Denials()
         self.member = GroupMember(
             consumer, done=self.done, revoked=self._revoked, assigned=self._assigned, commit_s=config.commit_ms / 1000
         )
@@ -223,6 +229,10 @@ class SourceWorker(ABC):
         return False
 
     @abstractmethod
+    def goes_on_without(self, topic: str) -> bool:
+        """Whether the others are read while Kafka denies this topic."""
+
+    @abstractmethod
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """Handle that a topic was deleted and created again: the consumer silently continues at its first offset."""
 
@@ -236,7 +246,11 @@ class SourceWorker(ABC):
 
     def done(self) -> dict[TopicPartition, int]:
         """Up to where each partition is in the log."""
-        return {tp: place.written for tp, place in (self._places or {}).items() if place.written > place.begin}
+        return {
+            tp: place.written
+            for tp, place in (self._places or {}).items()
+            if place.written > place.begin and tp.topic not in self.denials
+        }
 
     async def commit(self, *, only_if_due: bool = False) -> None:
         await self.member.commit(only_if_due=only_if_due)
@@ -271,15 +285,37 @@ class SourceWorker(ABC):
         Raises IngestError: a topic was deleted and created again. Raises KafkaError: a denial, or a write that failed.
         """
         async with waiting(stop) as stopped:
-            while not stopped.done() and await unless(stopped, self._read()):
-                async with self.member.lock:
-                    await self._cycle()
+            while not stopped.done():
+                try:
+                    if await unless(stopped, self._read()):
+                        async with self.member.lock:
+                            await self._cycle()
+                except KafkaError as error:
+                    await self._go_on(error)
         async with self.member.lock:
             await self.commit()
+
+    async def _go_on(self, error: KafkaError) -> None:
+        """Go on without the topics whose denial an error is. Raises KafkaError: it is another one."""
+        topics = await denied_topics(self._consumer, error)
+        if not topics or not all(map(self.goes_on_without, topics)):
+            raise error
+        for topic in topics:
+            self.denials.add(self._consumer, topic)
+
+    def _look_at_denials(self) -> None:
+        """Raises TopicAuthorizationFailedError: Kafka no longer describes a topic without which nothing goes on."""
+        for topic in hidden_topics(self._consumer):
+            if not self.goes_on_without(topic):
+                raise TopicAuthorizationFailedError(topic)
+            if topic not in self.denials:
+                self.denials.add(self._consumer, topic)
+        self.denials.look(self._consumer, self._paused)
 
     async def _cycle(self) -> None:
         if self._is_rebalancing:
             return
+        self._look_at_denials()
         if self._places is None:
             self._places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
         await self._write(self._places)
@@ -389,6 +425,10 @@ class Worker(SourceWorker):
     def is_ordered_by_time(self, topic: str) -> bool:
         """Those of observers and operators; playback has no other time than that of its sources."""
         return self._config.is_playback or is_trusted(topic)
+
+    def goes_on_without(self, topic: str) -> bool:
+        """Those of other producers, but in playback, where the times of all topics count."""
+        return not (is_trusted(topic) or self._config.is_playback)
 
     def converted(self, record: ConsumerRecord) -> Item:
         """Convert a record; what it says of a cluster with an agent is refused."""

@@ -28,7 +28,7 @@ from schemas.keys import namespace_key
 from schemas.limits import Refusal
 from schemas.observed import Samples
 from schemas.settings import WatermarkReset
-from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED, Headers
+from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PREFIX, PUBLIC_TOPICS, REJECTED, Headers
 from streams.ingest import convert as messageformats
 from streams.ingest import otlp
 from streams.ingest import own as topickinds
@@ -76,11 +76,21 @@ class IngestError(Exception):
     """Ingest cannot go on; the text says why and what to do."""
 
 
+def is_pushed(topic: str) -> bool:
+    """Whether a topic is one of another producer."""
+    return not topic.startswith(PREFIX)
+
+
 def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     """Put a Kafka error into words for the operator."""
     text = str(error) or type(error).__name__
     where = settings.bootstrap_servers
     match error:
+        case kafka.TopicAuthorizationFailedError(args=(str(topic),)) if is_pushed(topic):
+            return IngestError(
+                f"ingest may not read the topic {topic} of --sample-topic at {where}, if there is one: Kafka denies it."
+                f" Next: check the name; kafka-acls.sh --add --topic {topic} --operation READ for the user of ingest"
+            )
         case kafka.TopicAuthorizationFailedError():
             return IngestError(
                 f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and those "
@@ -128,7 +138,9 @@ async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, 
     async with TopicAdmin(kafka) as admin:
         partitions = await admin.partitions(names)
     if missing := [name for name in names if name not in partitions]:
-        raise IngestError(f"missing topics: {', '.join(missing)}. Next: fleethpa admin topics init")
+        is_named = all(map(is_pushed, missing))
+        step = "check the names that --sample-topic states" if is_named else "fleethpa admin topics init"
+        raise IngestError(f"missing topics: {', '.join(missing)}. Next: {step}")
     return partitions
 
 

@@ -37,6 +37,7 @@ from schemas.entries import Body
 from schemas.topics import AGENT_INGEST_GROUP, INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.appendtimes import AppendTimes
 from streams.ingest.convert import convert
+from streams.ingest.denials import METADATA_MAX_AGE_MS, Denials
 from streams.ingest.logwriter import IngestMetrics, Item, LogWriter, Recorder, raw_record
 from streams.ingest.loop import PartitionProgress, SourceWorker, Worker
 from streams.ingest.own import ReceivedAt, admit, refuse_future
@@ -46,8 +47,6 @@ from streams.ingest.sourcerates import SourceGate
 
 log = logging.getLogger("fleethpa.ingest")
 
-METADATA_MAX_AGE_MS = 10_000
-"""How soon a topic is found that was created after its agent was registered."""
 CHANGES_S = 0.2
 
 
@@ -55,12 +54,16 @@ class AgentWorker(SourceWorker):
     """The worker of the topics of the agents that are registered at a time."""
 
     def __init__(self, agents: "Agents", consumer: AIOKafkaConsumer) -> None:
-        super().__init__(agents.config, consumer, agents.recorder)
+        super().__init__(agents.config, consumer, agents.recorder, agents.denials)
         self._agents = agents
 
     async def _assigned(self, assigned: Partitions) -> None:
         self._agents.stopped.clear()
         await super()._assigned(assigned)
+
+    def goes_on_without(self, topic: str) -> bool:
+        """Any of them: each is one cluster's."""
+        return agent_of_reports(topic) is not None
 
     def converted(self, record: ConsumerRecord) -> Item | None:
         """Convert a record, as far as its topic's agent may say what is in it."""
@@ -117,6 +120,7 @@ class Agents:
         self.config, self._registry, self._changed = config, registry, changed
         self.recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self.stopped: dict[str, str] = {}
+        self.denials = Denials()
         self._rates: dict[AgentTopics, AgentRates] = {}
         self._gate = SourceGate(time.time)
         self._counted_to: dict[str, int] = {}
@@ -124,7 +128,7 @@ class Agents:
 
     def notes(self) -> list[str]:
         """Return what is wrong with single topics, for `/readyz`."""
-        return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
+        return [*(f"[!] {text}" for _, text in sorted(self.stopped.items())), *self.denials.notes()]
 
     def admit(self, conversion: Conversion, record: ConsumerRecord, now_s: float) -> None:
         """Refuse what the agent of the record's topic may not report, and what comes too often."""
@@ -171,12 +175,15 @@ class Agents:
             fetch_max_wait_ms=100,
             value_deserializer=self._gate,
         )
+        names = sorted(each.reports for each in topics)
+        self.denials.keep(names)
         worker, ended = AgentWorker(self, consumer), asyncio.Event()
-        consumer.subscribe(sorted(each.reports for each in topics), listener=worker.member)
         waiting = asyncio.create_task(first_of(stop.wait(), self._changed.wait()))
         waiting.add_done_callback(lambda _: ended.set())
         try:
             async with started(consumer):
+                # Not before: the start of the driver's consumer fails where one of its topics is denied or missing.
+                consumer.subscribe(names, listener=worker.member)
                 await worker.run(ended)
         finally:
             waiting.cancel()
@@ -224,7 +231,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         server = health_server(
             metrics.registry,
             worker.problems,
-            notes=lambda: [*append_times.notes(), *agents.notes()],
+            notes=lambda: [*append_times.notes(), *worker.denials.notes(), *agents.notes()],
             host=config.web_host,
             port=config.web_port,
         )
@@ -271,5 +278,6 @@ def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
         partition_assignment_strategy=(RangePartitionAssignor,),
         fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         fetch_min_bytes=FETCH_MIN_BYTES,
+        metadata_max_age_ms=METADATA_MAX_AGE_MS,
         value_deserializer=None if config.is_playback else SourceGate(time.time),
     )

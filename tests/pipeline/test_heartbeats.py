@@ -10,23 +10,25 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError
 
-from fleethpa.fleet.backlogs import Unread, unread
+from fleethpa.fleet.backlogs import Unread, unread, unread_reports
 from fleethpa.lab.simulator.broker import EmbeddedBroker
 from runtime.groups import keep_signing, last_signs
+from schemas.agents import ONLY_PARTITION, AgentTopics
 from schemas.connection import KafkaSettings
-from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
+from schemas.topics import AGENT_INGEST_GROUP, DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 from streams.history.archiving import ArchiveConfig, ArchiverHealth, sign_once_durable
 from streams.history.kafkapast import KafkaPast
 from tests.patience import PATIENCE_S
 
 NOW_MS = 1_795_269_600_000
 PART = TopicPartition(SCALES, 0)
+AGENTS = [AgentTopics("north", 7), AgentTopics("south", 7), AgentTopics("west", 7)]
 
 
 @pytest_asyncio.fixture
 async def kafka() -> AsyncIterator[KafkaSettings]:
     with EmbeddedBroker() as broker:
-        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS])
+        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS, *(agent.reports for agent in AGENTS)])
         yield KafkaSettings(bootstrap_servers=broker.bootstrap)
 
 
@@ -99,6 +101,22 @@ async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) 
         consumer.assign([PART])
         await consumer.commit({PART: 3})
     assert await unread(kafka, "ingest") == Unread(2, NOW_MS + 3)
+
+
+async def test_reports_of_agents_that_ingest_has_not_read_are_counted_by_cluster(kafka: KafkaSettings) -> None:
+    agents = [*AGENTS, AgentTopics("gone", 1)]
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for agent in agents[:2]:
+            for _ in range(5):
+                await producer.send_and_wait(agent.reports, b"{}", partition=ONLY_PARTITION)
+    assert await unread_reports(kafka, agents) == {"north": 5, "south": 5}
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=AGENT_INGEST_GROUP, enable_auto_commit=False
+    ) as consumer:
+        parts = [TopicPartition(agent.reports, ONLY_PARTITION) for agent in agents[:2]]
+        consumer.assign(parts)
+        await consumer.commit(dict(zip(parts, (3, 5), strict=True)))
+    assert await unread_reports(kafka, agents) == {"north": 2}
 
 
 async def test_decisions_that_no_router_has_read_are_counted_from_where_one_began(kafka: KafkaSettings) -> None:

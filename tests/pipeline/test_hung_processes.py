@@ -41,7 +41,7 @@ LINES = {
     "router": "the router hangs, does not run, may not commit heartbeats, or its clock is behind",
     "scheduler": "the scheduler hangs, does not run, may not commit heartbeats, or its clock is behind",
     "archiver": "the archiver hangs, does not run, may not commit heartbeats, or its clock is behind",
-    "agent": "the agent of west hangs, does not run or does not reach Kafka",
+    "agent": "the agent of west hangs, does not run, does not reach Kafka or is not read",
 }
 NEXT = {
     "archiver": "fleethpa admin archive --to DIR",

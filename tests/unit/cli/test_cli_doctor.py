@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from fleethpa.fleet.backlogs import Unread
+from schemas.agents import AgentSet, AgentTopics
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body
 from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, Serving
@@ -222,6 +223,26 @@ def test_a_process_that_hangs_is_said_once_with_one_command(
         assert f"the {process} of east hangs or does not run" in shown.stderr, asked
         assert shown.stderr.count(f"fleethpa run {process}") == 1, shown.stderr
         assert shown.exit_code == (5 if process == "observer" else 0)
+
+
+def test_a_silent_agent_that_ingest_does_not_read_is_told_from_one_that_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, run: Cli, fleet: Running
+) -> None:
+    waiting = {"east": 12}
+
+    async def unread_reports(_: object, agents: list[AgentTopics]) -> dict[str, int]:
+        assert agents == [AgentTopics("east", 7)]
+        return waiting
+
+    monkeypatch.setattr("fleethpa.fleet.backlogs.unread_reports", unread_reports)
+    fleet.append(AgentSet(cluster="east", incarnation=7), key=WHOLE, after_ms=0)
+    fleet.run(60, without=("observer", "reconciler"))
+    text = "cluster east: 12 records of its agent wait unread in fleethpa.from.east.7"
+    shown = run("doctor", *PARTS)
+    assert (shown.exit_code, text in shown.stdout) == (1, True), shown.stdout
+    assert "fleethpa admin topics acls ingest" in shown.stdout
+    waiting.clear()
+    assert "wait unread" not in run("doctor", *PARTS).stdout
 
 
 def test_a_cluster_that_is_observed_under_two_names_is_a_failure_and_named_by_each_verb(

@@ -265,6 +265,8 @@ def test_by_how_much_a_clock_is_wrong_is_said_and_that_metrics_count_as_too_old(
 @pytest.mark.parametrize("reported_ms", [None, NOW_MS - 60_000])
 def test_an_agent_that_is_registered_and_has_not_reported_is_not_said_to_hang(reported_ms: int | None) -> None:
     (found,) = troubles_of(reported_ms=reported_ms, served=None, agent=AgentRow(2))
-    assert found.text == ("its agent of incarnation 2 has not reported yet, and what an earlier one reports is refused")
+    assert found.text == (
+        "no report of its agent of incarnation 2 has come yet, and what an earlier one reports is refused"
+    )
     assert found.next_step == "kubectl --context east -n fleethpa-system get deployment fleethpa-agent -o yaml"
     assert found.hides_the_present == (reported_ms is not None)

@@ -119,7 +119,7 @@ def hung(
             [
                 "the observer of east hangs or does not run: no report since",
                 "the reconciler of east hangs or does not run: no report since",
-                "the agent of west, north hangs, does not run or does not reach Kafka: no report since",
+                "the agent of west, north hangs, does not run, does not reach Kafka or is not read: no report since",
             ],
             id="agents, one line",
         ),
@@ -127,7 +127,7 @@ def hung(
             ago(900),
             ago(900),
             [with_agent("west", served_ms=SILENT)],
-            ["the reconciler in the agent of west hangs, does not run or does not reach Kafka: no report since"],
+            ["the reconciler in the agent of west hangs or does not run: no report since"],
             id="a part of an agent",
         ),
         pytest.param(
