@@ -10,7 +10,7 @@ from fleethpa.fleet.decisionfinding import short_ids
 from fleethpa.fleet.decisionpage import metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
 from fleethpa.fleet.finding import Selection, chosen, selection_options
-from fleethpa.fleet.lists import possible
+from fleethpa.fleet.lists import has_old_values, possible
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.session import Session, command_options, travel_option
@@ -44,9 +44,11 @@ def describe(session: Session, selection: Selection) -> None:
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
-    head = kubectl_describe(_cleaned(possible(view.hpa))).rstrip("\n").splitlines()
+    head = kubectl_describe(_cleaned(possible(view.hpa)))
+    if has_old_values(view):
+        head = head.replace("( current / target )", "( last known / target )", 1)
     return [
-        *head,
+        *head.rstrip("\n").splitlines(),
         "",
         *_facts(view),
         *_division(view),

@@ -224,6 +224,16 @@ def _mode_text(view: HpaView) -> str:
     return f"{view.mode} (override)" if view.override is not None else view.mode
 
 
+def has_old_values(view: HpaView) -> bool:
+    """Whether current values of metrics are shown that are only the last that were known."""
+    return view.is_past and any((possible(view.hpa).get("status") or {}).get("currentMetrics") or ())
+
+
+def _targets(view: HpaView) -> str:
+    """Current and target values as kubectl shows them, and that the current ones are old."""
+    return targets(possible(view.hpa)) + (" (last known)" if has_old_values(view) else "")
+
+
 def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Column[HpaView]]:
     first: list[Column[HpaView]] = [Column("NAMESPACE", lambda v: v.id.namespace)] if namespaces else []
     return [
@@ -231,7 +241,7 @@ def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Colu
         Column("NAME", lambda v: v.id.name),
         Column("CLUSTER", lambda v: v.id.cluster),
         Column("REFERENCE", lambda v: reference(v.hpa), dispensable=4),
-        Column("TARGETS", lambda v: targets(possible(v.hpa))),
+        Column("TARGETS", _targets),
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>")), dispensable=2),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0)), dispensable=1),
         Column("REPLICAS", lambda v: "?" if v.has is None else str(v.has)),

@@ -82,6 +82,9 @@ async def read_state(
     for cluster in state.clusters.values():
         cluster.is_over = is_over
     state.short_ms = {} if past.now_ms() else _short_partitions(state)
+    state.hpas = {
+        hpa: replace(view, is_past=True) if state.is_known_of_before(view) else view for hpa, view in state.hpas.items()
+    }
     state.remarks = (*_remarks(past, state), *_short_remark(past, state), *await _too_late(past, state))
     for text in state.remarks:
         past.remark(text)

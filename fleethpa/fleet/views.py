@@ -128,6 +128,8 @@ class HpaView:
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
     unfed: str = ""
     """Why no answer comes into the log, from whatever cluster; empty: answers come."""
+    is_past: bool = False
+    """Whether its status, and so the values of its metrics, are only the last that was known."""
     own_period_ms: int | None = None
     """The sync period that it has by its annotation; None: its cluster's."""
     period_notice: str = ""

@@ -325,7 +325,8 @@ def _unread(state: FleetState, problem: str, *, is_late: bool) -> FleetState:
     of_now = {*(each.text for each in state.hung), *away_remarks(state)}
     clusters = {name: replace(each, is_cut_off=True) for name, each in state.clusters.items()}
     remarks = tuple(each for each in state.remarks if each not in of_now)
-    return replace(state, unread=problem, is_late=is_late, clusters=clusters, hung=(), remarks=remarks)
+    hpas = {hpa: replace(view, is_past=True) for hpa, view in state.hpas.items()}
+    return replace(state, unread=problem, is_late=is_late, hpas=hpas, clusters=clusters, hung=(), remarks=remarks)
 
 
 class SharedPast:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import Result
 
@@ -13,8 +14,9 @@ from fleethpa.fleet.backlogs import Unread
 from schemas.agents import AgentSet, AgentTopics
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body
-from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, Serving
-from tests.kit.cli import Cli, Fleet, hpa
+from schemas.observed import AutoscalerList, AutoscalerSet, ClusterReport, Heartbeat, ObserverTrouble, Serving
+from schemas.settings import SettingsSet
+from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
 from tests.kit.published import fits
 
 AREAS = ("--only", "kafka,log,clusters,hpas", "--brokers", "127.0.0.1:1")
@@ -200,6 +202,26 @@ def test_an_hpa_of_which_nothing_is_known_now_is_not_said_to_be_well(
     assert run("get", "clusters", *brokers).exit_code == 5
     found = [each["message"] for each in items(run("doctor", *AREAS, "-o", "json")) if each["area"] == "hpas"]
     assert found == ["1 HPA when last known: 1 enforce"]
+
+
+def test_metrics_that_a_silent_cluster_itself_reported_are_said_to_be_the_last_that_were_known(
+    run: Cli, fleet: Running
+) -> None:
+    is_off = msgspec.structs.replace(SETTINGS, default_mode="off")
+    current = {"name": "cpu", "current": {"averageUtilization": 55, "averageValue": "55m"}}
+    status = {"currentReplicas": 3, "desiredReplicas": 3, "currentMetrics": [{"type": "Resource", "resource": current}]}
+    fleet.append(SettingsSet(cluster="east", settings=is_off), key=WHOLE)
+    fleet.append(AutoscalerSet(session="s", hpa=hpa("cart") | {"status": status}))
+    fleet.run(10)
+    shown = run("get", "hpa", "east/shop/cart").stdout + run("describe", "east/shop/cart").stdout
+    assert "cpu: 55%/60%  " in shown
+    assert "( current / target )" in shown
+    assert "last known" not in shown
+    fleet.run(60, without=("observer",))
+    shown = run("get", "hpa", "east/shop/cart").stdout + run("describe", "east/shop/cart").stdout
+    assert "cpu: 55%/60% (last known)" in shown
+    assert "( last known / target )" in shown
+    assert "( current / target )" not in shown
 
 
 def test_an_override_that_is_not_folded_yet_may_be_there(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
