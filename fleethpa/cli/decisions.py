@@ -11,6 +11,7 @@ from fleethpa.fleet.decisions import (
     Filter,
     ListedDecisions,
     decision_listing,
+    expired_until,
     filter_options,
     listed,
     window,
@@ -22,6 +23,7 @@ from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show import words
+from fleethpa.show.text import dated
 
 
 @click.command()
@@ -73,7 +75,17 @@ def decisions(
 async def _listed(session: Session, wanted: Filter, last: int | None) -> ListedDecisions:
     async with session.past() as past:
         await look_for_trouble(past)
-        return await listed(past, wanted, last)
+        found = await listed(past, wanted, last)
+        if (until_ms := await expired_until(past, wanted, len(found.found), last)) is not None:
+            topic = session.source == "kafka"
+            where = "have expired from the topic (retention.ms)" if topic else "are not in this archive"
+            step = (
+                "an archive that has them (--from DIR)" if topic else "an archive that was begun earlier (--from DIR)"
+            )
+            session.warn(
+                f"decisions before {dated(until_ms)} {where}: older ones may be missing here. Next: {step}"
+            )
+        return found
 
 
 async def _follow(session: Session, wanted: Filter, output: str, headers: bool) -> None:

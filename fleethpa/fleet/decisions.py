@@ -25,8 +25,10 @@ from fleethpa.show.text import Column, Widths, rfc3339, shown
 from schemas.constraints import CONSTRAINTS
 from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.partitioning import partition_for
-from streams.history.recorded import Recorded
+from streams.archive.layout import DECISIONS
+from streams.history.recorded import Recorded, recorded_at
 from streams.state.needs import STATES
 
 if TYPE_CHECKING:
@@ -250,6 +252,44 @@ async def listed(past: Past, wanted: Filter, last: int | None) -> ListedDecision
     fitting = one_each(fitting) if wanted.changes else fitting
     has_older = limit is not None and len(fitting) > limit
     return ListedDecisions(fitting[-limit:] if limit else fitting, endings_of(everything), has_older)
+
+
+async def expired_until(past: Past, wanted: Filter, found: int, last: int | None) -> int | None:
+    """Return the log time before which decisions that are asked for may have expired; None: no answer lacks any.
+
+    Args:
+        found: how many were found.
+        last: how many are asked for; None: as many as `listed` gives without a limit.
+    """
+    limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
+    if limit is not None and found >= limit:
+        return None
+    numbers = await _where(past, wanted.selection)
+    begins: dict[int, int] = {}
+    for number in range(await past.partitions()) if numbers is None else numbers:
+        if (first := (await past.offsets(DECISIONS, number)).start) > 0:
+            async with aclosing(past.records(DECISIONS, number, first)) as records:
+                async for record in records:
+                    oldest = recorded_at(number, record.offset, record.value).time_ms
+                    if wanted.since_ms is None or wanted.since_ms < oldest:
+                        begins[number] = oldest
+                    break
+    if not begins:
+        return None
+    state = await read_state(past, begins)
+    # Of an HPA that is younger nothing has expired.
+    lacking = [
+        begins[view.partition]
+        for hpa, view in state.hpas.items()
+        if wanted.selection.matches(hpa, view.labels) and (_created_ms(view) or 0) < begins[view.partition]
+    ]
+    lacking += [begins[number] for number in begins if any(map(wanted.selection.matches, state.forgotten))]
+    return max(lacking, default=None)
+
+
+def _created_ms(view: HpaView) -> int | None:
+    text = (view.hpa.get("metadata") or {}).get("creationTimestamp")
+    return parse_time_ms(text) if text else None
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:

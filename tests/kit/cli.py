@@ -159,6 +159,11 @@ class FleetPast(MemoryPast):
         decisions = [archived_record(offset, 0, b"", (), value) for offset, value in enumerate(fleet.values)]
         super().__init__({(LOG, 0): log, (DECISIONS, 0): decisions}, dict(fleet.rows), at_ms=at_ms, live=live)
 
+    def without_oldest(self, count: int) -> FleetPast:
+        """The same after its oldest decisions have expired."""
+        self.made = {**self.made, (DECISIONS, 0): self.made[DECISIONS, 0][count:]}
+        return self
+
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """As if all that was decided were new."""
         for recorded in (await self.tail(lambda *_: True))[0]:

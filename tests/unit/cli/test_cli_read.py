@@ -26,7 +26,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import Session
-from fleethpa.show.text import Column, Widths, table
+from fleethpa.show.text import Column, Widths, rfc3339, table
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord, Outcome
 from schemas.keys import HpaId
@@ -1024,3 +1024,35 @@ def test_that_older_decisions_are_left_out_is_said(run: Cli, fleet: Fleet) -> No
     assert len(made.stdout.splitlines()) == 50
     assert "The newest 50 are listed; there are older ones. Next: --since 24h, or --last N" in made.stderr
     assert "older" not in run("decisions", "-A", "--last", "3").stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks"),
+    [
+        (("-A",), True),
+        (("--last", "40", "east/shop/checkout"), True),
+        (("--last", "2", "-A"), False),
+        (("--since", "30s", "-A"), False),
+        (("--since", "1h", "-A"), True),
+        (("east/shop/cart",), False),  # made after what has expired
+    ],
+)
+def test_a_list_that_lacks_what_has_expired_says_so(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], lacks: bool
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    for _ in range(12):
+        fleet.append(after_ms=15_000)
+    cart = hpa("cart")
+    cart["metadata"]["creationTimestamp"] = rfc3339(fleet.now_ms)
+    fleet.append(AutoscalerSet(session="s", hpa=cart))
+    fleet.append(after_ms=15_000)
+    fleet.checkpoint()
+    assert len(fleet.values) > 8
+    monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: fleet.now_ms)
+    assert "expired" not in Cli(monkeypatch, fleet)("decisions", *asked).stderr, "all of them are kept"
+    monkeypatch.setattr(fleet, "past", lambda at_ms=None: FleetPast(fleet, at_ms).without_oldest(5))
+    stated = Cli(monkeypatch, fleet)("decisions", *asked).stderr
+    assert ("warning: decisions before 2026-11-21 14:0" in stated) == lacks, stated
+    assert ("have expired from the topic" in stated) == lacks, stated
