@@ -19,7 +19,7 @@ from fleethpa.fleet.shards import by_partitions
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView, price_for, priced
 from fleethpa.frame.auditkeys import SigningKey, private_path, signing_key
-from fleethpa.frame.errors import OK, CommandError, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, usage
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import by_partition
@@ -76,7 +76,8 @@ def savings(
 
     The former spec runs in the closed loop of `backtest`. Each figure has the interval in which the truth is expected,
     and the total the sum of all ends. HPAs for which the model does not hold are refused by name: pods that were at
-    their limit, usage that does not fall with the number of pods, and less than two days since the change.
+    their limit, usage that does not fall with the number of pods, and less than two days since the change. The exit
+    code is 5 where nothing can be said of any of them.
     """
     number = _revision(against)
     if key and not signed:
@@ -84,10 +85,11 @@ def savings(
     signing = _signing_key(key) if signed else None
     window = period.window(session.now_ms())
     findings, used, faults = session.run(_savings(session, selection, window, against, number, price))
+    is_unknown = bool(findings) and all(each.saving is None for each in findings)
     if findings:
         question_report = report(findings, used)
         session.publish(question_report, output, html=html)
-        if all(each.saving is None for each in findings):
+        if is_unknown:
             name = str(findings[0].hpa) if len(findings) == 1 else "NAME"
             if against is None:
                 session.note("To compare with another spec, add --against and the number of its revision.")
@@ -96,7 +98,7 @@ def savings(
             since, until = map(rfc3339, window)
             origin = {"source": session.source, "since": since, "until": until, "against": against or ""}
             _sign(session, Path(signed), signing, question_report, origin, in_a_sentence(findings, used))
-    return session.failed(faults) or OK
+    return session.failed(faults) or (PARTIAL if is_unknown else OK)
 
 
 def _signing_key(file: str | None) -> SigningKey:

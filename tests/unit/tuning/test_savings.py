@@ -196,6 +196,7 @@ def test_what_was_saved_is_said_with_its_ends_and_who_is_not_in_it(ask: Any) -> 
 
 def test_where_nothing_can_be_said_the_next_step_names_other_specs_to_compare_with(ask: Any) -> None:
     done = ask("east/shop/same")
+    assert done.exit_code == 5, "scripts can tell it from a saving"
     assert "Next: fleethpa history east/shop/same " in done.stderr
     assert "To compare with another spec, add --against and the number of its revision." in done.stderr
 
