@@ -82,9 +82,7 @@ async def _listed(session: Session, wanted: Filter, last: int | None) -> ListedD
             step = (
                 "an archive that has them (--from DIR)" if topic else "an archive that was begun earlier (--from DIR)"
             )
-            session.warn(
-                f"decisions before {dated(until_ms)} {where}: older ones may be missing here. Next: {step}"
-            )
+            session.warn(f"decisions before {dated(until_ms)} {where}: older ones may be missing here. Next: {step}")
         return found
 
 

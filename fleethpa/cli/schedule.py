@@ -19,7 +19,7 @@ from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, 
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
-from fleethpa.show.text import Column, rfc3339
+from fleethpa.show.text import Column, rfc3339, shown_stated
 from schemas.kubernetes.shape import Json
 
 
@@ -149,7 +149,9 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
         )
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
     if rows or output != "table":
-        session.listing(_listing(rows), output)
+        session.listing(
+            _listing(rows, lambda time_ms: shown_stated(time_ms, session.time_style, session.now_ms())), output
+        )
     else:
         session.note(f"No central HPA has a schedule. Next: fleethpa schedule create NAME --rule {schedules.EXAMPLE}")
 
@@ -166,7 +168,7 @@ def _row(view: HpaView, now_ms: int) -> _Row:
         return _Row(view, None, f"{error.what}: {error.cause}", "", None)
 
 
-def _listing(rows: list[_Row]) -> Listing[_Row]:
+def _listing(rows: list[_Row], time_text: Callable[[int], str]) -> Listing[_Row]:
     columns: tuple[Column[_Row], ...] = (
         Column("NAMESPACE", lambda row: row.view.id.namespace),
         Column("NAME", lambda row: row.view.id.name),
@@ -174,7 +176,7 @@ def _listing(rows: list[_Row]) -> Listing[_Row]:
         Column("RULES", lambda row: "; ".join(row.schedule.rules) if row.schedule else row.problem),
         Column("ZONE", lambda row: row.schedule.time_zone if row.schedule else "-"),
         Column("NOW", lambda row: row.rule or ("no rule holds" if row.schedule else "-")),
-        Column("NEXT", lambda row: rfc3339(row.next_ms) if row.next_ms is not None else "-"),
+        Column("NEXT", lambda row: time_text(row.next_ms) if row.next_ms is not None else "-"),
         Column("OTHERWISE", lambda row: ",".join(row.schedule.otherwise) if row.schedule else "-", wide=True),
     )
     return Listing(

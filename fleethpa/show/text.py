@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Final, Generic, TypeVar
 
 from runtime.log import clean, clean_lines
-from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
@@ -273,3 +273,12 @@ def shown(time_ms: int, style: str, now_ms: int) -> str:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
         return moment.isoformat(timespec="milliseconds")
     return rfc3339(time_ms)
+
+
+def shown_stated(time_ms: int, style: str, now_ms: int) -> str:
+    """The same of a time that somebody stated, or of one to come: without the milliseconds that nobody stated."""
+    if style == "relative":
+        return f"in {age(time_ms - now_ms)}" if time_ms > now_ms else f"{age(now_ms - time_ms)} ago"
+    if style == "local":
+        return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(timespec="seconds")
+    return rfc3339_seconds(time_ms)

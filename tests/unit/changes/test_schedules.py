@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -256,6 +257,11 @@ def test_a_schedule_is_listed_replaced_and_deleted(run: Cli, fleet: Fleet, broke
     assert "daily 00:00-24:00 minReplicas=4" in listed
     document = fits("ScheduleList", run("schedule", "list", "-A", "-o", "json").stdout)
     assert document["items"][0]["inForce"] == "daily 00:00-24:00 minReplicas=4"
+
+    run("schedule", "create", NAME, "--rule", "daily 07:00-20:00 cpu=80%")
+    carried_out(fleet, broker)
+    assert re.search(r" 20..-..-..T(07|20):00:00Z\n", run("schedule", "list", "-A").stdout), "no milliseconds"
+    assert re.search(r" in \d+[hms].*\n", run("schedule", "list", "-A", "--time", "relative").stdout)
 
     run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 cpu=80%")
     replaced = carried_out(fleet, broker)
