@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -358,20 +359,23 @@ async def _access(session: Session, state: FleetState | None, options: Mapping[s
 def finding_checks(members: KnownMembers) -> list[CheckResult]:
     """Return what keeps clusters from being found."""
     return [
-        CheckResult("failure", "access", where, why, _inventory_step(where))
+        CheckResult("failure", "access", where, why, _inventory_step(where, members.folder))
         for where, why in sorted(members.unreadable.items())
     ]
 
 
-def _inventory_step(where: str) -> str:
-    """Return what grants the reading of a collection; empty for a file or an object, whose trouble says what to
-    mend.
+def _inventory_step(where: str, folder: str) -> str:
+    """Return what grants the reading of a collection, or shows a file of `folder` or an object; empty for two that name
+    one cluster, whose trouble says what to mend.
     """
-    path = where.partition("?")[0].split("/")
-    if "namespaces" not in path or " in " in where:
-        return ""
-    namespace, option = path[path.index("namespaces") + 1], f"--{path[-1]}-in"
-    return f"fleethpa admin clusters rbac {option} {namespace} | kubectl apply -f -"
+    name, _, source = where.rpartition(" in ")
+    path = source.partition("?")[0].split("/")
+    if "namespaces" not in path:
+        return f"kubectl --kubeconfig {shlex.quote(f'{folder}/{name}')} config view" if source == "folder" else ""
+    namespace, resource = path[path.index("namespaces") + 1], path[-1]
+    if name:
+        return f"kubectl -n {namespace} describe {resource} {name}"
+    return f"fleethpa admin clusters rbac --{resource}-in {namespace} | kubectl apply -f -"
 
 
 def access_check(access: Access, *, enforce: bool, namespace: str = "") -> CheckResult:

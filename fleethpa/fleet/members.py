@@ -173,10 +173,14 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
 
 @dataclass(frozen=True)
 class KnownMembers:
-    """The clusters that there are at this moment, and what of their sources cannot be read: source → why."""
+    """The clusters that there are at this moment, and what of their sources cannot be read: source → why.
+
+    `folder`: the one whose files name clusters; empty: none.
+    """
 
     clusters: tuple[ClusterConfig, ...]
     unreadable: Mapping[str, str]
+    folder: str = ""
 
 
 async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
@@ -191,7 +195,8 @@ async def look_up_members(session: Session, options: Mapping[str, Any]) -> Known
     from reconciler.core.foundclusters import FindingError
 
     try:
-        members, unreadable = await find_once(replace(cluster_sources(session, options), fixed=fixed))
+        sources = replace(cluster_sources(session, options), fixed=fixed)
+        members, unreadable = await find_once(sources)
     except FindingError as error:
         raise usage(str(error)) from error
-    return KnownMembers(tuple(member.config for member in members.values()), unreadable)
+    return KnownMembers(tuple(member.config for member in members.values()), unreadable, sources.folder)

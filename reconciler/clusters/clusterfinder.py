@@ -123,10 +123,13 @@ _Stamps = dict[str, tuple[int, int, int]]
 
 
 class ClusterFinder:
-    """Follows the sources. `note` is called with what cannot be read."""
+    """Follows the sources. `note` is called with what cannot be read, which is logged, too.
 
-    def __init__(self, sources: ClusterSources, note: NoteFinding) -> None:
-        self._sources, self._note = sources, note
+    `is_logging`: False for who shows all that was noted.
+    """
+
+    def __init__(self, sources: ClusterSources, note: NoteFinding, *, is_logging: bool = True) -> None:
+        self._sources, self._note, self._is_logging = sources, note, is_logging
         self._known: dict[tuple[str, str], list[Member]] = {}
         """(source, file or object) → the clusters that it named when it could last be read."""
         self._holders: dict[str, str] = {}
@@ -231,7 +234,7 @@ class ClusterFinder:
             self._note(gone, None)
         for key, text in now.items():
             if key not in self._noted:
-                log.error("a cluster is left out", extra={"error": text})
+                self._log("a cluster is left out", text)
             self._note(key, text)
         self._noted = set(now)
 
@@ -320,9 +323,13 @@ class ClusterFinder:
                 self._note(where, None)
             except _ODD_OBJECT as error:
                 text = str(error) if isinstance(error, FindingError) else f"{where}: {type(error).__name__}: {error}"
-                log.error("a cluster cannot be read from its object", extra={"error": text})
+                self._log("a cluster cannot be read from its object", text)
                 self._note(where, text)
         self._news.set()
+
+    def _log(self, message: str, error: str) -> None:
+        if self._is_logging:
+            log.error(message, extra={"error": error})
 
 
 async def find_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
@@ -337,7 +344,7 @@ async def find_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
         if why is not None:
             unreadable[what] = why
 
-    finder = ClusterFinder(sources, note)
+    finder = ClusterFinder(sources, note, is_logging=False)
     await finder.read_sources()
     return finder.members(), unreadable
 

@@ -11,6 +11,8 @@ import pytest
 from click.testing import Result
 
 from fleethpa.fleet.backlogs import Unread
+from fleethpa.fleet.doctor import finding_checks
+from fleethpa.fleet.members import KnownMembers
 from schemas.agents import AgentSet, AgentTopics
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body
@@ -310,3 +312,27 @@ def test_a_found_kubeconfig_that_is_refused_is_not_answered_with_a_question_to_i
     assert "user.exec.command 'aws' is not one of the plugins" in found.stdout
     assert "or name it in --found-exec-plugins" in found.stdout
     assert "kubectl" not in found.stdout
+
+
+@pytest.mark.parametrize("verb", [("admin", "clusters", "check"), ("doctor", "--only", "access", "--brokers", "x:1")])
+def test_a_cluster_that_cannot_be_read_is_named_once_with_the_next_step(
+    run: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture, verb: tuple[str, ...]
+) -> None:
+    (tmp_path / "prod.yaml").write_text("[1")
+    found = run(*verb, "--kubeconfig-dir", str(tmp_path))
+    assert "prod.yaml in folder" in found.stdout
+    assert "not YAML at line 1" in found.stdout
+    assert f"kubectl --kubeconfig {tmp_path}/prod.yaml config view" in found.stdout
+    assert caplog.messages == [], "where no log is set up, its lines have no name and no reason"
+
+
+def test_what_shows_a_collection_and_an_object_of_it_is_named() -> None:
+    secrets = "/api/v1/namespaces/argocd/secrets?argocd=cluster"
+    found = KnownMembers(
+        (), {secrets: "forbidden", f"prod in {secrets}": "data.server: Required value", "clusters: x": "y"}
+    )
+    assert [check.next_step for check in finding_checks(found)] == [
+        "fleethpa admin clusters rbac --secrets-in argocd | kubectl apply -f -",
+        "",
+        "kubectl -n argocd describe secrets prod",
+    ]
