@@ -38,6 +38,10 @@ Partitions = Collection[TopicPartition]
 
 COMMIT_S = 1.0
 """How often offsets are committed, unless a worker says otherwise; what was done since is repeated after a crash."""
+COMMITTED_WITHIN_S = 30.0
+"""How long a commit is waited for: a topic that is deleted in the meantime would be waited for without end. What was
+not committed is committed later, or read again.
+"""
 LOST_ASSIGNMENT = (
     CommitFailedError,
     IllegalGenerationError,
@@ -112,13 +116,21 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc]
             self._committed_at = time.monotonic()
             await self._commit(self._done())
 
+    def _is_there(self, part: TopicPartition) -> bool:
+        return part.partition in (self._consumer.partitions_for_topic(part.topic) or ())
+
     async def _commit(self, done: Mapping[TopicPartition, int]) -> None:
         # One that is lower than before is that of a topic that was created again.
         offsets = {part: offset for part, offset in done.items() if offset not in (-1, self._committed.get(part))}
+        # The driver would commit for ever to a topic that was deleted, and nothing else would be read.
+        offsets = {part: offset for part, offset in offsets.items() if self._is_there(part)}
         if not offsets:
             return
         try:
-            await self._consumer.commit(offsets)
+            async with asyncio.timeout(COMMITTED_WITHIN_S):
+                await self._consumer.commit(offsets)
+        except TimeoutError:
+            log.warning("not committed, the brokers did not take it", extra={"partitions": sorted(map(str, offsets))})
         except LOST_ASSIGNMENT as error:
             log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
         else:

@@ -52,6 +52,8 @@ FETCHED_BYTES = 4 * 2**20
 """What a consumer fetches at once; the driver's 50 MB of what was written faster than it is read stay in the memory of
 the process.
 """
+LOOKED_UP_MS = 10_000
+"""How soon a reader of whole topics sees that one of them has gone, or is there again."""
 ANSWERED_MS = 10_000
 AWAY_PAUSE_S, LOGGED_EVERY_S = 1.0, 30.0
 """While no broker accepts a connection at the start: between two attempts, and between two lines of the log."""
@@ -338,6 +340,7 @@ async def topic_reader(
             auto_offset_reset=begin,
             fetch_max_wait_ms=UNHURRIED_MS,
             fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
+            metadata_max_age_ms=LOOKED_UP_MS,
         )
 
     async with started_patiently(make) if patient else started(make()) as consumer:

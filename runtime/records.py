@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokafka.errors import KafkaTimeoutError
 from msgspec import Raw
 
 from runtime import kafkaclients
+from runtime.driver import EndingConsumer
 from runtime.ending import first_of
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
@@ -25,7 +26,7 @@ from schemas.settingskeys import settings_records
 from schemas.topics import SETTINGS, SPECS
 
 if TYPE_CHECKING:
-    from aiokafka import AIOKafkaProducer
+    from aiokafka import AIOKafkaProducer, TopicPartition
     from aiokafka.structs import RecordMetadata
 
 
@@ -154,19 +155,49 @@ HandleEntry = Callable[[Body, int, str, str], object]
 
 async def follow_topic(settings: KafkaSettings, topic: str, handle: HandleEntry, caught_up: Callable[[], None]) -> None:
     """Hand every entry of a topic to `handle`, for ever; one may come up to half a second late. Brokers that cannot
-    be reached are waited for.
+    be reached are waited for. A topic that is made again is read from its beginning; what the former one said is not
+    taken back, since it may be a pause or a freeze, and the log says so.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
     """
     async with kafkaclients.topic_reader(settings, topic, patient=True, unhurried=True) as consumer:
-        async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
+        ends = await kafkaclients.ends_of(consumer)
+        async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
             async for record in records:
                 hand_over(record.value, record.timestamp, handle)
         caught_up()
+        presence = _Presence(topic, ends)
         while True:
             for fetched in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in fetched:
                     hand_over(record.value, record.timestamp, handle)
+            presence.look(consumer)
+
+
+class _Presence:
+    """Says that a topic which is followed has gone, is there again, or was made again with less than it had.
+
+    `ends`: those that it had when it was read.
+    """
+
+    def __init__(self, topic: str, ends: Mapping[TopicPartition, int]) -> None:
+        self._topic, self._ends, self._is_gone = topic, dict(ends), False
+
+    def look(self, consumer: EndingConsumer) -> None:
+        """Compare what is there now with what was there."""
+        if not consumer.assignment() and not self._is_gone:
+            log.error("%s is not there any more: %s. Next: fleethpa admin topics init", self._topic, _STAYS)
+        elif self._is_gone and consumer.assignment():
+            log.warning("%s is there again, and is read from its beginning", self._topic)
+        self._is_gone = not consumer.assignment()
+        before, now = self._ends, consumer.ends_seen()
+        if any(end < before.get(part, 0) for part, end in now.items()):
+            step = "fleethpa doctor, then state again what is to stay in force"
+            log.error("%s was created again, or its records were deleted: %s. Next: %s", self._topic, _STAYS, step)
+        self._ends = before | now
+
+
+_STAYS: Final = "what it said before stays in force here until this process is started again"
 
 
 async def follow_topics(

@@ -27,8 +27,7 @@ from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.partitioning import partition_for
-from streams.archive.layout import DECISIONS
-from streams.history.recorded import Recorded, recorded_at
+from streams.history.recorded import Recorded
 from streams.state.needs import STATES
 
 if TYPE_CHECKING:
@@ -267,13 +266,9 @@ async def expired_until(past: Past, wanted: Filter, found: int, last: int | None
     numbers = await _where(past, wanted.selection)
     begins: dict[int, int] = {}
     for number in range(await past.partitions()) if numbers is None else numbers:
-        if (first := (await past.offsets(DECISIONS, number)).start) > 0:
-            async with aclosing(past.records(DECISIONS, number, first)) as records:
-                async for record in records:
-                    oldest = recorded_at(number, record.offset, record.value).time_ms
-                    if wanted.since_ms is None or wanted.since_ms < oldest:
-                        begins[number] = oldest
-                    break
+        oldest_ms = await past.decided_from_ms(number)
+        if oldest_ms is not None and (wanted.since_ms is None or wanted.since_ms < oldest_ms):
+            begins[number] = oldest_ms
     if not begins:
         return None
     state = await read_state(past, begins)

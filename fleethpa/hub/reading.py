@@ -22,12 +22,13 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, TIMED_OUT, UNREACHABLE, USAGE, own_command
+from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, PARTIAL, TIMED_OUT, UNREACHABLE, USAGE, own_command
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient
+from runtime.log import clean
 from schemas.kubernetes.shape import Json
 from streams.history.seenpast import SeenParts, SeenScope
 
@@ -45,7 +46,9 @@ LONGEST_QUERY: Final = 4_096
 LARGEST_PARTS: Final = 100_000
 """Characters of what somebody may see: a variable of a process has at most 128 KiB."""
 MOST_TOKEN: Final = 16_384
-_STATUS: Final = {0: 200, 1: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
+MOST_WARNINGS, LONGEST_WARNING = 16, 256
+_WARNS: Final = "warning: "
+_STATUS: Final = {0: 200, 1: 200, PARTIAL: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
 _SHARED: Final = ("output", "no_headers", "time", "quiet")
 _NAMED: Final = ("names", "namespace", "all_namespaces", "clusters")
 _TRIED: Final = ("settings", "rules", "time_zone")
@@ -291,12 +294,23 @@ def shown(answer: VerbAnswer, request: web.Request) -> web.Response:
         document = {"out": answer.out.decode("utf-8", "replace"), "err": answer.err, "code": answer.code}
         return web.Response(body=msgspec.json.encode(document), content_type=COMMAND_TYPE)
     status = _STATUS.get(answer.code, 500)
-    if answer.code > 1:
+    if status != 200:
         return web.json_response({"error": answer.err.strip()}, status=status)
     is_json = answer.out.lstrip()[:1] in (b"{", b"[")
     headers = {"Fleethpa-Exit-Code": str(answer.code)}
     kind = "application/json" if is_json else "text/plain"
-    return web.Response(body=answer.out, content_type=kind, charset="utf-8", status=status, headers=headers)
+    response = web.Response(body=answer.out, content_type=kind, charset="utf-8", status=status, headers=headers)
+    for warning in _warnings(answer.err):
+        response.headers.add("Warning", warning)
+    return response
+
+
+def _warnings(err: str) -> list[str]:
+    """What a verb warned of, each as the value of a header Warning, as API servers of Kubernetes give it."""
+    texts = [line.removeprefix(_WARNS) for line in err.splitlines() if line.startswith(_WARNS)][:MOST_WARNINGS]
+    plain = [clean(text).encode("ascii", "replace").decode()[:LONGEST_WARNING] for text in texts]
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in plain]
+    return [f'299 - "{text}"' for text in quoted]
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -383,12 +397,16 @@ def openapi(root: click.Command) -> Json:
         command = command_of(root, verb)
         parameters = [_described(name, each) for name, each in parameters_of(root, verb).items()]
         answers = {
-            "200": {"description": "What the command prints.", "content": {"application/json": {"schema": {}}}},
+            "200": {
+                "description": "What the command prints; headers Warning have what it warned of.",
+                "content": {"application/json": {"schema": {}}},
+            },
             "400": {"description": "A parameter is wrong."},
             "401": {"description": "No token, or one that the hub's API server does not know."},
             "403": {"description": "Nothing may be seen."},
             "404": {"description": "There is no such object among those that may be seen."},
             "503": {"description": "Kafka or the hub's API server does not answer, or too many requests wait."},
+            "504": {"description": "The command took too long."},
         }
         summary = command.get_short_help_str(120)
         operation = {"summary": summary, "parameters": parameters, "responses": answers, "operationId": verb.path}

@@ -14,7 +14,14 @@ from schemas.codec import WireError
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG, ArchivedRecord, ArchiveError
-from streams.history.recorded import DecisionSequence, DecisionWindow, NewestEvaluations, Recorded, in_sequence
+from streams.history.recorded import (
+    DecisionSequence,
+    DecisionWindow,
+    NewestEvaluations,
+    Recorded,
+    in_sequence,
+    recorded_at,
+)
 from streams.partition import Partition
 from streams.state.answers import read_record
 from streams.state.ledger import LogError
@@ -141,6 +148,15 @@ class Past(ABC):
     @abstractmethod
     async def offsets(self, topic: str, partition: int) -> range:
         """Return the offsets of the records that are kept now."""
+
+    async def decided_from_ms(self, partition: int) -> int | None:
+        """Return the log time of the oldest decision that is kept, where older ones were; None: there were none."""
+        if (first := (await self.offsets(DECISIONS, partition)).start) == 0:
+            return None
+        async with aclosing(self.records(DECISIONS, partition, first)) as records:
+            async for record in records:
+                return recorded_at(partition, record.offset, record.value).time_ms
+        return None
 
     finds_hpas = False
     """Whether the decisions of one HPA are found without reading those of all others."""

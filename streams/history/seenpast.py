@@ -44,7 +44,18 @@ def _fits(name: str, globs: Iterable[str]) -> bool:
 
 
 _OF_THE_SOURCE: Final = frozenset(
-    {"at_ms", "expect", "first_ms", "is_live", "last_ms", "log_length", "log_records_due", "log_records_read", "name"}
+    {
+        "at_ms",
+        "decided_from_ms",
+        "expect",
+        "first_ms",
+        "is_live",
+        "last_ms",
+        "log_length",
+        "log_records_due",
+        "log_records_read",
+        "name",
+    }
     | {"now_ms", "partitions", "remark", "signs_of_life", "ticked_ms"}
 )
 _OF_WHAT_WAS_FOUND: Final = frozenset({"checkpoint", "following", "newer", "restored"})

@@ -112,8 +112,7 @@ def hidden_topics(consumer: AIOKafkaConsumer) -> set[str]:
 
 def missing_topics(consumer: AIOKafkaConsumer) -> list[str]:
     """Return the topics of a consumer that Kafka did not name when it was asked last."""
-    cluster = driver_of(consumer).cluster
-    return [topic for topic in consumer.subscription() if cluster.partitions_for_topic(topic) is None]
+    return [topic for topic in consumer.subscription() if consumer.partitions_for_topic(topic) is None]
 
 
 async def denied_topics(consumer: AIOKafkaConsumer, error: KafkaError) -> set[str]:

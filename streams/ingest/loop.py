@@ -213,6 +213,8 @@ class SourceWorker(ABC):
         self._may_hold_bytes = MOST_HELD_BYTES
         self._paused: set[TopicPartition] = set()
         self._read_to: dict[TopicPartition, int] = {}
+        self._ever_read: dict[TopicPartition, int] = {}
+        """The same, also of partitions that went to others and came back."""
         self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
         self._cycled_at = time.monotonic()
@@ -274,6 +276,7 @@ class SourceWorker(ABC):
         self._turns = Turns(1)
         self._held_bytes.clear()
         self._paused.clear()
+        self._ever_read |= self._read_to
         self._read_to.clear()
         self._places = None
 
@@ -317,7 +320,12 @@ class SourceWorker(ABC):
             return
         self._look_at_denials()
         if self._places is None:
-            self._places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
+            places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
+            for tp, place in places.items():
+                # Kafka forgets what a group has committed of a topic that is deleted.
+                if place.end < (read := self._ever_read.get(tp, 0)):
+                    self.went_back(tp, place.end, read)
+            self._places = places
         await self._write(self._places)
         await self.commit(only_if_due=True)
         if not self._waiting_records():

@@ -25,6 +25,7 @@ from fleethpa.frame.sources import SEEN
 from fleethpa.hub.reading import (
     AT_ONCE,
     MOST_WAITING,
+    MOST_WARNINGS,
     READS,
     ReadingApi,
     ReadVerb,
@@ -189,6 +190,29 @@ async def test_a_command_gets_all_that_was_printed_and_the_exit_code(client: Tes
     ran.answer = VerbAnswer(4, b"", "Error: no hpa shop/web\n")
     answer = await client.get("/api/v1/explain?what=web", headers=by("anna"))
     assert (answer.status, await answer.json()) == (404, {"error": "Error: no hpa shop/web"})
+
+
+async def test_what_is_only_last_known_is_an_answer_with_its_warnings(client: TestClient[Any, Any], ran: Ran) -> None:
+    said = 'warning: the decider "hangs" → old\n a remark\nwarning: cluster east is away\n'
+    ran.answer = VerbAnswer(5, b'{"items": []}', said)
+    answer = await client.get("/api/v1/get/hpa", headers=by("anna"))
+    assert (answer.status, await answer.json()) == (200, {"items": []})
+    assert answer.headers["Fleethpa-Exit-Code"] == "5"
+    warned = ['299 - "the decider \\"hangs\\" ? old"', '299 - "cluster east is away"']
+    assert answer.headers.getall("Warning") == warned
+    ran.answer = VerbAnswer(0, b"{}", "warning: x\n" * 1_000)
+    answer = await client.get("/api/v1/get/hpa", headers=by("anna"))
+    assert len(answer.headers.getall("Warning")) == MOST_WARNINGS
+
+
+@pytest.mark.parametrize(("code", "status"), [(2, 400), (3, 503), (70, 500), (124, 504)])
+async def test_a_verb_that_cannot_answer_says_why_and_what_comes_next(
+    client: TestClient[Any, Any], ran: Ran, code: int, status: int
+) -> None:
+    ran.answer = VerbAnswer(code, b"", "Error: Kafka does not answer\n  Next: fleethpa doctor\n")
+    answer = await client.get("/api/v1/get/hpa", headers=by("anna"))
+    assert answer.status == status
+    assert (await answer.json())["error"].endswith("Next: fleethpa doctor")
 
 
 async def test_the_description_needs_no_token_and_names_every_parameter(client: TestClient[Any, Any]) -> None:

@@ -26,12 +26,14 @@ class Consumer:
         self.names, self.hidden, self.gone = names, set[str](), set[str]()
         self.paused: set[TopicPartition] = set()
         self.fetched_ms: dict[TopicPartition, int] = {}
-        cluster = SimpleNamespace(partitions_for_topic=lambda topic: None if topic in self.gone else {0})
+        cluster = SimpleNamespace(unauthorized_topics=self.hidden)
         self._client = SimpleNamespace(cluster=cluster, force_metadata_update=self._ask)
-        cluster.unauthorized_topics = self.hidden
 
     async def _ask(self) -> None:
         self.hidden |= {PUSHED}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return None if topic in self.gone else {0}
 
     def subscription(self) -> frozenset[str]:
         return frozenset(self.names)

@@ -137,6 +137,9 @@ class Consumer:
     def assignment(self) -> set[TopicPartition]:
         return set()
 
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(4))
+
     async def commit(self, offsets: dict[TopicPartition, int]) -> None:
         self.committed |= {partition.partition: offset for partition, offset in offsets.items()}
 

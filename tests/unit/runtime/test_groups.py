@@ -19,6 +19,10 @@ class Committing:
     def __init__(self) -> None:
         self.commits: list[Offsets] = []
         self.error: KafkaError | None = None
+        self.topics = {"topic": {0, 1, 2}}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return self.topics.get(topic)
 
     async def commit(self, offsets: Offsets) -> None:
         if self.error is not None:
@@ -49,6 +53,13 @@ async def test_only_what_is_new_is_committed() -> None:
         work.done = done
         await work.member.commit()
     assert work.consumer.commits == [{ONE: 5}, {TWO: 7}, {ONE: 2}]
+
+
+async def test_nothing_is_committed_of_a_topic_that_was_deleted_and_the_others_are() -> None:
+    work = Work()
+    work.done = {ONE: 5, TopicPartition("gone", 1): 3}  # the driver would try that one without end
+    await work.member.on_partitions_revoked([ONE])
+    assert work.consumer.commits == [{ONE: 5}]
 
 
 async def test_what_was_done_is_committed_before_the_partitions_go() -> None:
