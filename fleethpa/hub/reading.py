@@ -16,6 +16,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import click
@@ -459,6 +460,11 @@ def connection(options: Mapping[str, Any], source: str) -> list[str]:
     return [f"{flag}={value}" for flag, value in given.items() if value]
 
 
+_NO_ARCHIVE: Final = """Error: the archive that is read here is not there
+  Next: ask who runs this process to see to its option --from
+"""
+
+
 def runner(options: Mapping[str, Any], source: str, *, for_others: bool) -> Runner:
     """Return a runner of verbs, each in a process of its own, which reads the same source with the same connection.
     `for_others`: who asks is elsewhere, and is told no place of this machine.
@@ -471,6 +477,8 @@ def runner(options: Mapping[str, Any], source: str, *, for_others: bool) -> Runn
         parts = None if seen is None else msgspec.json.encode(seen).decode()
         if parts is not None and len(parts) > LARGEST_PARTS:
             return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")
+        if source != "kafka" and not Path(source).exists():  # not a wrong question of who asks
+            return VerbAnswer(UNREACHABLE, b"", _NO_ARCHIVE)
         environ = {name: value for name, value in os.environ.items() if name not in (SEEN, FOR_OTHERS)}
         environ |= {"NO_COLOR": "1"} | ({} if parts is None else {SEEN: parts})
         environ |= {FOR_OTHERS: "1"} if for_others else {}

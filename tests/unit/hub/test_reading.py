@@ -215,6 +215,13 @@ async def test_a_verb_that_cannot_answer_says_why_and_what_comes_next(
     assert (await answer.json())["error"].endswith("Next: fleethpa doctor")
 
 
+async def test_an_archive_that_is_missing_is_no_fault_of_who_asks(tmp_path: Path) -> None:
+    answer = await runner({}, str(tmp_path / "gone"), for_others=True)(["get", "hpa", "--"], None)
+    assert answer.code == UNREACHABLE
+    assert "Next: " in answer.err
+    assert str(tmp_path) not in answer.err
+
+
 async def test_the_description_needs_no_token_and_names_every_parameter(client: TestClient[Any, Any]) -> None:
     found = await (await client.get("/api/v1/openapi.json")).json()
     assert found == json.loads(json.dumps(openapi(cli)))
