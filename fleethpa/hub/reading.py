@@ -477,7 +477,7 @@ def runner(options: Mapping[str, Any], source: str, *, for_others: bool) -> Runn
         parts = None if seen is None else msgspec.json.encode(seen).decode()
         if parts is not None and len(parts) > LARGEST_PARTS:
             return VerbAnswer(USAGE, b"", f"what you may see takes more than {LARGEST_PARTS} characters to say")
-        if source != "kafka" and not Path(source).exists():  # not a wrong question of who asks
+        if for_others and source != "kafka" and not Path(source).exists():  # not a wrong question of who asks
             return VerbAnswer(UNREACHABLE, b"", _NO_ARCHIVE)
         environ = {name: value for name, value in os.environ.items() if name not in (SEEN, FOR_OTHERS)}
         environ |= {"NO_COLOR": "1"} | ({} if parts is None else {SEEN: parts})
