@@ -32,6 +32,7 @@ from schemas.observed import (
     Samples,
     ScaleSet,
     Serving,
+    WriteProblem,
 )
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
@@ -67,9 +68,11 @@ def fitted(body: T, namespace: str, note: NoteOverLimit) -> T:
             smaller = _fitted_scale(body, note)
         case Outcome():
             smaller = _fitted_outcome(body, note)
-        case Heartbeat() | Serving():
+        case Heartbeat():
             problems = {name: shortened(text, limits.PROBLEM) for name, text in body.problems.items()}
             smaller = _changed(body, problems=problems)
+        case Serving():
+            smaller = _changed(body, problems={name: _fitted_problem(each) for name, each in body.problems.items()})
         case ClusterReport():
             smaller = _fitted_report(body, note)
     kind: type[Struct] = type(smaller)
@@ -104,6 +107,10 @@ def _good(items: Iterable[T], check_one: Callable[[T], None], note: NoteOverLimi
             note(error)
         else:
             yield item
+
+
+def _fitted_problem(problem: WriteProblem) -> WriteProblem:
+    return _changed(problem, error=shortened(problem.error, limits.PROBLEM))
 
 
 # --- HPAs -------------------------------------------------------------------------------------------------------------

@@ -291,17 +291,22 @@ class ScaleSet(EntryBody, frozen=True, gc=False, kw_only=True):
     session: str = ""
 
 
+class WriteProblem(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Why not everything can be written in a cluster: the error, and why in one word."""
+
+    error: str
+    reason: Reason
+
+
 class Serving(EntryBody, frozen=True, gc=False, kw_only=True):
     """A reconciler is alive and carries out what is decided for these clusters. Every 10 s per reconciler.
 
-    `problems`: cluster → why nothing can be written there now; `reasons`: cluster → the same in one word. Ingest copies
-    it into every partition of the log.
+    `problems`: cluster → why not everything can be written there now. Ingest copies it into every partition of the log.
     """
 
     session: str
     clusters: list[str]
-    problems: dict[str, str] = {}
-    reasons: dict[str, Reason] = {}
+    problems: dict[str, WriteProblem] = {}
 
 
 HPA_GATES: Final = ("HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero", "PodLevelResources")

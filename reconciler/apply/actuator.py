@@ -6,28 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import structs
+
 from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.clusters.answers import ClusterError, IdentityError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
 from reconciler.clusters.nativehpas import Discovery, NativeHpas
 from reconciler.core.inbox import target_key
-from reconciler.core.writeplan import (
-    Action,
-    End,
-    ObservedHpa,
-    ObservedScale,
-    Retry,
-    WriteGuards,
-    after_trouble,
-    outcome,
-    plan,
-)
-from reconciler.core.writeproblems import WriteProblem
+from reconciler.core.writeplan import Action, End, ObservedHpa, ObservedScale, Retry, WriteGuards, after_trouble, plan
 from runtime.log import Clock
 from schemas.decisions import Decision
-from schemas.entries import Outcome
 from schemas.kubernetes.shape import group_of
-from schemas.observed import Reason
+from schemas.observed import Reason, WriteProblem
 
 log = logging.getLogger(__name__)
 DOWN_FOR_MS = 5_000
@@ -67,8 +57,8 @@ class Actuator:
         """Why the cluster could not be reached the last time that it was asked; None: it answered."""
         return self._down[1]
 
-    async def carry_out(self, decision: Decision, *, is_new: bool = False) -> tuple[Outcome, bool]:
-        """Set the scale to the wanted replicas, or give the reason, and whether that is a missing right.
+    async def carry_out(self, decision: Decision, *, is_new: bool = False) -> End:
+        """Set the scale to the wanted replicas, or give the reason why not.
 
         Ends soon after the decision's time to live.
 
@@ -77,13 +67,13 @@ class Actuator:
         catches up.
         """
         if (end := self._given_up(decision, is_new)) is not None:
-            return outcome(decision, end), end.is_forbidden
+            return end
         run = _Run(decision)
         while True:
             run.attempts += 1
             step = await self._attempt(run)
             if isinstance(step, End):
-                return outcome(decision, step, scale=run.scale, attempts=run.attempts), step.is_forbidden
+                return structs.replace(step, scale=run.scale, attempts=run.attempts)
             await asyncio.sleep(step.after_ms / 1000)
 
     def _given_up(self, decision: Decision, is_new: bool) -> End | None:
@@ -96,7 +86,7 @@ class Actuator:
             return End("refused", reason)
         since_ms, problem = self._down
         if problem is not None and late_ms >= 0 and self._clock() - since_ms < DOWN_FOR_MS:
-            return End("failed", problem.text)
+            return End("failed", problem.error)
         # A cluster that did not answer is asked again: nothing else would show that it does now.
         return _TOO_LATE if late_ms >= 0 and is_new and problem is None else None
 

@@ -23,7 +23,7 @@ from reconciler.core.events import wants_events
 from reconciler.core.inbox import Inbox, Position, ShownChanges, ShownDecision, WantedWrite, shown_decision
 from reconciler.core.statuses import wants_status
 from reconciler.core.writeplan import End, WriteGuards, outcome
-from reconciler.core.writeproblems import FailedWrite, WriteProblem, joined_problem
+from reconciler.core.writeproblems import FailedWrite, joined_problem
 from runtime.log import Clock
 from runtime.process import WorkerPool
 from schemas.codec import WireError, decode
@@ -31,6 +31,7 @@ from schemas.decisions import Decision, cluster_of
 from schemas.entries import Outcome
 from schemas.keys import HpaId, namespace_key
 from schemas.kubernetes.gotimes import time_ms
+from schemas.observed import WriteProblem
 
 STRETCH_S: Final = 5.0
 """Statuses wait no longer than this at a time, however long scales keep coming or a cluster gives no answer."""
@@ -132,16 +133,14 @@ be scaled is tried again in each sync period."""
 FailedWrites = Mapping[HpaId, FailedWrite]
 
 
-def failed_after(
-    failed: FailedWrites, decision: Decision, ended: Outcome, now_ms: int, *, is_forbidden: bool = False
-) -> FailedWrites:
-    """The failed writes of a cluster after another write ended there; `is_forbidden`: for want of a right."""
+def failed_after(failed: FailedWrites, decision: Decision, end: End, now_ms: int) -> FailedWrites:
+    """The failed writes of a cluster after another write ended there."""
     hpa = HpaId(decision.cluster, decision.namespace, decision.name)
     kept = {
         each: failure for each, failure in failed.items() if each != hpa and now_ms - failure.at_ms < FAILED_SHOWN_MS
     }
-    failure = FailedWrite(now_ms, ended.error, is_forbidden)
-    return {**kept, hpa: failure} if ended.result == "failed" else kept
+    failure = FailedWrite(now_ms, end.error, end.is_forbidden)
+    return {**kept, hpa: failure} if end.result == "failed" else kept
 
 
 def failure_of(failed: FailedWrites, now_ms: int, what: str = "write") -> WriteProblem | None:
@@ -267,7 +266,7 @@ class ClusterWriters:
         """Serve a cluster no more: what waits ends as failed, and what runs may end; then its workers can go."""
         worker = self._workers.pop(cluster)
         for wanted in worker.writes.remove_all():
-            await self._end(wanted, outcome(wanted.decision, End("failed", f"cluster {cluster} has left the fleet")))
+            await self._end(wanted, End("failed", f"cluster {cluster} has left the fleet"))
         for status_write in worker.status_writes.remove_all():
             self._done_all(status_write.positions)
         await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
@@ -283,8 +282,7 @@ class ClusterWriters:
         return left_ms < NEARLY_LATE_MS and not (left_ms <= 0 and oldest.position.is_new)
 
     async def _carry_out(self, actuator: Actuator, wanted: WantedWrite) -> None:
-        ended, is_forbidden = await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new)
-        await self._end(wanted, ended, is_forbidden=is_forbidden)
+        await self._end(wanted, await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new))
 
     async def _write_status(self, status_writer: StatusWriter, cluster: str, status_write: StatusWrite) -> None:
         if self._scales_first.busy() is not None:
@@ -389,26 +387,26 @@ class ClusterWriters:
 
     def _end_later(self, wanted: WantedWrite, end: End) -> None:
         if self._group is not None:
-            self._group.create_task(self._end(wanted, outcome(wanted.decision, end)))
+            self._group.create_task(self._end(wanted, end))
 
-    async def _end(self, wanted: WantedWrite, ended: Outcome, *, is_forbidden: bool = False) -> None:
+    async def _end(self, wanted: WantedWrite, end: End) -> None:
         if self._books.is_ours(wanted.position):
-            await self._publish_outcome(wanted, ended, is_forbidden)
+            await self._publish_outcome(wanted, end)
             self._inbox.ended(wanted.decision)
             self._books.done(wanted.position)
-        elif ended.result == "applied":
-            await self._publish_outcome(wanted, ended, is_forbidden)
+        elif end.result == "applied":
+            await self._publish_outcome(wanted, end)
         # Otherwise the new owner of the partition reads the decision again and publishes its outcome: only the first
         # outcome of a decision counts, and ours would only report that this process gave it up.
 
-    async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome, is_forbidden: bool) -> None:
+    async def _publish_outcome(self, wanted: WantedWrite, end: End) -> None:
         decision = wanted.decision
         now_ms = self._clock()
-        await self._books.publish(decision, ended)
-        self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
+        await self._books.publish(decision, outcome(decision, end))
+        self._metrics.outcomes.labels(decision.cluster, end.result).inc()
         if (worker := self._workers.get(decision.cluster)) is not None:
-            worker.failed = failed_after(worker.failed, decision, ended, now_ms, is_forbidden=is_forbidden)
-        if ended.result == "applied":
+            worker.failed = failed_after(worker.failed, decision, end, now_ms)
+        if end.result == "applied":
             self._metrics.actuation.labels(decision.cluster).observe(
                 max(0, now_ms - (time_ms(decision.time) or now_ms)) / 1000
             )
@@ -418,8 +416,8 @@ class ClusterWriters:
                 "decision": decision.id,
                 "hpa": f"{namespace_key(decision.cluster, decision.namespace)}/{decision.name}",
                 "wants": decision.wants,
-                "result": ended.result,
-                "error": ended.error,
+                "result": end.result,
+                "error": end.error,
             },
         )
 

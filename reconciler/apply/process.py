@@ -24,7 +24,6 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, FleetConfig, JoinedCluster, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writeplan import guards_of
-from reconciler.core.writeproblems import stated
 from runtime import ending, kafkaclients
 from runtime.brokerclock import BrokerClock
 from runtime.driver import EndingConsumer, stop_soon
@@ -227,9 +226,8 @@ class Reconciler:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            problems, reasons = stated(self._writers.problems())
             await self._report(
-                Serving(session=self._session, clusters=self._writers.clusters, problems=problems, reasons=reasons)
+                Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
             )
             await asyncio.sleep(self._report_every_ms() / 1000)
 

@@ -67,11 +67,17 @@ class Write(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """No write, or no further one: the result of the wanted write. `is_forbidden`: it failed for want of a right."""
+    """No write, or no further one: the result of the wanted write.
+
+    `is_forbidden`: it failed for want of a right. `scale`: the newest that was seen; None: none was. `attempts`: how
+    often the cluster was asked.
+    """
 
     result: WriteResult
     error: str = ""
     is_forbidden: bool = False
+    scale: ObservedScale | None = None
+    attempts: int = 0
 
 
 Action = Write | End
@@ -201,14 +207,14 @@ def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: in
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None, attempts: int = 0) -> Outcome:
-    """The outcome of a wanted write, with the newest scale that was seen, if any."""
+def outcome(decision: Decision, end: End) -> Outcome:
+    """What is reported of the end of a wanted write."""
     return Outcome(
         decision=decision.id,
         name=decision.name,
         uid=decision.uid,
         result=end.result,
         error=end.error,
-        attempts=attempts,
-        **({} if scale is None else structs.asdict(scale)),
+        attempts=end.attempts,
+        **({} if end.scale is None else structs.asdict(end.scale)),
     )

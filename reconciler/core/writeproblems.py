@@ -1,11 +1,11 @@
-"""Why a reconciler cannot write in a cluster: a text, and the reason as a value."""
+"""Why a reconciler cannot write in a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from schemas.observed import Reason
+from schemas.observed import Reason, WriteProblem
 
 
 class FailedWrite(NamedTuple):
@@ -14,13 +14,6 @@ class FailedWrite(NamedTuple):
     at_ms: int
     error: str
     is_forbidden: bool = False
-
-
-class WriteProblem(NamedTuple):
-    """Why not everything is written in a cluster."""
-
-    text: str
-    reason: Reason
 
 
 _ORDER: Final[tuple[Reason, ...]] = ("identity", "forbidden", "failing", "unreachable")
@@ -33,10 +26,4 @@ def joined_problem(problems: Iterable[WriteProblem | None]) -> WriteProblem | No
     if not known:
         return None
     reason = min((each.reason for each in known), key=_ORDER.index)
-    return WriteProblem("; ".join(each.text for each in known), reason)
-
-
-def stated(problems: Mapping[str, WriteProblem]) -> tuple[dict[str, str], dict[str, Reason]]:
-    """The texts and the reasons by cluster, as a report has them."""
-    texts = {cluster: problem.text for cluster, problem in problems.items()}
-    return texts, {cluster: problem.reason for cluster, problem in problems.items()}
+    return WriteProblem("; ".join(each.error for each in known), reason)

@@ -263,7 +263,7 @@ def _outcome(body: Outcome) -> None:
 
 def _serving(body: Serving) -> None:
     check_text(body.session, "session")
-    for cluster in (*body.clusters, *body.problems, *body.reasons):
+    for cluster in (*body.clusters, *body.problems):
         check_cluster(cluster)
 
 

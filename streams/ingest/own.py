@@ -343,7 +343,7 @@ class _Admission:
 def _clusters(piece: Piece) -> list[str]:
     """The clusters that a piece is about."""
     if isinstance(piece.body, Serving):
-        return [*piece.body.clusters, *piece.body.problems, *piece.body.reasons]
+        return [*piece.body.clusters, *piece.body.problems]
     if isinstance(piece.body, ControlTransferred):
         return [piece.body.cluster]
     return [piece.cluster]
@@ -404,6 +404,5 @@ def _without_agents(body: Serving, registry: AgentRegistry) -> Serving:
     return structs.replace(
         body,
         clusters=[name for name in body.clusters if not registry.present(name)],
-        problems={name: text for name, text in body.problems.items() if not registry.present(name)},
-        reasons={name: reason for name, reason in body.reasons.items() if not registry.present(name)},
+        problems={name: problem for name, problem in body.problems.items() if not registry.present(name)},
     )

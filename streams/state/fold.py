@@ -5,7 +5,7 @@ Each entry changes rows in three layers: HPA rows read namespace rows, these rea
 
 from collections.abc import Callable, Iterable, Mapping
 from sys import intern
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import structs
 
@@ -15,18 +15,7 @@ from schemas.answers import Answers
 from schemas.decisions import ENGINE, log_offset_of
 from schemas.entries import NOTHING, WHOLE_PARTITION_KEY, ControlTransferred, EntryKind, Outcome, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from schemas.observed import (
-    ClusterReport,
-    Command,
-    Heartbeat,
-    PodDeleted,
-    PodList,
-    PodSet,
-    Reason,
-    Samples,
-    ScaleSet,
-    Serving,
-)
+from schemas.observed import ClusterReport, Command, Heartbeat, PodDeleted, PodList, PodSet, Samples, ScaleSet, Serving
 from schemas.settings import (
     ClusterSettings,
     EngineSet,
@@ -285,11 +274,11 @@ class EntryFold(Folding):
         """A reconciler reports which clusters it serves."""
         stated_ms = self._stated_ms()
         for cluster in body.clusters:
-            problem = body.problems.get(cluster, "")
-            reason: Reason | Literal[""] = body.reasons.get(cluster, "")
-            forms = [
-                ServedRow(self.now_ms, problem[:length], body.session, stated_ms, reason) for length in _PROBLEM_LENGTHS
-            ]
+            problem = body.problems.get(cluster)
+            row = ServedRow(self.now_ms, session=body.session, stated_ms=stated_ms)
+            if problem is not None:
+                row = structs.replace(row, problem=problem.error, reason=problem.reason)
+            forms = [structs.replace(row, problem=row.problem[:length]) for length in _PROBLEM_LENGTHS]
             self.state.put_bounded(limits.ALL_PROBLEMS, self.state.row.served, cluster, forms)
 
     def agent(self, body: AgentSet) -> None:

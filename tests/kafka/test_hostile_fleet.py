@@ -38,7 +38,16 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import uid_of
 from schemas.entries import WHOLE_PARTITION_KEY, Body, ControlTransferred, LeftNative, LogRecord, PublicRecord
 from schemas.keys import HpaId, namespace_key
-from schemas.observed import AutoscalerSet, ClusterReport, ObserverTrouble, PodSet, Point, Samples, Serving
+from schemas.observed import (
+    AutoscalerSet,
+    ClusterReport,
+    ObserverTrouble,
+    PodSet,
+    Point,
+    Samples,
+    Serving,
+    WriteProblem,
+)
 from schemas.partitioning import partition_for
 from schemas.settings import SettingsSet
 from streams.history.recorded import recorded_at
@@ -256,7 +265,9 @@ def _reports(site: Site, number: int) -> list[tuple[str, list[Body]]]:
     hands = ControlTransferred(cluster=ROGUE, holder="stand-in", generation=number, time=number, natives=natives)
     trouble = ObserverTrouble(part="pods", reason="failing", since=1, error=text(900, number))
     report = ClusterReport(cluster=ROGUE, session=session, instance=f"agent-{ROGUE}", troubles=[trouble] * 30)
-    serving = Serving(session=session, clusters=[ROGUE], problems={ROGUE: text(500_000, number % 999)})
+    serving = Serving(
+        session=session, clusters=[ROGUE], problems={ROGUE: WriteProblem(text(500_000, number % 999), "failing")}
+    )
     hpas: list[Body] = [AutoscalerSet(hpa=_hpa(f"{at}-{name}", f"n{number}"), session=session) for at in range(100)]
     pods: list[Body] = [PodSet(pod=make_pod(f"{at}-{name}", uid=name), session=session) for at in range(500)]
     namespace = f"n{number}"

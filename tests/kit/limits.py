@@ -28,6 +28,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
     Target,
+    WriteProblem,
 )
 from schemas.partitioning import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
@@ -225,7 +226,7 @@ def _report(length: int, seed: int) -> Body:
 
 
 def _serving(length: int, seed: int) -> Body:
-    return Serving(session="s@1", clusters=[CLUSTER], problems={CLUSTER: text(length, seed)})
+    return Serving(session="s@1", clusters=[CLUSTER], problems={CLUSTER: WriteProblem(text(length, seed), "failing")})
 
 
 def _settings(length: int, seed: int) -> Body:

@@ -79,7 +79,7 @@ async def test_nothing_is_written_before_the_settings_are_known_and_a_frozen_clu
             ended = (await reports.until(lambda: outcomes(reports, early.id), "the outcome"))[0]
             assert (ended.result, "settings of this cluster" in ended.error) == ("refused", True)
             stated = await reports.until(lambda: [s for s in reports.of(Serving) if s.problems], "the problem")
-            assert "is a router running?" in stated[0].problems["east"]
+            assert "is a router running?" in stated[0].problems["east"].error
 
             frozen = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))
             await orders.knowledge(settings=(frozen,))
@@ -104,7 +104,7 @@ async def test_an_agent_that_may_not_read_its_topic_any_more_reports_that_and_is
     async with rig(tmp_path) as made, agent_topics(made) as (orders, reports), replica(made) as part:
         stated = await reports.until(lambda: reports.of(Serving), "its report")
         problem = f"{EAST.commands} cannot be read: [Error 29] TopicAuthorizationFailedError: {EAST.commands}"
-        assert stated[0].problems["east"].startswith(f"{problem}; its Kafka user needs READ on it")
+        assert stated[0].problems["east"].error.startswith(f"{problem}; its Kafka user needs READ on it")
         await until(lambda: any(problem in note for note in part.health.notes()))
         await orders.knowledge()
         denied = False

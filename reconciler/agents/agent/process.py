@@ -29,7 +29,7 @@ from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import RETRY_S
 from reconciler.core.writeplan import WriteGuards, guards_of
-from reconciler.core.writeproblems import WriteProblem, joined_problem, stated
+from reconciler.core.writeproblems import joined_problem
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverConfig, ObserverMetrics
 from reconciler.observer.metricpolls import Phases
@@ -44,7 +44,7 @@ from schemas.decisions import Decision
 from schemas.entries import ControlTransferred, Outcome
 from schemas.inforce import InForce, report_every_ms
 from schemas.keys import SessionName
-from schemas.observed import Serving
+from schemas.observed import Serving, WriteProblem
 from schemas.topics import SCALES
 
 HOME = "fleethpa-system"
@@ -298,8 +298,8 @@ class AgentTerm:
             await self._reading.wait()
             self._reading.clear()
             problem = self._problem()
-            problems, reasons = stated({} if problem is None else {self.client.name: problem})
-            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems, reasons=reasons)
+            problems = {} if problem is None else {self.client.name: problem}
+            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
             await self.publisher.put(SCALES, "", "", [body])
             period_ms = self.in_force.sync_period_ms(self.client.name, self.config.sync_period_ms)
             await asyncio.sleep(report_every_ms(period_ms, self.config.heartbeat_ms) / 1000)
@@ -315,7 +315,7 @@ class AgentTerm:
                 WriteProblem(stand_in, "failing") if stand_in else None,
             ]
         )
-        return None if problem is None else problem._replace(text=problem.text[:ERROR_CHARACTERS])
+        return None if problem is None else structs.replace(problem, error=problem.error[:ERROR_CHARACTERS])
 
     # --- what the writers ask -----------------------------------------------------------------------------------------
 

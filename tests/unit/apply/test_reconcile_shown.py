@@ -14,10 +14,9 @@ from reconciler.apply.statuswriter import GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
 from reconciler.core.statuses import HpaAnswer
-from reconciler.core.writeproblems import WriteProblem
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
-from schemas.observed import Reason
+from schemas.observed import Reason, WriteProblem
 
 
 class Silent:

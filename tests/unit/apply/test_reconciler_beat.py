@@ -11,12 +11,13 @@ from msgspec import structs
 
 from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failure_of
 from reconciler.apply.process import Reconciler, ReconcilerConfig
-from reconciler.core.writeproblems import WriteProblem, joined_problem
+from reconciler.core.writeplan import End
+from reconciler.core.writeproblems import joined_problem
 from runtime.brokerclock import APPEND_TIME, MAX_AGE_S, UNKNOWN
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Outcome
-from schemas.observed import Serving
+from schemas.observed import Serving, WriteProblem
 
 
 class Topic:
@@ -82,8 +83,7 @@ def _ended(
     failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "", *, is_forbidden: bool = False
 ) -> FailedWrites:
     decision = structs.replace(_decided(), name=name)
-    ended = Outcome(decision="0-1", name=name, uid="u", result=result, error=error)
-    return failed_after(failed, decision, ended, at_ms, is_forbidden=is_forbidden)
+    return failed_after(failed, decision, End(result, error, is_forbidden=is_forbidden), at_ms)
 
 
 def test_hpas_that_cannot_be_scaled_are_named_until_a_write_of_each_succeeds_or_two_minutes_have_passed() -> None:

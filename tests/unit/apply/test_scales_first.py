@@ -29,14 +29,13 @@ from reconciler.apply.reconcilermetrics import ReconcilerMetrics
 from reconciler.core.inbox import Position, shown_decision
 from reconciler.core.statuses import HpaAnswer
 from reconciler.core.writeplan import WriteGuards
-from reconciler.core.writeproblems import WriteProblem
 from runtime.process import WorkerPool
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import time_ms
-from schemas.observed import Target
+from schemas.observed import Target, WriteProblem
 from tests.patience import PATIENCE_S
 
 

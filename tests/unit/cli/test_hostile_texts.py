@@ -33,6 +33,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
     Target,
+    WriteProblem,
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.kit.archive import decided, write_archive
@@ -127,7 +128,11 @@ def fleet() -> Fleet:
 
 
 def _reports(now_ms: int) -> Iterator[Body]:
-    yield Serving(session="r", clusters=["east", "west"], problems={"east": "p", "west": "p"})
+    yield Serving(
+        session="r",
+        clusters=["east", "west"],
+        problems={"east": WriteProblem("p", "failing"), "west": WriteProblem("p", "failing")},
+    )
     wrong = {"east": ("custom.metrics.k8s.io", "canary", "p"), "west": ("apiServer",), "gone": ("membership",)}
     for cluster, parts in wrong.items():
         facts: dict[str, Any] = {"since": now_ms, "error": "e", "namespaces": ["n"], "rights": ["r"]}

@@ -280,7 +280,7 @@ def test_trouble_of_any_kind_ends_within_the_time_to_live(statuses: list[int], p
 
 
 def test_an_outcome_carries_the_newest_scale_that_was_seen() -> None:
-    reported = outcome(DECISION, End("failed", "why"), scale=SCALE, attempts=3)
+    reported = outcome(DECISION, End("failed", "why", scale=SCALE, attempts=3))
     assert (reported.decision, reported.uid, reported.result, reported.error, reported.attempts) == (
         "0-7-u1",
         "u1",

@@ -39,6 +39,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
     Target,
+    WriteProblem,
 )
 from schemas.partitioning import partition_for
 from schemas.topics import MAX_ROW_BYTES
@@ -436,7 +437,7 @@ def cluster_reports(hub: Hub) -> Iterator[None]:
 
 def whole_partitions(hub: Hub) -> Iterator[None]:
     for number in range(1, 60):
-        serving = Serving(session=SESSION, clusters=["east"], problems={"east": hub.text(900)})
+        serving = Serving(session=SESSION, clusters=["east"], problems={"east": WriteProblem(hub.text(900), "failing")})
         hands = ControlTransferred(cluster="east", holder=hub.text(500), generation=number, time=number)
         hub.report(serving, hands, namespace="")
         yield
@@ -516,7 +517,7 @@ def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of
         offset += 1
         bodies: list[Body] = [
             ControlTransferred(cluster="east", holder=hub.text(500), generation=offset, time=offset, natives=natives),
-            Serving(session=SESSION, clusters=["east"], problems={"east": hub.text(900)}),
+            Serving(session=SESSION, clusters=["east"], problems={"east": WriteProblem(hub.text(900), "failing")}),
         ]
         value = encode(PublicRecord(v=1, entries=bodies * 6, time=1, cluster="", namespace=""))
         raw = RawRecord(EAST.topics.reports, 0, offset, 1, value)

@@ -30,6 +30,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
     Target,
+    WriteProblem,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
@@ -154,7 +155,10 @@ def test_without_a_registration_of_the_topic_nothing_counts(body: Body) -> None:
             id="other hands",
         ),
         pytest.param(
-            Serving(session="r", clusters=["east"], problems={"west": "x"}), "", "otherCluster", id="its problems"
+            Serving(session="r", clusters=["east"], problems={"west": WriteProblem("x", "failing")}),
+            "",
+            "otherCluster",
+            id="its problems",
         ),
         pytest.param(Serving(session="r", clusters=["east"] * 2), "", "outOfRange", id="serving at length"),
         pytest.param(
@@ -176,7 +180,7 @@ def test_it_may_not_say_anything_else(body: Body, namespace: str, code: str) -> 
 
 def test_its_own_report_and_what_it_serves_are_taken() -> None:
     report = ClusterReport(cluster="east", session=SESSION, instance="agent-east")
-    serving = Serving(session=SESSION, clusters=["east"], problems={"east": "no"})
+    serving = Serving(session=SESSION, clusters=["east"], problems={"east": WriteProblem("no", "failing")})
     found = reported(report, serving, cluster="", namespace="")
     assert [piece.body for piece in found.pieces] == [report, serving]
 
@@ -188,10 +192,10 @@ def test_a_sign_of_life_with_the_page_of_a_proxy_as_its_problem_is_still_one() -
     assert isinstance(piece.body, Heartbeat)
     assert piece.body.watches == ["pods"]
     assert piece.body.problems["autoscalers"].endswith("x… (cut, it has 2006 characters)")
-    serving = Serving(session=SESSION, clusters=["east"], problems={"east": page})
+    serving = Serving(session=SESSION, clusters=["east"], problems={"east": WriteProblem(page, "failing")})
     [piece] = reported(serving, cluster="", namespace="").pieces
     assert isinstance(piece.body, Serving)
-    assert piece.body.problems["east"].endswith("x… (cut, it has 2006 characters)")
+    assert piece.body.problems["east"].error.endswith("x… (cut, it has 2006 characters)")
 
 
 def test_heartbeats_that_name_namespaces_more_often_than_an_observer_does_are_refused() -> None:
@@ -322,7 +326,7 @@ def test_what_operators_write_is_taken(body: Body, topic: str, namespace: str) -
 
 
 def test_a_reconciler_serves_the_clusters_that_have_no_agent() -> None:
-    body = Serving(session="r", clusters=["east", "west"], problems={"east": "x"})
+    body = Serving(session="r", clusters=["east", "west"], problems={"east": WriteProblem("x", "failing")})
     found = shared(body, SCALES, registry(), cluster="", namespace="")
     assert [piece.body for piece in found.pieces] == [Serving(session="r", clusters=["west"])]
     assert found.code == "agentCluster"
@@ -348,7 +352,7 @@ def test_what_goes_into_every_log_partition_has_a_rate_in_bytes_beside_that_in_n
     """Of two kinds as many as their number allows, which are more bytes than may be copied."""
     limits, copied_bytes, reasons = AgentRates(), 0, set()
     for second in range(200):
-        serving = Serving(session=SESSION, clusters=["east"], problems={"east": "x" * 900})
+        serving = Serving(session=SESSION, clusters=["east"], problems={"east": WriteProblem("x" * 900, "failing")})
         hands = ControlTransferred(cluster="east", holder="h" * 500, generation=second, time=second)
         found = reported(serving, hands, cluster="", namespace="", limits=limits, now_s=second)
         copied_bytes += sum(len(encode(piece.body)) for piece in found.pieces)

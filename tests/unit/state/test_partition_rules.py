@@ -21,6 +21,7 @@ from schemas.observed import (
     PodSet,
     Reason,
     Serving,
+    WriteProblem,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.partition import Partition
@@ -246,7 +247,7 @@ def test_a_write_that_nobody_makes_says_whether_anybody_serves_its_cluster(
 
 def test_the_partition_knows_who_served_and_who_appended_last() -> None:
     log = LogBuilder()
-    log.add(Serving(session="r", clusters=["eu", "us"], problems={"us": "refused"}))
+    log.add(Serving(session="r", clusters=["eu", "us"], problems={"us": WriteProblem("refused", "unreachable")}))
     begun_ms = log.now_ms
     log.ticks(3)
     beat = encode(LogRecord(v=1, entries=[], by="ingest"))
