@@ -27,6 +27,7 @@ from aiokafka.record.memory_records import _MemoryRecordsPy
 
 from runtime import ending
 from runtime.batches import FetchedRecords, PassedOver
+from runtime.errors import NextStepError
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +254,7 @@ class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has 
 # --- two of one name --------------------------------------------------------------------------------------------------
 
 
-class NameTakenError(Exception):
+class NameTakenError(NextStepError):
     """Another process has joined a group under the name of this one, while this one was a member."""
 
 
@@ -279,7 +280,8 @@ class NamedMember(GroupCoordinator):  # type: ignore[misc]
             raise NameTakenError(
                 f"another process of the name {self._group_instance_id!r} has taken this one's place in the group "
                 f"{self.group_id}: two hubs on one Kafka, or an old process on a host that was given up. "
-                "This one ends. Next: find the other one and stop it"
+                "This one ends",
+                next_step="find the other one and stop it",
             )
         # While a group rebalances, whoever joins too late is unknown afterwards, too.
         self._confirmed_s = now_s if answer.error_code == NoError.errno else float("-inf")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from runtime.errors import NextStepError
 from runtime.kafkaclients import ends_of, read_to, reader, seek_back
 from schemas.connection import MOST_HUB_CHARACTERS, KafkaSettings
 from schemas.topics import LOG
@@ -29,8 +30,8 @@ _NEVER_MS: Final = 253_402_300_799_000
 _POLL_MS: Final = 500
 
 
-class HubTakenError(Exception):
-    """Another hub works with this log; the text names it and the next step."""
+class HubTakenError(NextStepError):
+    """Another hub works with this log; the text names it."""
 
 
 def signature(hub: str) -> list[tuple[str, bytes]]:
@@ -94,12 +95,13 @@ async def _refuse(
         for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
             for other in filter(None, map(hub_of, records)):
                 if is_refused(other):
-                    raise HubTakenError(_taken(kafka, hub, other))
+                    raise _taken(kafka, hub, other)
 
 
-def _taken(kafka: KafkaSettings, hub: str, other: str) -> str:
-    return (
+def _taken(kafka: KafkaSettings, hub: str, other: str) -> HubTakenError:
+    return HubTakenError(
         f"hub {other!r} works with {LOG} at {kafka.bootstrap_servers}; this is hub {hub!r}, which would take its "
-        f"partitions. Next: give this hub a Kafka of its own, or stop {other!r} and start this one again; if both are "
-        f"one hub that got another name, start it with --hub {other} (chart: `hub`)"
+        "partitions",
+        next_step=f"give this hub a Kafka of its own, or stop {other!r} and start this one again; if both are one hub "
+        f"that got another name, start it with --hub {other} (chart: `hub`)",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runtime.errors import NextStepError
 from schemas import agents, topics
 from schemas.agents import AgentTopics
 from schemas.topicconfigs import AGENT_ORDERS_CONFIG, AGENT_REPORTS_CONFIG, TOPICS
@@ -222,21 +223,21 @@ def _yaml_value(text: str) -> int | str:
 _STAMP = "message.timestamp.type"
 
 
-def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str) -> str:
-    """Return what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
+def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str) -> NextStepError | None:
+    """Return what is wrong with who stamps the records of the log; None: nothing, or its settings are not reported.
 
     Args:
         settings: of the topic of the log.
         option: the one that makes a process play a recording, which takes log time from its sources.
     """
     if is_playback and settings.get(_STAMP) == "LogAppendTime":
-        return (
-            f"playback stamps the log with source times, but {LOG} has {_STAMP}=LogAppendTime, which overwrites them. "
-            f"Next: leave out {option}, or use brokers of its own for playback"
+        return NextStepError(
+            f"playback stamps the log with source times, but {LOG} has {_STAMP}=LogAppendTime, which overwrites them",
+            next_step=f"leave out {option}, or use brokers of its own for playback",
         )
     if not is_playback and settings.get(_STAMP) == "CreateTime":
-        return (
-            f"{LOG} has {_STAMP}=CreateTime, but decisions take their time from the broker. Next: fleethpa admin "
-            f"topics check --fix (sets LogAppendTime), or play a recording with {option}"
+        return NextStepError(
+            f"{LOG} has {_STAMP}=CreateTime, but decisions take their time from the broker",
+            next_step=f"fleethpa admin topics check --fix (sets LogAppendTime), or play a recording with {option}",
         )
-    return ""
+    return None

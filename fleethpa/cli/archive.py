@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.frame.auditkeys import signing_key
-from fleethpa.frame.errors import OK, CommandError, usage, without_step
+from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import DurationMs, output_option, web_options
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import cannot_talk, client_settings
@@ -81,9 +81,11 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
     try:
         counts = await run_archive(config, stop, announce("archive"))
-    except (ArchiveError, CoreError) as error:
-        what, step = without_step(str(error))
-        raise CommandError(f"the archive {config.root} cannot continue: {what}", next_step=step) from error
+    except ArchiveError as error:
+        what = f"the archive {config.root} cannot continue: {error.what}"
+        raise CommandError(what, next_step=error.next_step) from error
+    except CoreError as error:
+        raise CommandError(f"the archive {config.root} cannot continue: {error}") from error
     except PortTakenError:
         raise
     except OSError as error:

@@ -99,7 +99,7 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
     try:
         offset = session.run(work())
     except IngestError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(error.what, next_step=error.next_step) from error
     session.note(f"{topic} partition {partition}: its recorded offsets are dropped; ingest continues from {offset}")
 
 

@@ -197,12 +197,6 @@ def without_file(error: click.ClickException, arguments: Sequence[str]) -> Comma
     return usage(f"{named[0]} is read only after -f", next_step=shlex.join(words))
 
 
-def without_step(text: str) -> tuple[str, str]:
-    """Return the text of an error of a room below this one without its next step, and that step; empty: it has none."""
-    what, _, step = text.rpartition(". Next: ")
-    return (what, step) if what else (text, "")
-
-
 def misused(error: click.ClickException, root: click.Command, arguments: Sequence[str]) -> CommandError:
     """Return a refusal of click's in three parts. `arguments`: those of the whole command line."""
     context = error.ctx if isinstance(error, click.UsageError) else None

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members, hub_cluster
 from fleethpa.fleet.polledsources import polled_sources
-from fleethpa.frame.errors import CommandError, own_command, read_text, unreachable, usage, without_step
+from fleethpa.frame.errors import CommandError, own_command, read_text, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
+from runtime.errors import NextStepError
 
 if TYPE_CHECKING:
     from runtime.process import PartHealth
@@ -97,7 +98,6 @@ def _failed(name: str, error: BaseException) -> BaseException:
 
     if isinstance(error, CommandError):
         return error
-    known = (ValueError, OSError, LookupError)
     text = str(error) or type(error).__name__
     if "AuthorizationFailed" in type(error).__name__:
         cause = f"Kafka denies this user access: {type(error).__name__}."
@@ -109,15 +109,16 @@ def _failed(name: str, error: BaseException) -> BaseException:
         return unreachable(f"{name} cannot continue: {text}", cause="Kafka does not answer in time.", next_step=step)
     if isinstance(error, PortTakenError):
         return usage(f"{name} cannot continue: {text}")
-    if isinstance(error, known) or type(error).__module__.split(".")[0] in (
+    if isinstance(error, NextStepError) and error.next_step:
+        return unreachable(f"{name} cannot continue: {error.what}", next_step=error.next_step)
+    if isinstance(error, ValueError | OSError | LookupError) or type(error).__module__.split(".")[0] in (
         "streams",
         "reconciler",
         "runtime",
         "schemas",
         "aiokafka",
     ):
-        what, step = without_step(text)
-        return unreachable(f"{name} cannot continue: {what}", next_step=step or "fleethpa admin topics check")
+        return unreachable(f"{name} cannot continue: {text}", next_step="fleethpa admin topics check")
     return error
 
 

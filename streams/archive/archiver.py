@@ -116,7 +116,8 @@ class PartitionWriter:
         if expected is not None and record.offset > expected:
             raise ArchiveError(
                 f"{self.topic}-{self.partition}: offset {record.offset} follows {expected - 1}: records were lost "
-                f"(retention shorter than the archive's delay?). Next: {ANOTHER}"
+                "(retention shorter than the archive's delay?)",
+                next_step=ANOTHER,
             )
         self.pending.append(record)
         return True

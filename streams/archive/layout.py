@@ -37,6 +37,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct
 
+from runtime.errors import NextStepError
 from schemas.codec import WireError, decode, encode
 from schemas.limits import Int64
 from schemas.packing import pack, unpack
@@ -220,7 +221,7 @@ _PLACE = struct.Struct(">qq")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
-class ArchiveError(ValueError):
+class ArchiveError(NextStepError, ValueError):
     """An archive that is damaged or not what it should be; the text names the file, the record and what differs."""
 
 

@@ -50,6 +50,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.driver import NameTakenError
+from runtime.errors import NextStepError
 from runtime.hubs import HubTakenError, check_hub
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, await_brokers, reader
 from runtime.topicadmin import TopicAdmin
@@ -64,11 +65,11 @@ from streams.decider.tail import Exit, Fence, die, leave
 _TOPICS = (LOG, DECISIONS, CHANGELOG)
 
 
-class StartError(Exception):
-    """The decider cannot start; the text says what to do."""
+class StartError(NextStepError):
+    """The decider cannot start."""
 
-    def __init__(self, code: Exit, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, code: Exit, what: str, *, next_step: str = "") -> None:
+        super().__init__(what, next_step=next_step)
         self.code = code
 
 
@@ -86,7 +87,7 @@ async def check(config: DeciderConfig) -> int:
         await check_hub(config.kafka, config.hub, partitions)
         return partitions
     except HubTakenError as error:
-        raise StartError(Exit.NEEDS_OPERATOR, str(error)) from error
+        raise StartError(Exit.NEEDS_OPERATOR, error.what, next_step=error.next_step) from error
     except GroupAuthorizationFailedError as error:
         raise _denied("group", DECIDER_APP_ID, "READ") from error
     except TopicAuthorizationFailedError as error:
@@ -123,7 +124,7 @@ async def _check_topics(config: DeciderConfig) -> int:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise StartError(Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {listed}")
     if problem := stamp_problem(stated, is_playback=config.playback, option="--playback"):
-        raise StartError(Exit.NEEDS_OPERATOR, problem)
+        raise StartError(Exit.NEEDS_OPERATOR, problem.what, next_step=problem.next_step)
     return counts[LOG]
 
 

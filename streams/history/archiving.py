@@ -102,15 +102,15 @@ async def run_archive(
                 group.create_task(sign_once_durable(config, health, stop))
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
-        raise ArchiveError(lost_text(error)) from error
+        raise lost(error) from error
 
 
-def lost_text(error: OffsetOutOfRangeError) -> str:
-    """Which records expired, or were deleted, before they were archived, and what to do."""
+def lost(error: OffsetOutOfRangeError) -> ArchiveError:
+    """Which records expired, or were deleted, before they were archived."""
     of_parts: Mapping[TopicPartition, int] = error.args[0] if error.args else {}
     parts = ", ".join(f"{part.topic}-{part.partition} from offset {at} on" for part, at in sorted(of_parts.items()))
     what = f"the topics no longer hold what follows in the archive{f': {parts}' if parts else ''}"
-    return f"{what}. Next: {ANOTHER}"
+    return ArchiveError(what, next_step=ANOTHER)
 
 
 async def sign_once_durable(config: ArchiveConfig, health: ArchiverHealth, stop: asyncio.Event) -> None:
@@ -164,7 +164,8 @@ class _Follower:
             if wanted is not None and not firsts[part] <= wanted <= ends[part]:
                 raise ArchiveError(
                     f"{part.topic}-{part.partition} holds offsets {firsts[part]} to {ends[part] - 1}, the archive goes "
-                    f"on at {wanted}: what lies between is lost. Next: {ANOTHER}"
+                    f"on at {wanted}: what lies between is lost",
+                    next_step=ANOTHER,
                 )
             self._consumer.seek(part, firsts[part] if wanted is None else wanted)
         return dict(ends)

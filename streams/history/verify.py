@@ -103,8 +103,8 @@ class _Checker:
                 raise
             raise FaultError(
                 f"decisions of partition {number} are kept from offset {first} on, and number {self._seq + 1} is not "
-                "among them: they have expired (retention.ms of the topic) or were deleted. Next: give a later "
-                "--since, or verify an archive that has them (--from DIR)"
+                "among them: they have expired (retention.ms of the topic) or were deleted",
+                next_step="give a later --since, or verify an archive that has them (--from DIR)",
             ) from error
 
     async def _run(self) -> None:

@@ -451,8 +451,8 @@ class Worker(SourceWorker):
         """End ingest: the log would take the records of the new topic for duplicates. Raises IngestError: always."""
         raise IngestError(
             f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic "
-            "was created again, and the log would take its records for duplicates. "
-            f"Next: fleethpa admin ingest reset {tp.topic} {tp.partition}"
+            "was created again, and the log would take its records for duplicates",
+            next_step=f"fleethpa admin ingest reset {tp.topic} {tp.partition}",
         )
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:

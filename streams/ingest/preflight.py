@@ -15,6 +15,7 @@ from aiokafka import errors as kafka
 from aiokafka.errors import KafkaError
 from msgspec import Struct, to_builtins
 
+from runtime.errors import NextStepError
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
 from runtime.topicadmin import TopicAdmin
@@ -72,8 +73,12 @@ class IngestConfig(PartConfig):
         return self.timestamp == "source"
 
 
-class IngestError(Exception):
-    """Ingest cannot go on; the text says why and what to do."""
+class IngestError(NextStepError):
+    """Ingest cannot go on."""
+
+
+_RIGHTS = "fleethpa admin topics acls ingest"
+_CREATE = "fleethpa admin topics init"
 
 
 def is_pushed(topic: str) -> bool:
@@ -88,24 +93,25 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     match error:
         case kafka.TopicAuthorizationFailedError(args=(str(topic),)) if is_pushed(topic):
             return IngestError(
-                f"ingest may not read the topic {topic} of --sample-topic at {where}, if there is one: Kafka denies it."
-                f" Next: check the name; kafka-acls.sh --add --topic {topic} --operation READ for the user of ingest"
+                f"ingest may not read the topic {topic} of --sample-topic at {where}, if there is one: Kafka denies it",
+                next_step=f"check the name; kafka-acls.sh --add --topic {topic} --operation READ for the user of ingest",
             )
         case kafka.TopicAuthorizationFailedError():
             return IngestError(
                 f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and those "
-                "of agents, READ and WRITE on fleethpa.log, and WRITE on fleethpa.rejected. "
-                "Next: fleethpa admin topics acls ingest"
+                "of agents, READ and WRITE on fleethpa.log, and WRITE on fleethpa.rejected",
+                next_step=_RIGHTS,
             )
         case kafka.GroupAuthorizationFailedError():
-            step = "fleethpa admin topics acls ingest"
-            return IngestError(f"Kafka at {where} denies the consumer group: {text}. Next: {step}")
+            return IngestError(f"Kafka at {where} denies the consumer group: {text}", next_step=_RIGHTS)
         case kafka.ClusterAuthorizationFailedError():
-            return IngestError(f"Kafka at {where} denies writing: {text}. Next: grant WRITE on fleethpa.log")
+            return IngestError(f"Kafka at {where} denies writing: {text}", next_step="grant WRITE on fleethpa.log")
         case kafka.KafkaConnectionError():
-            return IngestError(f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials")
+            return IngestError(
+                f"cannot reach Kafka at {where} ({text})", next_step="check the address, TLS and credentials"
+            )
         case kafka.UnknownTopicOrPartitionError():
-            return IngestError(f"a topic is missing at {where}: {text}. Next: fleethpa admin topics init")
+            return IngestError(f"a topic is missing at {where}: {text}", next_step=_CREATE)
         case _:
             return IngestError(f"Kafka at {where}: {type(error).__name__}: {text}")
 
@@ -125,7 +131,7 @@ async def check_topics(config: IngestConfig) -> int:
     async with TopicAdmin(config.kafka) as admin:
         stated = await admin.config(LOG)
     if problem := stamp_problem(stated, is_playback=config.is_playback, option="--timestamp source"):
-        raise IngestError(problem)
+        raise IngestError(problem.what, next_step=problem.next_step)
     _check_size(stated.get(_SIZE, ""))
     return counts[LOG]
 
@@ -139,8 +145,8 @@ async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, 
         partitions = await admin.partitions(names)
     if missing := [name for name in names if name not in partitions]:
         is_named = all(map(is_pushed, missing))
-        step = "check the names that --sample-topic states" if is_named else "fleethpa admin topics init"
-        raise IngestError(f"missing topics: {', '.join(missing)}. Next: {step}")
+        step = "check the names that --sample-topic states" if is_named else _CREATE
+        raise IngestError(f"missing topics: {', '.join(missing)}", next_step=step)
     return partitions
 
 
@@ -149,14 +155,15 @@ def _check_counts(counts: dict[str, int]) -> None:
     if wrong := [f"{name} ({counts[name]})" for name in PUBLIC_TOPICS if counts[name] != wanted]:
         raise IngestError(
             f"partition counts differ from the {wanted} of {LOG}: {', '.join(wrong)}; one worker could not own a "
-            "namespace in all topics. Next: create them again with the same count (fleethpa admin topics init)"
+            "namespace in all topics",
+            next_step=f"create them again with the same count ({_CREATE})",
         )
 
 
 def _check_size(text: str) -> None:
     size = whole_number(text)
     if size is not None and size < MAX_LOG_RECORD_BYTES + _OVERHEAD_BYTES:
-        raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records. Next: fleethpa admin topics init")
+        raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records", next_step=_CREATE)
 
 
 async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[int, int]:
@@ -210,8 +217,8 @@ async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int) 
         await consumer.commit({source: begin})
     except KafkaError as error:
         raise IngestError(
-            f"the offset of group {INGEST_GROUP} cannot be moved ({type(error).__name__}): a worker runs. "
-            "Next: stop ingest, then run this again"
+            f"the offset of group {INGEST_GROUP} cannot be moved ({type(error).__name__}): a worker runs",
+            next_step="stop ingest, then run this again",
         ) from error
 
 

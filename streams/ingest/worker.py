@@ -205,7 +205,7 @@ async def run_ingest(
     except KafkaError as error:
         raise explained(error, config.kafka) from error
     except (NameTakenError, HubTakenError) as error:
-        raise IngestError(str(error)) from error
+        raise IngestError(error.what, next_step=error.next_step) from error
 
 
 async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None]) -> None:

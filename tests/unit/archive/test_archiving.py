@@ -28,7 +28,7 @@ APPLIED = 60
 
 def test_records_that_expired_before_they_were_archived_are_named_with_what_to_do() -> None:
     error = OffsetOutOfRangeError({TopicPartition("fleethpa.decisions", 2): 29, TopicPartition("fleethpa.log", 0): 7})
-    assert archiving.lost_text(error) == (
+    assert str(archiving.lost(error)) == (
         "the topics no longer hold what follows in the archive: fleethpa.decisions-2 from offset 29 on, fleethpa.log-0 "
         "from offset 7 on. Next: keep this archive, and begin another one: fleethpa admin archive --to NEWDIR"
     )

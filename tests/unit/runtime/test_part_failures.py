@@ -13,6 +13,7 @@ from aiokafka.errors import (
 
 from fleethpa.frame.errors import UNREACHABLE, CommandError
 from fleethpa.processes import parts
+from runtime.errors import NextStepError
 from schemas.connection import KafkaSettings
 from streams.ingest.preflight import explained
 
@@ -27,7 +28,7 @@ KAFKA = KafkaSettings(bootstrap_servers="k:9092")
         (KafkaTimeoutError("in 40000 ms"), "Kafka does not answer in time.", AWAY),
         (RequestTimedOutError(), "Kafka does not answer in time.", AWAY),
         (LookupError("a topic is missing"), "", "fleethpa admin topics check"),
-        (ValueError("it is so. Next: fleethpa admin ingest reset T 1"), "", "fleethpa admin ingest reset T 1"),
+        (NextStepError("it is so", next_step="fleethpa admin ingest reset T 1"), "", "fleethpa admin ingest reset T 1"),
     ],
 )
 def test_a_part_that_cannot_continue_says_why_and_one_next_step(error: Exception, cause: str, step: str) -> None:
