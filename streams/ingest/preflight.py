@@ -92,9 +92,10 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     where = settings.bootstrap_servers
     match error:
         case kafka.TopicAuthorizationFailedError(args=(str(topic),)) if is_pushed(topic):
+            grant = f"kafka-acls.sh --add --topic {topic} --operation READ"
             return IngestError(
                 f"ingest may not read the topic {topic} of --sample-topic at {where}, if there is one: Kafka denies it",
-                next_step=f"check the name; kafka-acls.sh --add --topic {topic} --operation READ for the user of ingest",
+                next_step=f"check the name; {grant} for the user of ingest",
             )
         case kafka.TopicAuthorizationFailedError():
             return IngestError(
