@@ -226,10 +226,11 @@ class Reconciler:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            await self._report(
-                Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
-            )
+            await self._report(self._serving())
             await asyncio.sleep(self._report_every_ms() / 1000)
+
+    def _serving(self) -> Serving:
+        return Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
 
     async def _report(self, body: Serving) -> None:
         try:
@@ -280,6 +281,8 @@ class Reconciler:
         self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> None:
         """Process what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
+        if batches and self.clock.problem:
+            await self._report(self._serving())  # the brokers are back: what they acknowledge shows their time
         assignments = self._assignments.copy()
         for partition, records in batches.items():
             number = partition.partition

@@ -2,7 +2,8 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
@@ -128,3 +129,16 @@ async def test_where_no_record_was_acknowledged_for_a_minute_nothing_may_be_writ
     assert made._forbids("east") == ""
     now_s[0] += MAX_AGE_S
     assert made._forbids("east") == UNKNOWN
+
+
+async def test_what_is_read_when_the_brokers_are_back_may_be_written_though_their_time_was_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, now_s, forbidden = reconciler(Topic()), [100.0], list[str]()
+    monkeypatch.setattr(made.clock, "seconds", lambda: now_s[0])
+    monkeypatch.setattr(made, "_process", lambda *_: forbidden.append(made._forbids("east")))
+    await made.publish(_decided(), Outcome(decision="0-1", name="web", uid="u", result="applied"))
+    now_s[0] += MAX_AGE_S
+    record = SimpleNamespace(offset=7)
+    await made._process_batches(cast(Any, None), cast(Any, {TopicPartition("fleethpa.decisions", 0): [record]}))
+    assert forbidden == [""]
