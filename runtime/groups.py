@@ -38,9 +38,10 @@ Partitions = Collection[TopicPartition]
 
 COMMIT_S = 1.0
 """How often offsets are committed, unless a worker says otherwise; what was done since is repeated after a crash."""
-COMMITTED_WITHIN_S = 30.0
+COMMITTED_WITHIN_S = 45.0
 """How long a commit is waited for: a topic that is deleted in the meantime would be waited for without end. What was
-not committed is committed later, or read again.
+not committed is committed later, or read again. It is more than the driver's 40 s for one request, which it shields
+from being cancelled, so that an error of it would be nobody's.
 """
 LOST_ASSIGNMENT = (
     CommitFailedError,
