@@ -390,7 +390,8 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         elif (command := _verb(words)) is None:
             return match[0]
         else:
-            missing = [] if words[0] in _OWN_CONNECTION else _missing_options(command, words, options)
+            takes_none = words[0] in _OWN_CONNECTION or "--help" in words
+            missing = [] if takes_none else _missing_options(command, words, options)
         return f"{program()} {' '.join([*words, *missing])}{end}"
 
     kubeconfig = options.get(KUBECTL)

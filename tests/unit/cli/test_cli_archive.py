@@ -495,7 +495,7 @@ def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
         pytest.param(
             PortTakenError("another process listens on 127.0.0.1:9; --web-port names another port"),
             "archive cannot continue: another process listens on 127.0.0.1:9; --web-port names another port\n"
-            "  Next: fleethpa admin archive --help --brokers k:9\n",
+            "  Next: fleethpa admin archive --help\n",
             id="a port that is taken is not the archive's trouble",
         ),
     ],

@@ -78,6 +78,7 @@ def within() -> Any:
         ),
         pytest.param("fleethpa decides", ARCHIVE, "fleethpa decides", id="prose"),
         pytest.param("fleethpa audit", ARCHIVE, "fleethpa audit", id="a group alone"),
+        pytest.param("fleethpa get hpa --help", ARCHIVE, "fleethpa get hpa --help", id="a help text needs none"),
         pytest.param("/etc/fleethpa get", ARCHIVE, "/etc/fleethpa get", id="a path"),
     ],
 )
