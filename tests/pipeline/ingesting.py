@@ -71,10 +71,12 @@ class Process:
         self.popen.communicate()
 
     async def port(self) -> int:
-        """The web port, once the worker runs."""
+        """The web port, once the worker runs; lines of its log before that are passed over."""
         assert self.popen.stderr
-        line = await asyncio.to_thread(self.popen.stderr.readline)
-        assert line.startswith("ingest is running"), line + self.popen.communicate()[1]
+        said = []
+        while not (line := await asyncio.to_thread(self.popen.stderr.readline)).startswith("ingest is running"):
+            assert line, f"ingest has ended: {said}"
+            said.append(line)
         return int(line.rpartition(":")[2])
 
     async def ended(self) -> tuple[int, str]:
