@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,9 +15,10 @@ import click
 from fleethpa.changes.overtaken import overtaken
 from fleethpa.changes.owners import without_owned
 from fleethpa.changes.records import PlannedRecord
-from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, usage
+from fleethpa.frame.errors import OK, PARTIAL, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import gathered, parse_duration_ms, together
 from fleethpa.frame.session import Session
+from fleethpa.show.words import listed
 from schemas.limits import Refusal
 from streams.ingest.bodies import normalize
 from streams.ingest.own import topic_of
@@ -25,7 +26,7 @@ from streams.ingest.pieces import SourcePlace
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
-    from fleethpa.frame.writer import Fate, Writer
+    from fleethpa.frame.writer import Fate, SentRecord, Writer
 
 RECORDED: Final = "30s"
 """How long records may take to be in the log, for a command without `--wait`."""
@@ -161,17 +162,55 @@ async def write_all(
         cause = "Whether somebody else has changed the HPA meanwhile shows only when the record is in the log."
         raise usage("--wait 0s: a change of an HPA is waited for", cause=cause, next_step="leave --wait out")
     check_writes(writes)
-    pendings = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
+    pendings = await _sent(session, writer, writes)
     if not limit_s:
         for pending in pendings:
             session.out(f"{pending.subject} (written to {pending})")
         return OK
+    try:
+        fates = await writer.fates(pendings, limit_s)
+    except CommandError:
+        _report_open(session, pendings)
+        raise
     code = OK
-    for fate in await writer.fates(pendings, limit_s):
-        code = max(code, _report(session, fate, wait, silent))
-        if must_arrive and fate.state != "logged":
+    for fate in fates:
+        code = max(code, _report(session, fate, silent))
+        if must_arrive and fate.state == "rejected":
             code = max(code, UNREACHABLE)
+    if open_ := [fate.pending for fate in fates if fate.state == "unknown"]:
+        _report_open(session, open_)
+        session.warn(
+            f"not recorded within {wait}, so that it may not be in force: {listed(map(str, open_), 3)}; ingest records "
+            "or rejects it later. Next: fleethpa doctor --only log"
+        )
+        code = max(code, UNREACHABLE if must_arrive else PARTIAL)
     return max(code, session.report(*await overtaken(writes, writer, partial(session.past, remarks=False), limit_s)))
+
+
+async def _sent(session: Session, writer: Writer, writes: Sequence[PlannedRecord]) -> list[SentRecord]:
+    """Write records, each within the time that brokers may be silent; where one fails, say what of them is written.
+
+    Raises CommandError: the brokers refused a record, or did not confirm it (exit 3).
+    """
+    from fleethpa.frame.writer import RefusedRecordError
+
+    sent: list[SentRecord] = []
+    for each in writes:
+        try:
+            async with session.waiting():
+                sent.append(await writer.send(each.subject, each.cluster, each.namespace, each.bodies))
+        except (CommandError, asyncio.CancelledError) as error:
+            _report_open(session, sent)
+            if not isinstance(error, RefusedRecordError):
+                session.warn(f"Kafka has not confirmed this record, which may be written or not: {each.subject}")
+            raise
+    return sent
+
+
+def _report_open(session: Session, sent: Iterable[SentRecord]) -> None:
+    """Say of records that they are written, and nothing of what they do: nobody has seen them in the log."""
+    for each in sent:
+        session.out(f"{each.subject} (written, not recorded yet)")
 
 
 async def rest(seconds: float) -> None:
@@ -194,17 +233,12 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
                 raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
 
 
-def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
+def _report(session: Session, fate: Fate, silent: bool) -> int:
     if fate.state == "rejected":
         what = f"{fate.pending.subject}: rejected"
         return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa admin ingest check"))
-    if not silent:
+    if fate.state == "logged" and not silent:
         session.out(fate.pending.subject)
-    if fate.state == "unknown":
-        session.warn(
-            f"{fate.pending} is written, but was not recorded within {wait}: is ingest running? "
-            "Next: fleethpa run ingest"
-        )
     return OK
 
 

@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import unreachable
-from fleethpa.frame.sources import client_settings, connecting, partition_counts
+from fleethpa.frame.errors import UNREACHABLE, CommandError, unreachable
+from fleethpa.frame.sources import cannot_talk, client_settings, connecting, partition_counts
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
 from schemas.codec import WireError, decode
+from schemas.connection import KafkaSettings
 from schemas.entries import Body, LogRecord
 from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS, SPECS
 from streams.ingest.own import topic_of
 
 _POLL_MS: Final = 200
+
+
+class RefusedRecordError(CommandError):
+    """The brokers have refused a record, so that it is not in its topic. Any other failure leaves that open."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +56,40 @@ class Writer:
         self.partitions, self._brokers = partitions, brokers
 
     async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        """Write a record about one namespace, or (empty) about a cluster (`*`: all)."""
-        from aiokafka.errors import KafkaError
+        """Write a record about one namespace, or (empty) about a cluster (`*`: all).
+
+        Raises RefusedRecordError: the brokers refused it (exit 3). Raises CommandError: they did not confirm it, so it
+        may be written or not (exit 3).
+        """
+        from aiokafka.errors import BrokerResponseError, KafkaError
 
         topic = topic_of(namespace, bodies)
         try:
             sent = await self._publisher.send(topic, cluster, namespace, bodies, wall_clock_ms())
         except KafkaError as error:
-            raise unreachable(f"{topic} at {self._brokers} did not accept the record", cause=str(error)) from error
+            if isinstance(error, BrokerResponseError) and not error.retriable:
+                what = f"{topic} at {self._brokers} did not accept the record"
+                raise RefusedRecordError(
+                    what, cause=str(error), next_step="fleethpa doctor", code=UNREACHABLE
+                ) from error
+            raise unreachable(f"{topic} at {self._brokers} did not confirm the record", cause=str(error)) from error
         return SentRecord(subject, topic, sent.partition, sent.offset)
 
     async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
-        """Wait until each record is in the log or among the rejected, for at most `timeout_s`."""
+        """Wait until each record is in the log or among the rejected, for at most `timeout_s`.
+
+        Raises CommandError: the log or the rejected cannot be read (exit 3).
+        """
+        from aiokafka.errors import KafkaError
+
         open_ = {(p.topic, p.partition, p.offset): p for p in waiting}
         fates: list[Fate] = []
         deadline = time.monotonic() + timeout_s
         while open_ and time.monotonic() < deadline:
-            batches = await self._consumer.getmany(timeout_ms=_POLL_MS)
+            try:
+                batches = await self._consumer.getmany(timeout_ms=_POLL_MS)
+            except KafkaError as error:
+                raise cannot_talk(self._brokers, error) from error
             for records in batches.values():
                 for record in records:
                     fates += _fates_in(record, open_)
@@ -89,11 +111,14 @@ def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> lis
     return [Fate(pending, "logged") for pending in arrived if pending]
 
 
-async def _start(producer: Any, brokers: str) -> None:
+async def _started(stack: AsyncExitStack, settings: KafkaSettings, brokers: str) -> Any:
+    """A producer that ends with the stack, also where brokers do not take what it was given."""
     from aiokafka.errors import ClusterAuthorizationFailedError
 
+    from runtime import kafkaclients
+
     try:
-        await producer.start()
+        return await stack.enter_async_context(kafkaclients.running_producer(settings, linger_ms=0))
     except ClusterAuthorizationFailedError as error:
         # An idempotent producer is refused at once where its user may write to no topic at all (KIP-679).
         what, cause = f"{brokers} refuses to take records from this user", "It has no permission to write to any topic."
@@ -116,9 +141,7 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
         async with connecting(brokers):
             consumer = await stack.enter_async_context(kafkaclients.reader(settings))
             counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS, SPECS), brokers)
-            producer = kafkaclients.strict_producer(settings, linger_ms=0)
-            stack.push_async_callback(producer.stop)
-            await _start(producer, brokers)
+            producer = await _started(stack, settings, brokers)
         parts = [TopicPartition(topic, number) for topic in (LOG, REJECTED) for number in range(counts[topic])]
         consumer.assign(parts)
         for part, end in (await consumer.end_offsets(parts)).items():

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from fleethpa.changes.writing import confirm, rest
-from fleethpa.frame.errors import OK, CommandError, unreachable, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, unreachable, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.remote import kubeconfig_path
 from fleethpa.frame.session import Session
@@ -114,12 +114,12 @@ async def _one(hub: HubSession, change: HubChange) -> int:
     ends_s = time.monotonic() + limit_s
     while (verdict := await _verdict(hub, change, item)) is None:
         if time.monotonic() >= ends_s:
-            session.out(f"{change.key} {done}")
+            session.out(f"{change.key} {done} (not recorded yet)")
             session.warn(
-                f"{change.key}: the log did not have it within {options.wait}: is the process of the hub running? "
-                "Next: fleethpa run hub"
+                f"{change.key}: nothing says within {options.wait} that the log has it, so that it may not be "
+                "in force: is the process of the hub running? Next: fleethpa run hub"
             )
-            return OK
+            return PARTIAL
         await rest(LOOK_S)
     if verdict.problem is not None:
         return session.report(verdict.problem)

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.writer import open_writer
 from runtime import kafkaclients
 from runtime.kafkaclients import bounds_of, ends_of, know_topics, reader, running_producer, topic_reader
 from runtime.records import Publisher
@@ -21,13 +23,14 @@ from schemas import connection
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
-from schemas.observed import Heartbeat
+from schemas.observed import Command, Heartbeat
+from schemas.topics import AUTOSCALERS, LOG, PODS, REJECTED, SCALES, SETTINGS, SPECS
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
-from schemas.topics import LOG, PODS, SCALES
 from streams.ingest.logwriter import Batch, LogWriter
 from tests.patience import PATIENCE_S
 
 TIMEOUT_MS, BATCH_BYTES, RECORDS = 300, 2_048, 64
+KNOWN = (SCALES, LOG, PODS, REJECTED, AUTOSCALERS, SETTINGS, SPECS)
 WAITING = "the brokers are too slow, waiting"
 
 
@@ -37,19 +40,24 @@ class StallingBroker:
     def __init__(self, pid: int, kafka: KafkaSettings, logged: Callable[[], list[str]]) -> None:
         self._pid, self.kafka, self._logged = pid, kafka, logged
 
-    async def stall_until_noticed(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Begin the work while the broker is stopped; let it continue once somebody has waited too long for it."""
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
         os.kill(self._pid, signal.SIGSTOP)
         try:
             _, status = os.waitpid(self._pid, os.WUNTRACED)  # a signal that is sent has not stopped it yet
             assert os.WIFSTOPPED(status), status
+            yield
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+
+    async def stall_until_noticed(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Begin the work while the broker is stopped; let it continue once somebody has waited too long for it."""
+        with self.stalled():
             working = asyncio.ensure_future(work())
             async with asyncio.timeout(PATIENCE_S):
                 while WAITING not in self._logged():
                     assert not working.done(), working
                     await asyncio.sleep(0.02)
-        finally:
-            os.kill(self._pid, signal.SIGCONT)
         async with asyncio.timeout(PATIENCE_S):
             return await working
 
@@ -57,7 +65,7 @@ class StallingBroker:
 @pytest.fixture(scope="module")
 def started() -> Iterator[tuple[int, KafkaSettings]]:
     """A broker's process, one for all tests: each has a topic of its own."""
-    command = [sys.executable, "-m", "tests.kit.simulated", "broker", "--topics", f"{SCALES},{LOG},{PODS}"]
+    command = [sys.executable, "-m", "tests.kit.simulated", "broker", "--topics", ",".join(KNOWN)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -116,6 +124,17 @@ async def test_the_log_waits_for_a_broker_that_hangs_and_keeps_its_order(broker:
         wanted = [b"%064d" % number + b"x" * 300 for number in range(RECORDS)]
         await broker.stall_until_noticed(lambda: writer.write([Batch(0, "*", 1, value, 0) for value in wanted], []))
     assert await values(broker.kafka, LOG, RECORDS + 1) == [b"first", *wanted]
+
+
+async def test_a_command_ends_although_a_broker_hangs_that_was_to_take_its_record(broker: StallingBroker) -> None:
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+        writer = await stack.enter_async_context(open_writer(Config(brokers=broker.kafka.bootstrap_servers)))
+        body = Command(command="resume", name="web")
+        await writer.send("resumed", "east", "shop", [body])
+        with broker.stalled():
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(writer.send("resumed", "east", "shop", [body]), 0.2)
+            await stack.aclose()
 
 
 async def test_ends_are_asked_for_until_a_broker_answers(broker: StallingBroker) -> None:

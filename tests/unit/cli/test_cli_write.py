@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError, TopicAuthorizationFailedError
 
 from fleethpa.changes.manifests import check_hpa, read_input
 from fleethpa.changes.settings import parse_changes
+from fleethpa.frame import session
 from fleethpa.frame.errors import CommandError
-from fleethpa.frame.writer import Fate, SentRecord, _fates_in
+from fleethpa.frame.writer import Fate, RefusedRecordError, SentRecord, Writer, _fates_in
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.observed import (
@@ -300,11 +304,65 @@ def test_what_ingest_rejects_exits_1_with_its_reason(run: Cli, broker: Broker) -
     assert "metadata.name: too long" in result.stderr
 
 
-def test_what_does_not_reach_the_log_in_time_is_warned_about(run: Cli, broker: Broker) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "done"),
+    [(["apply", "-f", "-"], "hpa east/shop/web created"), (["pause", "--all", "--reason", "INC-7"], "fleet paused")],
+)
+def test_what_does_not_reach_the_log_in_time_is_not_said_to_be_in_force(
+    run: Cli, broker: Broker, arguments: list[str], done: str
+) -> None:
     broker.state = "unknown"
-    result = run("apply", "-f", "-", stdin=GOOD)
-    assert result.exit_code == 0
-    assert "is ingest running?" in result.stderr
+    result = run(*arguments, "--wait", "3s", stdin=GOOD)
+    assert result.exit_code == 5
+    assert result.stdout == f"{done} (written, not recorded yet)\n"
+    assert "warning: not recorded within 3s, so that it may not be in force: fleethpa.autoscalers-0@0" in result.stderr
+    assert "fleethpa doctor --only log" in result.stderr
+
+
+def test_a_record_that_the_brokers_do_not_confirm_may_be_written_or_not(
+    run: Cli, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(*_: object) -> SentRecord:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+    monkeypatch.setattr(broker, "send", hangs)
+    monkeypatch.setattr(session, "ANSWER_S", 0.01)
+    result = run("pause", "--all", "--reason", "INC-7")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "warning: Kafka has not confirmed this record, which may be written or not: fleet paused" in result.stderr
+    assert "has not answered for" in result.stderr
+
+
+def test_what_was_written_before_a_record_was_refused_is_named(
+    run: Cli, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = broker.send
+
+    async def takes_one(*record: Any) -> SentRecord:
+        if broker.written:
+            raise RefusedRecordError("fleethpa.settings did not accept the record", code=3)
+        return await written(*record)
+
+    monkeypatch.setattr(broker, "send", takes_one)
+    result = run("apply", "-f", "-", "--yes", stdin=f"{GOOD}---{GOOD.replace('web', 'old')}")
+    assert result.exit_code == 3, result.stderr
+    assert result.stdout == "hpa east/shop/web created (written, not recorded yet)\n"
+    assert "Error: fleethpa.settings did not accept the record" in result.stderr
+    assert "may be written or not" not in result.stderr
+
+
+def test_where_the_log_cannot_be_read_what_was_written_is_named(
+    run: Cli, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def denied(*_: object) -> list[Fate]:
+        raise CommandError("cannot talk to Kafka at k: TopicAuthorizationFailedError", code=3)
+
+    monkeypatch.setattr(broker, "fates", denied)
+    result = run("pause", "--all", "--reason", "INC-7")
+    assert result.exit_code == 3
+    assert result.stdout == "fleet paused (written, not recorded yet)\n"
+    assert "TopicAuthorizationFailedError" in result.stderr
 
 
 def test_v1_v2beta2_lists_and_folders_are_read(tmp_path: Path) -> None:
@@ -715,6 +773,33 @@ def test_an_expired_pause_is_gone_everywhere(run: Cli, fleet: Fleet) -> None:
 
 
 # --- the writer -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"),
+    [(TopicAuthorizationFailedError(), True), (RequestTimedOutError(), False), (KafkaTimeoutError(), False)],
+    ids=lambda each: type(each).__name__,
+)
+async def test_only_a_refusal_says_that_a_record_is_not_written(error: Exception, is_refused: bool) -> None:
+    class Producer:
+        async def partitions_for(self, topic: str) -> set[int]:
+            return {0}
+
+        async def send(self, topic: str, **record: object) -> None:
+            raise error
+
+    class Consumer:
+        async def getmany(self, timeout_ms: int) -> None:
+            raise error
+
+    writer = Writer(Producer(), Consumer(), 1, "k")
+    with pytest.raises(CommandError) as caught:
+        await writer.send("paused", "east", "shop", [Command(command="pause", name="web")])
+    assert (caught.value.code, isinstance(caught.value, RefusedRecordError)) == (3, is_refused)
+    assert caught.value.next_step or not is_refused
+    with pytest.raises(CommandError) as caught:
+        await writer.fates([SentRecord("paused", "fleethpa.settings", 0, 0)], 60.0)
+    assert caught.value.code == 3
 
 
 class Record:

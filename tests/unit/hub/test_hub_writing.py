@@ -379,13 +379,14 @@ def test_an_object_that_does_not_count_is_an_error_with_its_reason(person: Perso
     assert "No FleetAccess lets namespace shop act on east." in done.stderr
 
 
-def test_without_the_process_of_the_hub_the_object_is_written_and_that_is_said(person: Person) -> None:
+def test_without_the_process_of_the_hub_the_object_is_written_and_not_said_to_be_in_force(person: Person) -> None:
     person.server.verdict = None
 
     done = person("pause east/shop/web --reason x --wait 600ms")
 
-    assert done.exit_code == 0
-    assert done.stdout == "Pause/shop/east.web.all applied\n"
+    assert done.exit_code == 5
+    assert done.stdout == "Pause/shop/east.web.all applied (not recorded yet)\n"
+    assert "it may not be in force" in done.stderr
     assert "is the process of the hub running?" in done.stderr
 
 
