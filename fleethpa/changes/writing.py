@@ -18,7 +18,6 @@ from fleethpa.changes.records import PlannedRecord
 from fleethpa.frame.errors import OK, PARTIAL, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import gathered, parse_duration_ms, together
 from fleethpa.frame.session import Session
-from fleethpa.show.words import listed
 from schemas.limits import Refusal
 from streams.ingest.bodies import normalize
 from streams.ingest.own import topic_of
@@ -179,9 +178,10 @@ async def write_all(
             code = max(code, UNREACHABLE)
     if open_ := [fate.pending for fate in fates if fate.state == "unknown"]:
         _report_open(session, open_)
+        others = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
         session.warn(
-            f"not recorded within {wait}, so that it may not be in force: {listed(map(str, open_), 3)}; ingest records "
-            "or rejects it later. Next: fleethpa doctor --only log"
+            f"not recorded within {wait}, so that it may not be in force: {open_[0]}{others}; ingest records or rejects "
+            "it later. Next: fleethpa doctor --only log"
         )
         code = max(code, UNREACHABLE if must_arrive else PARTIAL)
     return max(code, session.report(*await overtaken(writes, writer, partial(session.past, remarks=False), limit_s)))

@@ -51,7 +51,7 @@ def explain(
         async with session.past() as past:
             recorded, ending, state = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
             if state is None:
-                await look_for_trouble(past, recorded.partition)
+                await look_for_trouble(past, recorded)
             elif at_ms is None and not change:
                 _warn_of_end(session, state.hpas.get(recorded.hpa), recorded.hpa)
             again = await evaluated_again(past, recorded) if counterfactuals else Again(recorded)

@@ -196,7 +196,8 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
             is_named = trouble.is_named_first and trouble not in blind[1:]
             if not is_named and not is_of_hung(trouble, state.hung):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
-    return PARTIAL if any(state.is_known_of_before(view) for view in views) else OK
+    is_partial = any(state.is_known_of_before(view) or any(each.is_away for each in view.members) for view in views)
+    return PARTIAL if is_partial else OK
 
 
 @get.command("clusters")
@@ -231,13 +232,14 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
 @output_option()
 @travel_option
 @command_options(reads=True)
-def get_capacity_groups(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> None:
+def get_capacity_groups(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
     """List CapacityGroups: limit, how much of it members may use, and how many HPAs are held back.
 
-    What -o yaml prints is put back by `apply -f`.
+    What -o yaml prints is put back by `apply -f`. Exit 5: what is shown of an HPA is only the last that was known.
     """
     views = named_groups(session.run(fleet_now(session), brief=True), names)
     if not views and output in ("table", "wide"):
         session.note("No CapacityGroup is in force. Next: fleethpa limits test -f FILE, then fleethpa apply -f FILE")
     else:
         session.listing(group_listing(views), output, headers=not no_headers)
+    return PARTIAL if any(view.is_old for view in views) else OK

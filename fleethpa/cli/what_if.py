@@ -89,8 +89,9 @@ def what_if(
         return fleet_drill(session, cluster_away, drill, output)
     drill.refuse(session)
     if cluster_away is not None:
-        session.publish(session.run(without_cluster(session, what, namespace, cluster_away)), output)
-        return OK
+        question_report, code = session.run(without_cluster(session, what, namespace, cluster_away))
+        session.publish(question_report, output)
+        return code
     if not (files or settings or values):
         step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"
         raise usage("what-if what?", cause="Name a change.", next_step=step)
@@ -114,7 +115,7 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
     async with session.past() as past:
         recorded, _, state = await find_decision(past, name, namespace, at_ms=at_ms)
         if state is None:
-            await look_for_trouble(past, recorded.partition)
+            await look_for_trouble(past, recorded)
         if recorded.decision.kind != "evaluation":
             raise usage(
                 f"{what} is the end of a write, not an evaluation", next_step=f"name {recorded.decision.completes}"

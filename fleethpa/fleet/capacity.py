@@ -35,6 +35,8 @@ class GroupView:
     members: Mapping[str, CapacityMember] = field(default_factory=dict)
     is_scattered: bool = False
     """Whether some log partitions have another spec of it or none."""
+    is_old: bool = False
+    """Whether what is shown of a member is only the last that was known."""
 
     @cached_property
     def hpas(self) -> list[HpaId]:
@@ -98,9 +100,15 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
             state.hpas,
             dict(sorted(state.capacity_members.get(name, {}).items())),
             name in state.scattered_groups,
+            state.is_last_known or any(_is_of_before(state, member) for member in state.capacity_members.get(name, {})),
         )
         for name, row in sorted(state.capacity_groups.items())
     }
+
+
+def _is_of_before(state: FleetState, member: str) -> bool:
+    view = state.hpas.get(HpaId(*member.split("/")))
+    return view is not None and state.is_known_of_before(view)
 
 
 def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:
@@ -126,7 +134,9 @@ def group_listing(views: list[GroupView]) -> Listing[GroupView]:
         columns=[
             Column("NAME", lambda group: group.name),
             Column("LIMIT", lambda group: group.limit.text()),
-            Column("USED", lambda group: group.limit.text(used(group.members))),
+            Column(
+                "USED", lambda group: group.limit.text(used(group.members)) + (" (last known)" if group.is_old else "")
+            ),
             Column("HPAS", lambda group: str(len(group.hpas))),
             Column("REPORTED", lambda group: str(len(group.members))),
             Column("HELD", lambda group: str(len(group.held))),

@@ -18,7 +18,7 @@ from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import dated
 from schemas.decisions import uid_of
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.partitioning import partition_for
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Re
     Raises CommandError: there is no such HPA, or it has no decision that fits (exit 4).
     """
     ref, count = asked.ref, await past.partitions()
-    state = await read_state(past, [partition_for(f"{ref.cluster}/{asked.scope}", count)] if ref.cluster else None)
+    has_one = ref.cluster not in (None, FLEET)  # a FleetHPA is about clusters whose reports are in any partition
+    state = await read_state(past, [partition_for(f"{ref.cluster}/{asked.scope}", count)] if has_one else None)
     living, forgotten = ([hpa for hpa in known if asked.names(hpa)] for known in (state.hpas, state.forgotten))
     if not living and not forgotten:
         raise no_such_hpa(ref, await names_known(past) if ref.cluster else state.hpas, asked.scope)

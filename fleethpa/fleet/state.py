@@ -42,6 +42,7 @@ from streams.state.rows import DirectoryKey, HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
+    from streams.history.recorded import Recorded
     from streams.state.partitionstate import State
 
 
@@ -123,15 +124,17 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     return state
 
 
-async def look_for_trouble(past: Past, partition: int | None = None) -> None:
+async def look_for_trouble(past: Past, about: Recorded | None = None) -> None:
     """Remark on what keeps the present from being known, for a question that reads no state.
 
-    `partition`: that of the HPA in question; None: all.
+    `about`: a decision of the HPA in question, of whose log partition this is looked for. None, or a decision over
+    clusters, whose reports are in any partition: of all.
     """
+    partitions = None if about is None or about.hpa.cluster == FLEET else [about.partition]
     if past.now_ms():
         # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):
-            await read_state(past, None if partition is None else [partition])
+            await read_state(past, partitions)
     for each in await _hung_archiver(past):
         past.remark(each.text)
 

@@ -9,10 +9,10 @@ import msgspec
 from fleethpa.fleet.decisionfinding import asked_id, find_decision, name_and_moment
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import usage
+from fleethpa.frame.errors import OK, PARTIAL, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, verdict
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.decisions import Decision
 from schemas.keys import FLEET
 from schemas.observed import FleetSpec
@@ -57,8 +57,10 @@ def with_candidate(inputs: EvaluationInputs, changed: EvaluationInputs, tried: C
     return tried.on(changed) if inputs.fleet is None else with_spec(inputs, inputs.fleet, tried)
 
 
-async def without_cluster(session: Session, what: str, namespace: str | None, away: str) -> QuestionReport:
-    """Return what a FleetHPA could do without one of its clusters, by its newest decision."""
+async def without_cluster(session: Session, what: str, namespace: str | None, away: str) -> tuple[QuestionReport, int]:
+    """Return what a FleetHPA could do without one of its clusters, by its newest decision, and the exit code: `PARTIAL`
+    where a part of its load is not known now.
+    """
     name, at_ms = name_and_moment(session, what)
     if at_ms is not None or asked_id(name):
         raise usage(
@@ -75,7 +77,9 @@ async def without_cluster(session: Session, what: str, namespace: str | None, aw
     names = [each.name for each in view.fleet.clusters]
     if away not in names:
         raise usage(f"{recorded.hpa} has no cluster {away}", cause=f"It has {', '.join(names)}.")
-    return away_report(view, view.fleet, recorded.decision, away)
+    is_old = state.is_last_known
+    made = away_report(view, view.fleet, recorded.decision, away, is_old=is_old)
+    return made, PARTIAL if is_old or made.document["unknown"] else OK
 
 
 def with_division(
@@ -92,11 +96,18 @@ def with_division(
     return made._replace(document={**made.document, "clusters": clusters}, sections=sections)
 
 
-def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) -> QuestionReport:
-    """Return what the others could have, by the newest decision of the FleetHPA. `away`: one of its clusters."""
+def away_report(
+    view: HpaView, fleet: FleetSpec, decision: Decision, away: str, *, is_old: bool = False
+) -> QuestionReport:
+    """Return what the others could have, by the newest decision of the FleetHPA.
+
+    `away`: one of its clusters. `is_old`: that decision is only the last that was known.
+    """
     clusters: dict[str, dict[str, Any]] = decision.observed.get("clusters", {})
     had = {name: int(each.get("replicas", 0)) for name, each in clusters.items()}
-    needed = decision.final_desired_replicas
+    unknown = [name for name, each in clusters.items() if each.get("away") or "replicas" not in each]
+    # What the metrics ask for is above what maxReplicas and policies leave of it.
+    needed = max(decision.raw_desired_replicas or 0, decision.final_desired_replicas)
     maximum: int = view.spec["maxReplicas"]
 
     keep = without_at(fleet, clusters, away, maximum, needed, is_spilled=False)
@@ -110,31 +121,60 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
         "policy": policy,
         "maxReplicas": maximum,
         "replicas": had,
+        "unknown": unknown,
         "keep": msgspec.to_builtins(keep),
         "spill": msgspec.to_builtins(spill),
     }
     kept, spilled = ("KEEP", "SPILL") if policy == "Keep" else ("AT FIRST", "SPILLED")
     rows = [
         ("CLUSTER", "NOW", kept, spilled),
-        *[(name, *(str(counts.get(name, "away")) for counts in (had, keep.shares, spill.shares))) for name in had],
+        *[
+            (name, _had(clusters[name]), *(str(counts.get(name, "away")) for counts in (keep.shares, spill.shares)))
+            for name in had
+        ],
     ]
+    known = [name for name in had if name not in unknown]
+    load = _load(keep.needed, known, unknown, is_old=is_old)
+    missing = max([each.pods_missing for each in decision.metrics], default=0)
+    unmeasured = [f"what {counted(missing, 'pod')} without metrics use"] if missing else []
     return QuestionReport(
         "What if a cluster is away",
         "ClusterAway",
         document,
         [
-            verdict(_verdict(away, maximum, keep, spill, fleet)),
+            verdict(f"{load}; {_verdict(away, maximum, keep, spill, fleet)}"),
             Section(str(view.id), f"decision {decision.id}", [Grid(rows, numbers=True)]),
         ],
         [],
-        [Notes("This cannot know:", _UNKNOWN)],
+        [Notes("This cannot know:", [*unmeasured, *_UNKNOWN])],
     )
 
 
+def _had(cluster: dict[str, Any]) -> str:
+    """What a cluster had, as far as it is known."""
+    if "replicas" not in cluster:
+        return "?"
+    return f"{cluster['replicas']} (last known)" if cluster.get("away") else str(cluster["replicas"])
+
+
+def _load(needed: int, known: list[str], unknown: list[str], *, is_old: bool) -> str:
+    """What the load takes, and of which clusters that is known."""
+    takes = (
+        f"took {counted(needed, 'replica')} when last known" if is_old else f"takes {counted(needed, 'replica')} now"
+    )
+    if not unknown:
+        return f"The load of all clusters {takes}"
+    if not known:
+        return "The load is not known, as all clusters are away"
+    return f"The load of {listed(known)} {takes}; that of {listed(unknown)}, away already, is not known"
+
+
 def _verdict(away: str, maximum: int, keep: WithoutCluster, spill: WithoutCluster, fleet: FleetSpec) -> str:
-    """The answer in words."""
+    """What the others could have, in words."""
     reached = sum(keep.shares.values())
-    begin = f"The load of all clusters takes {counted(keep.needed, 'replica')} now; without {away} the others "
+    if not keep.shares:
+        return f"without {away} no cluster is left to take it."
+    begin = f"without {away} the others "
     if not keep.missing:
         return f"{begin}have room for all of them."
     why = f"maxReplicas {maximum} counts what {away} had" if spill.missing < keep.missing else f"maxReplicas {maximum}"

@@ -316,8 +316,14 @@ def _bounds(decision: Decision) -> dict[str, str]:
         "MaxReplicas": ("maxReplicas", decision.max_replicas),
         "MinReplicas": ("minReplicas", decision.min_replicas),
     }
+    away = [
+        name
+        for name, each in decision.observed.get("clusters", {}).items()
+        if each.get("away") and not each.get("spilled")
+    ]
+    less = f" (less what {listed(away)} {'keeps' if len(away) == 1 else 'keep'} while away)" if away else ""
     return {
-        limit: f"{name} {bound}"
+        limit: f"{name} {bound}{less}"
         for limit, (name, bound) in bounds.items()
         if limit in decision.constraints_applied and bound == decision.final_desired_replicas
     }

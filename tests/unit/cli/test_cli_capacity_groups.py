@@ -14,6 +14,7 @@ from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.entries import WHOLE_PARTITION_KEY
 from tests.kit.cli import Broker, Cli, Fleet
 from tests.kit.published import fits
+from tests.kit.whole import WholeFleet
 
 
 def manifest(**changes: Any) -> str:
@@ -153,6 +154,33 @@ def test_a_group_says_what_its_members_have_want_and_may_have(run: Cli, fleet: F
     shown = run("capacity", "describe", "shop").stdout.splitlines()
     assert shown[3].split() == ["HPA", "PRIORITY", "PER", "REPLICA", "HAS", "WANTS", "MAY", "HAVE", "REPORTED"]
     assert shown[4].startswith("east/shop/checkout")
+
+
+def test_what_members_of_a_silent_cluster_have_is_said_to_be_the_last_that_was_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = WholeFleet({"east": 3, "west": 3})
+    spec = CapacitySpec(selector={}, limit=CapacityLimit(count=20), namespaces=["shop"])
+    made.append(CapacityGroupSet(name="shop", revision=1, spec=spec), key=WHOLE_PARTITION_KEY)
+    for _ in range(8):
+        made.period({"east": 300, "west": 300})
+    made.checkpoint()
+    run = Cli(monkeypatch, made)
+    assert run("get", "capacitygroups").stdout.splitlines()[1].split()[:6] == [
+        "shop",
+        "20",
+        "replicas",
+        "6",
+        "replicas",
+        "2",
+    ]
+    assert run("get", "capacitygroups").exit_code == 0
+    for _ in range(8):
+        made.period({"east": 300})
+    made.checkpoint()
+    for verb in (("get", "capacitygroups"), ("capacity", "describe", "shop")):
+        shown = run(*verb)
+        assert (shown.exit_code, "6 replicas (last known)" in shown.stdout) == (5, True), shown.output
 
 
 def test_a_deleted_group_bounds_nothing(run: Cli, fleet: Fleet, broker: Broker) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from fleethpa.frame.errors import INTERNAL
 from schemas.keys import FLEET, HpaId
 from tests.kit.broken import break_for
-from tests.kit.cli import Cli
+from tests.kit.cli import Cli, FleetPast
 from tests.kit.published import fits
 from tests.kit.whole import WHOLE, WholeFleet
 
@@ -298,3 +299,58 @@ def test_clusters_are_not_away_where_it_is_ingest_that_hangs(monkeypatch: pytest
     shown = run("get", "hpa", WHOLE, "--problem")
     assert "ingest hangs or does not run" in shown.stderr
     assert "is away" not in shown.stdout
+
+
+@pytest.fixture
+def without_west(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """West has not been seen for a minute; east asks for more than maxReplicas leaves beside what west has."""
+    made = WholeFleet({"east": 3, "west": 3})
+    made.whole(maximum=9)
+    made.period(LOAD)
+    for _ in range(4):
+        made.period({"east": 1_000})
+    made.checkpoint()
+    return Cli(monkeypatch, made)
+
+
+def test_a_bound_says_that_clusters_which_are_away_keep_a_part_of_it(without_west: Any) -> None:
+    shown = without_west("explain", WHOLE)
+    assert "Stays at maxReplicas 5 (less what west keeps while away)" in shown.stdout
+
+
+def test_a_fleet_hpa_without_one_of_its_clusters_is_a_partial_answer(without_west: Any) -> None:
+    shown = without_west("get", "hpa", WHOLE)
+    assert (shown.exit_code, "away" in shown.stdout) == (5, True), shown.output
+
+
+def test_what_a_cluster_that_is_away_already_carries_is_not_said_to_be_known(without_west: Any) -> None:
+    shown = without_west("what-if", WHOLE, "--cluster-away", "east")
+    assert shown.exit_code == 5, shown.output
+    text = " ".join(shown.stdout.split())
+    assert text.startswith(
+        "The load of east takes 17 replicas now; that of west, away already, is not known; without east no cluster is "
+        "left to take it."
+    )
+    assert "west 3 (last known) away away" in text
+    document = fits("ClusterAway", without_west("what-if", WHOLE, "--cluster-away", "west", "-o", "json").stdout)
+    assert (document["unknown"], document["keep"]["needed"]) == (["west"], 17)
+
+
+@pytest.mark.parametrize(("arguments", "is_whole"), [((WHOLE,), True), (("east/shop/checkout",), False)])
+def test_a_fleet_hpa_is_explained_by_all_partitions_since_its_clusters_report_to_any(
+    monkeypatch: pytest.MonkeyPatch, fleet: WholeFleet, arguments: tuple[str, ...], is_whole: bool
+) -> None:
+    ask, asked = Cli(monkeypatch, fleet), []
+    read = FleetPast.fleet
+
+    async def noted(self: FleetPast, partitions: Iterable[int] | None = None) -> Any:
+        asked.append(partitions)
+        return await read(self, partitions)
+
+    monkeypatch.setattr(FleetPast, "fleet", noted)
+    monkeypatch.setattr(FleetPast, "now_ms", lambda _: fleet.now_ms)
+    shown = ask("explain", *arguments, "-o", "json")
+    assert asked == [None if is_whole else [0]], shown.output
+    asked.clear()
+    ask("explain", json.loads(shown.stdout)["id"])
+    assert asked == [None if is_whole else [0]]
