@@ -1,7 +1,11 @@
 """What holds for every test."""
 
+import atexit
 import gc
+import logging
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,19 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _end_without_taking_apart() -> None:
+    """End a worker of pytest-xdist, which has reported everything: taking all its modules apart shows nothing."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+# What is registered first is run last: what libraries have to do at the end is done by then. Elsewhere than in a worker
+# what was left out of the search for garbage is taken apart at the end, as libraries expect.
+atexit.register(_end_without_taking_apart if "PYTEST_XDIST_WORKER" in os.environ else gc.unfreeze)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,8 +77,3 @@ def _waiting_beside_computing(items: list[pytest.Item]) -> list[pytest.Item]:
 def pytest_collection_finish() -> None:
     """Modules and collected tests live to the end: no later search for garbage walks them."""
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """What was left out of the search for garbage is taken apart at the end, as libraries expect."""
-    gc.unfreeze()
