@@ -28,13 +28,14 @@ from mcp.shared.exceptions import MCPError
 from fleethpa.cli.main import cli
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.listening import names_of
-from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, runner
+from fleethpa.hub.reading import Admission, ReadingApi, Reviews, VerbAnswer, VerbTurns, connection, runner
 from fleethpa.mcp.server import PATH, CallHandler, listening, serve_http, server
 from fleethpa.mcp.tools import LINE, REQUEST, tools
 from streams.history.seenpast import SeenParts, SeenScope
 from tests.kit.archive import write_archive
 from tests.kit.cli import Cli
 from tests.kit.hubreviews import ReviewingCluster
+from tests.kit.verbshere import verbs_here
 from tests.laws import one_of
 
 APP = "c0/ns0/app0"
@@ -73,22 +74,39 @@ def started(source: Path | str, *options: str) -> StdioServerParameters:
     return StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
 
 
-async def each_tool(archive: Path) -> tuple[list[str], dict[str, types.CallToolResult]]:
+def within(archive: Path) -> Server[Any]:
+    """The server of an archive, for a client in this process: what it answers is not about how it was started."""
+    turns = VerbTurns(runner({}, str(archive), for_others=False))
+    return server(CallHandler(cli, turns, tuple(connection({}, str(archive)))))
+
+
+OVER_STDIO = ("get-hpa", "doctor")
+"""Tools that a server answers that is a process, by verbs that are processes: one exits with 0, one with 1."""
+
+
+async def each_tool(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], dict[str, types.CallToolResult]]:
     """The names of the tools, and the answer of each."""
     async with Client(started(archive)) as client:
         named = [tool.name for tool in (await client.list_tools()).tools]
-        return named, {name: await client.call_tool(name, given) for name, given in CALLS.items()}
+        found = {name: await client.call_tool(name, CALLS[name]) for name in OVER_STDIO}
+    verbs_here(monkeypatch)
+    async with Client(within(archive)) as client:
+        others = {name: await client.call_tool(name, given) for name, given in CALLS.items() if name not in OVER_STDIO}
+    return named, found | others
 
 
 def test_each_tool_answers_what_the_command_below_its_answer_prints(
     archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    named, found = asyncio.run(each_tool(archive))
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("NO_COLOR", "1")
+    named, found = asyncio.run(each_tool(archive, monkeypatch))
 
     known = tools(cli)
     assert named == list(CALLS) == list(known)
-    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("NO_COLOR", "1")
+    assert found.keys() == CALLS.keys()
     for name, answer in found.items():
         assert not answer.is_error, texts(answer)
         out, *_, below = texts(answer)
@@ -103,7 +121,7 @@ def test_each_tool_answers_what_the_command_below_its_answer_prints(
 
 
 async def test_a_client_of_the_older_handshake_gets_the_same_tools(archive: Path) -> None:
-    async with Client(started(archive), mode="legacy") as client:
+    async with Client(within(archive), mode="legacy") as client:
         found = (await client.list_tools()).tools
         capabilities = client.session.server_capabilities
         assert capabilities is not None
@@ -112,12 +130,10 @@ async def test_a_client_of_the_older_handshake_gets_the_same_tools(archive: Path
     assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in found)
 
 
-def within(archive: Path) -> Server[Any]:
-    """The server of an archive, for a client in this process: what it answers is not about how it was started."""
-    return server(CallHandler(cli, VerbTurns(runner({}, str(archive), for_others=False)), ()))
-
-
-async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(archive: Path) -> None:
+async def test_what_is_wrong_comes_back_as_an_error_that_says_what_to_do(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs_here(monkeypatch)
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("explain", {"what": "nosuch"}, "Error: no HPA nosuch in namespace default\n  Next: "),
         ("explain", {}, "Error: explain needs what"),
@@ -285,7 +301,9 @@ async def signed_in(served: Served, token: str, mode: str = "auto") -> AsyncIter
         yield client
 
 
-async def test_a_reader_of_one_namespace_is_told_of_nothing_else_by_any_tool(archive: Path) -> None:
+async def test_a_reader_of_one_namespace_is_told_of_nothing_else_by_any_tool(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [f"app{n}" for n in (1, 2, 3, 5, 6, 7)] + ["ns1", "ns2", "ns3"]
     asked = [
         *((name, given) for name, given in CALLS.items() if name != "doctor"),
@@ -294,6 +312,7 @@ async def test_a_reader_of_one_namespace_is_told_of_nothing_else_by_any_tool(arc
         ("backtest", {"all_namespaces": True, "settings": ["maxReplicas=3"]}),
         ("explain", {"what": "nosuch", "namespace": "ns0"}),
     ]
+    verbs_here(monkeypatch)
     async with serving(archive) as served, signed_in(served, "anna") as client:
         found = [(name, given, await client.call_tool(name, given)) for name, given in asked]
 
@@ -304,7 +323,10 @@ async def test_a_reader_of_one_namespace_is_told_of_nothing_else_by_any_tool(arc
     assert {seen == SeenParts([SeenScope(["c0"], ["ns0"])]) for _, seen in served.ran} == {True}
 
 
-async def test_a_reader_with_a_client_of_the_older_handshake_is_told_no_more(archive: Path) -> None:
+async def test_a_reader_with_a_client_of_the_older_handshake_is_told_no_more(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs_here(monkeypatch)
     async with serving(archive) as served, signed_in(served, "anna", mode="legacy") as client:
         found = await client.call_tool("get-hpa", CALLS["get-hpa"])
 
@@ -312,7 +334,8 @@ async def test_a_reader_with_a_client_of_the_older_handshake_is_told_no_more(arc
     assert names == [["ns0", "app0"], ["ns0", "app4"]]
 
 
-async def test_who_may_see_the_whole_fleet_is_told_of_all_of_it(archive: Path) -> None:
+async def test_who_may_see_the_whole_fleet_is_told_of_all_of_it(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs_here(monkeypatch)
     async with serving(archive) as served, signed_in(served, "root") as client:
         listed, checked = (
             await client.call_tool("get-hpa", CALLS["get-hpa"]),
