@@ -180,8 +180,8 @@ async def write_all(
         _report_open(session, open_)
         others = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
         session.warn(
-            f"not recorded within {wait}, so that it may not be in force: {open_[0]}{others}; ingest records or rejects "
-            "it later. Next: fleethpa doctor --only log"
+            f"not recorded within {wait}, so that it may not be in force: {open_[0]}{others}; ingest records or "
+            "rejects it later. Next: fleethpa doctor --only log"
         )
         code = max(code, UNREACHABLE if must_arrive else PARTIAL)
     return max(code, session.report(*await overtaken(writes, writer, partial(session.past, remarks=False), limit_s)))
