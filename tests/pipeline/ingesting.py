@@ -73,7 +73,7 @@ class Process:
     async def port(self) -> int:
         """The web port, once the worker runs; lines of its log before that are passed over."""
         assert self.popen.stderr
-        said = []
+        said: list[str] = []
         while not (line := await asyncio.to_thread(self.popen.stderr.readline)).startswith("ingest is running"):
             assert line, f"ingest has ended: {said}"
             said.append(line)
