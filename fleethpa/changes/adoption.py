@@ -119,8 +119,8 @@ class AdoptionSteps(HandOver[Json]):
                 await self.delete(hpa, uid_of(native))
                 deleted[hpa] = uid_of(native)
         finally:
-            await self.report_gone(deleted)
-        return OK
+            code = await self.report_gone(deleted)
+        return code
 
     def start(self, hpa: HpaId, native: Json) -> PlannedRecord:
         """The record that begins the central HPA."""

@@ -25,7 +25,7 @@ from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ask_api_server
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import OK, CommandError, unreachable, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, unreachable, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings, connecting
@@ -185,7 +185,7 @@ class HandOver(ABC, Generic[T]):
                 self.session.out(f"{text} (dry run)")
             return code
         async with self.session.writer() as self._writer:
-            await self.report_gone(plan.gone)
+            code = max(code, await self.report_gone(plan.gone))
             moved = list(plan.moved.items())
             for first in range(0, len(moved), BATCH):
                 if (ended := await self.move(dict(moved[first : first + BATCH]))) != OK:
@@ -219,11 +219,12 @@ class HandOver(ABC, Generic[T]):
             return OK
         return await write_all(self.session, self._writer, writes, self._options.wait, must_arrive, silent=silent)
 
-    async def report_gone(self, gone: Mapping[HpaId, str]) -> None:
-        """See that the log knows what is gone from the cluster, by uid, however late an observer sees it."""
+    async def report_gone(self, gone: Mapping[HpaId, str]) -> int:
+        """See that the log knows what is gone from the cluster, by uid, however late an observer sees it; return the
+        exit code.
+        """
         if not self.by_agent:
-            await self.record([self.deletion(hpa, uid) for hpa, uid in gone.items()], must_arrive=False)
-            return
+            return await self.record([self.deletion(hpa, uid) for hpa, uid in gone.items()], must_arrive=False)
         late = await until_reported(self.session, dict.fromkeys(gone, ""))
         for hpa in gone:
             if hpa not in late:
@@ -232,6 +233,7 @@ class HandOver(ABC, Generic[T]):
             agent = f"the agent of cluster {late[0].cluster}"
             reported = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
             self.session.warn(f"{reported}. Next: fleethpa get clusters {late[0].cluster}")
+        return PARTIAL if late else OK
 
     async def delete(self, hpa: HpaId, uid: str) -> None:
         """Delete this very native object: a newer one of the same name stays.

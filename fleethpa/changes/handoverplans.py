@@ -11,6 +11,7 @@ from msgspec import structs
 from fleethpa.changes.handover import Place, Plan, owner_of
 from fleethpa.changes.owners import owned_hpa
 from fleethpa.changes.writing import Concern
+from fleethpa.fleet.troubles import ClusterView, silent_limit_ms, since
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
@@ -152,14 +153,35 @@ def _not_scaled(state: FleetState, hpa: HpaId) -> CommandError | None:
         view = state.hpas.get(hpa)
         cluster = state.clusters.get(hpa.cluster)
         pauses = view.pauses if view is not None else cluster.pauses if cluster is not None else ()
-        if not pauses:
+        if pauses:
+            why, step = f"paused: {'; '.join(text for text, _ in pauses)}", ", then ".join(end for _, end in pauses)
+        elif hangs := _hangs(state, cluster):
+            why, step = hangs
+        else:
             return None
-        why, step = f"paused: {'; '.join(text for text, _ in pauses)}", ", then ".join(end for _, end in pauses)
     return CommandError(
         f"{hpa} is not adopted ({why})",
         cause="Nothing would scale it any more. With --mode shadow that would be so too.",
         next_step=step,
     )
+
+
+def _hangs(state: FleetState, cluster: ClusterView | None) -> tuple[str, str] | None:
+    """What of fleethpa does not work that has to for an HPA of the cluster to be scaled, with the next step."""
+    for each in state.hung:
+        if each.process in ("ingest", "decider"):
+            return each.what, each.next_step
+    if cluster is None:
+        return None
+    for trouble in cluster.troubles:
+        if trouble.since_ms is not None and (trouble.is_of_silence or trouble.is_away):
+            return trouble.text, trouble.next_step
+    limit_ms = silent_limit_ms(effective(state.settings, cluster.name).sync_period_ms)
+    # That is no trouble of a cluster of which nothing is enforced yet.
+    if cluster.served is not None and cluster.served.reported_ms < cluster.clock_ms - limit_ms:
+        text = f"its reconciler has been silent{since(cluster.served.reported_ms, cluster.clock_ms)}"
+        return text, f"fleethpa run reconciler --contexts {cluster.name} --kubeconfig FILE"
+    return None
 
 
 # --- release ----------------------------------------------------------------------------------------------------------

@@ -23,13 +23,13 @@ from schemas.agents import AgentSet
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord
 from schemas.keys import HpaId
-from schemas.observed import ABSENT, AutoscalerList, AutoscalerSet, Command, Heartbeat
+from schemas.observed import ABSENT, AutoscalerList, AutoscalerSet, Command, Heartbeat, Serving
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import RULES
 from streams.partition import Partition
 from streams.state.guards import pause_in_force
 from streams.state.ownership import ownership
-from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, FleetPast, hpa
 from tests.kit.partition import history
 from tests.laws import one_of
 
@@ -622,6 +622,45 @@ def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(clu
     assert (set(cluster.real), cluster.writing()) == ({"queue", "web"}, {"api"})
 
 
+# --- while parts are ill ----------------------------------------------------------------------------------------------
+
+
+def hangs(name: str, cluster: Cluster) -> None:
+    """Let a part of fleethpa, or the cluster's agent, say nothing for longer than it may."""
+    observed = Heartbeat(session="s", watches=["pods", "autoscalers", "scales"])
+    cluster.fleet.append(observed, Serving(session="r", clusters=["east"]))
+    cluster.fleet.append()
+    cluster.fleet.checkpoint()
+    for _ in range(10):
+        cluster.fleet.append(after_ms=5_000, by="ingest")
+        if name == "reconciler":
+            cluster.fleet.append(observed, after_ms=0)
+        if name == "decider":
+            cluster.fleet.append(observed, Serving(session="r", clusters=["east"]), after_ms=0)
+    if name == "decider":
+        cluster.monkeypatch.setattr(FleetPast, "now_ms", lambda _: cluster.fleet.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("observer", "its observer has been silent since"),
+        ("reconciler", "its reconciler has been silent since"),
+        ("decider", "the decider hangs or does not run"),
+    ],
+)
+def test_no_native_hpa_is_deleted_while_what_would_scale_in_its_place_hangs(
+    cluster: Cluster, name: str, stated: str
+) -> None:
+    cluster.add_native("web")
+    hangs(name, cluster)
+    # Without a further checkpoint, which a decider that hangs does not make.
+    adopted = cluster.cli("adopt", "-C", "east", "-A", "--export", str(cluster.folder), "--yes")
+    assert (adopted.exit_code, set(cluster.real), cluster.writing()) == (1, {"web"}, set()), adopted.output
+    assert f"Error: east/shop/web is not adopted ({stated}" in adopted.stderr
+    assert "Nothing would scale it any more." in adopted.stderr
+
+
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
@@ -642,7 +681,7 @@ def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
     cluster.add_central("api")
     cluster.silence_agent()
     adopted = cluster.run("adopt", "-C", "east", "-A")
-    assert adopted.exit_code == 0
+    assert adopted.exit_code == 5
     assert "the agent of cluster east has not reported that east/shop/web is gone" in adopted.stderr
     released = cluster.run("release", "east/shop/api")
     assert released.exit_code == 3
