@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 from click.core import ParameterSource
 
 from fleethpa.frame.configuration import KEYS, Config
-from fleethpa.frame.errors import CommandError, unreachable, usage, words_of
+from fleethpa.frame.errors import CommandError, timed_out, unreachable, usage, words_of
+
+if TYPE_CHECKING:
+    from fleethpa.frame.session import Session
 
 COMMAND_TYPE: Final = "application/vnd.fleethpa.command+json"
 """The form of an answer that has all that a command printed."""
 _VARIABLE: Final = KEYS["hub"][1]
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LONGEST_S: Final = 90.0
+SILENT_S: Final = 5.0
+"""How long the hub may be silent before a message about it is printed."""
 _LARGEST: Final = 32 * 1024 * 1024
 _GIVEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _OWN: Final = ("source", "kubeconfig", "color", "debug", "timeout", "config", "brokers", "kafka_config")
@@ -49,27 +55,44 @@ def hub_address(source: str) -> str:
     return source.rstrip("/")
 
 
-def asked_of_hub(source: str, context: click.Context, config: Config) -> RemoteAnswer:
-    """Run the command of a context at the hub that `--from` names.
+def asked_of_hub(session: Session, context: click.Context) -> RemoteAnswer:
+    """Run the command of a context at the hub that `--from` names, within --timeout.
 
-    Raises CommandError: there is no token, the hub does not answer, or it refuses the request.
+    Raises CommandError: there is no token, the hub does not answer (exit 3; 124 by the end of --timeout), or it refuses
+    the request.
     """
-    base = hub_address(source)
+    base = hub_address(session.source)
     words = "/".join(words_of(context))
     url = f"{base}/api/v1/{words}"
     if query := urllib.parse.urlencode(_query(context), doseq=True):
         url += f"?{query}"
-    headers = {"Authorization": asyncio.run(_bearer(config)), "Accept": COMMAND_TYPE}
+    limit_s = min(_LONGEST_S, session.timeout_s or _LONGEST_S)
+    headers = {"Authorization": asyncio.run(_bearer(session.config)), "Accept": COMMAND_TYPE}
+    waiting = threading.Timer(SILENT_S, session.note, [f"{base} has not answered for {SILENT_S:.0f}s; still waiting"])
+    waiting.daemon = True
+    waiting.start()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_LONGEST_S) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=limit_s) as answer:
             return msgspec.json.decode(answer.read(_LARGEST), type=RemoteAnswer)
     except urllib.error.HTTPError as error:
         raise _refusal(base, words, error) from error
     except (OSError, msgspec.MsgspecError) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise _silent(base, limit_s, is_own=limit_s == session.timeout_s) from error
         cause = str(getattr(reason, "strerror", None) or reason)
         step = "see that it is the address of a page that was started with --api (docs/hub-api.md)"
         raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=step) from error
+    finally:
+        waiting.cancel()
+
+
+def _silent(base: str, limit_s: float, *, is_own: bool) -> CommandError:
+    """The error for a hub that has not answered in time. `is_own`: the time is that of --timeout."""
+    make = timed_out if is_own else unreachable
+    cause = "The process of the page hangs there, what it reads does not answer, or the question takes longer."
+    step = "run it again in a minute; if that does not help, the log of the page at the hub says more"
+    return make(f"{base} has not answered for {limit_s:g}s", cause=cause, next_step=step)
 
 
 def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandError:

@@ -486,7 +486,7 @@ def command_options(
                 if reads and asks_hub and is_hub(session.source):
                     from fleethpa.frame.remote import asked_of_hub
 
-                    return session.answered(asked_of_hub(session.source, click.get_current_context(), session.config))
+                    return session.answered(asked_of_hub(session, click.get_current_context()))
                 context = click.get_current_context()
                 if "hub_context" in given and session.config.hub:
                     written: Callable[..., Coroutine[Any, Any, int]] = imported(context.meta[WRITES_TO_HUB])

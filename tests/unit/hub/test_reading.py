@@ -18,8 +18,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from fleethpa.cli.main import cli
 from fleethpa.fleet.members import hub_cluster
+from fleethpa.frame import remote
 from fleethpa.frame.configuration import load
-from fleethpa.frame.errors import INTERNAL, UNREACHABLE, CommandError
+from fleethpa.frame.errors import INTERNAL, TIMED_OUT, UNREACHABLE, CommandError
 from fleethpa.frame.remote import COMMAND_TYPE, hub_address
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.reading import (
@@ -338,9 +339,9 @@ def test_an_address_of_this_machine_needs_no_encryption() -> None:
     assert hub_address("http://127.0.0.1:7080/") == "http://127.0.0.1:7080"
 
 
-def test_a_hub_that_does_not_answer_is_named_with_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def signed_in(tmp_path: Path) -> str:
+    """A kubeconfig with a token for a hub."""
     context = {"cluster": "hub", "user": "ben"}
     file = tmp_path / "kubeconfig"
     file.write_text(
@@ -353,9 +354,34 @@ def test_a_hub_that_does_not_answer_is_named_with_the_next_step(
             }
         )
     )
+    return str(file)
+
+
+def test_a_hub_that_hangs_is_waited_for_no_longer_than_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, signed_in: str
+) -> None:
+    monkeypatch.setattr(remote, "SILENT_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:  # it takes a connection, and says nothing
+        hub = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        arguments = ("get", "hpa", "-A", "--from", hub, "--kubeconfig", signed_in)
+        found = Cli(monkeypatch)(*arguments, "--timeout", "200ms")
+        monkeypatch.setattr(remote, "_LONGEST_S", 0.2)
+        unlimited = Cli(monkeypatch)(*arguments)
+    assert (found.exit_code, unlimited.exit_code) == (TIMED_OUT, UNREACHABLE)
+    for each in found, unlimited:
+        waits, error, cause, step = each.stderr.splitlines()
+        assert waits == f"{hub} has not answered for 0s; still waiting"
+        assert error == f"Error: {hub} has not answered for 0.2s"
+        assert "hangs" in cause
+        assert "--api" not in step
+
+
+def test_a_hub_that_does_not_answer_is_named_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, signed_in: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    found = Cli(monkeypatch)("get", "hpa", "-A", "--from", f"http://127.0.0.1:{port}", "--kubeconfig", str(file))
+    found = Cli(monkeypatch)("get", "hpa", "-A", "--from", f"http://127.0.0.1:{port}", "--kubeconfig", signed_in)
     assert found.exit_code == UNREACHABLE
     assert found.stderr == (
         f"Error: http://127.0.0.1:{port} does not answer as a hub\n  Connection refused\n"
