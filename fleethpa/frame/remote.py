@@ -28,6 +28,7 @@ _LONGEST_S: Final = 90.0
 SILENT_S: Final = 5.0
 """How long the hub may be silent before a message about it is printed."""
 _LARGEST: Final = 32 * 1024 * 1024
+_IS_HUB: Final = "see that it is the address of a page that was started with --api (docs/hub-api.md)"
 _GIVEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _OWN: Final = ("source", "kubeconfig", "color", "debug", "timeout", "config", "brokers", "kafka_config")
 """Options that are about this machine."""
@@ -81,8 +82,7 @@ def asked_of_hub(session: Session, context: click.Context) -> RemoteAnswer:
         if isinstance(reason, TimeoutError):
             raise _silent(base, limit_s, is_own=limit_s == session.timeout_s) from error
         cause = str(getattr(reason, "strerror", None) or reason)
-        step = "see that it is the address of a page that was started with --api (docs/hub-api.md)"
-        raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=step) from error
+        raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=_IS_HUB) from error
     finally:
         waiting.cancel()
 
@@ -104,6 +104,8 @@ def _refusal(base: str, words: str, error: urllib.error.HTTPError) -> CommandErr
     if error.code in (401, 403):
         step = "kubectl auth whoami, and see docs/hub-api.md for who may see what"
         return usage(f"{base} does not let you read", cause=cause, next_step=step)
+    if error.code == 404 and not text:  # what answers reads gives every reason in JSON
+        return unreachable(f"{base} does not answer as a hub", cause=cause, next_step=_IS_HUB)
     if error.code == 404:
         step = f"fleethpa {words.replace('/', ' ')} --from kafka"
         return usage(f"{base} does not run `{words.replace('/', ' ')}`", cause=cause, next_step=step)

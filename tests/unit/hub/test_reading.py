@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +376,25 @@ def test_a_hub_that_hangs_is_waited_for_no_longer_than_was_asked_for(
         assert error == f"Error: {hub} has not answered for 2s"
         assert "hangs" in cause
         assert "--api" not in step
+
+
+def test_a_page_without_the_api_is_no_hub_that_lacks_a_verb(monkeypatch: pytest.MonkeyPatch, signed_in: str) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as page:
+        thread = threading.Thread(target=page.handle_request)
+        thread.start()
+        hub = f"http://127.0.0.1:{page.server_port}"
+        found = Cli(monkeypatch)("get", "hpa", "-A", "--from", hub, "--kubeconfig", signed_in)
+        thread.join()
+    assert found.exit_code == UNREACHABLE
+    assert found.stderr.startswith(f"Error: {hub} does not answer as a hub\n  HTTP 404 Not Found\n")
+    assert "--api" in found.stderr
 
 
 def test_a_hub_that_does_not_answer_is_named_with_the_next_step(
