@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import CommandError
+from fleethpa.frame.errors import PARTIAL, CommandError
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest, manifest_of
 from schemas.observed import ABSENT, AutoscalerDeleted, AutoscalerSet
@@ -36,30 +36,43 @@ async def overtaken(
     writer: Writer,
     past: Callable[[], AbstractAsyncContextManager[Past]],
     limit_s: float,
+    places: Sequence[tuple[int, int] | None] = (),
 ) -> list[CommandError]:
     """The errors of those records that name a version which another one had replaced. What replaced it is published
-    once more.
+    once more. Of those that no decider has taken up it is not known, which is an error of its own.
 
     Args:
         writes: as they were written; those that are not in the log yet count as not refused.
         past: opens the log anew for each look at it.
         limit_s: how long to wait until what is published once more is in the log.
+        places: log partition and offset of each of `writes`; None, or none at all: not known.
     """
     named = [each for each in writes if isinstance(each.body, AutoscalerSet) and each.body.changes]
     if not named:
         return []
     state = await _state(past)
+    waiting = [
+        _waiting(each)
+        for each, place in zip(writes, places, strict=False)
+        if place is not None and not _is_folded(state, *place) and any(each is other for other in named)
+    ]
     refused = [each for each in named if _is_overtaken(each, state)]
     problems = [_problem(each, _view(each, state)) for each in refused]
     for _ in range(_MOST_TRIES):
         if not refused:
-            return problems
+            return waiting + problems
         again = [_in_force(each, state) for each in refused]
         sent = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in again]
         await writer.fates(sent, limit_s)
         state = await _state(past)
         refused = [each for each in again if _is_overtaken(each, state)]
-    return problems + [_unsettled(each) for each in refused]
+    return waiting + problems + [_unsettled(each) for each in refused]
+
+
+def _is_folded(state: FleetState, partition: int, offset: int) -> bool:
+    """Whether the state has what stands there in the log: nothing follows from what no decider works on."""
+    row = state.folded.get(partition)
+    return row is not None and row.offset >= offset
 
 
 async def _state(past: Callable[[], AbstractAsyncContextManager[Past]]) -> FleetState:
@@ -131,6 +144,15 @@ def _problem(write: PlannedRecord, view: HpaView | None) -> CommandError:
         f"hpa {hpa}: refused, as it was changed since it was read",
         cause=f"{view.author or 'Somebody'} changed it{why}; that is in force.",
         next_step=f"fleethpa history {hpa}, then run the command once more",
+    )
+
+
+def _waiting(write: PlannedRecord) -> CommandError:
+    return CommandError(
+        f"hpa {_id(write)}: this is recorded, and no decider has taken it up yet",
+        cause="It counts as soon as one does, unless somebody else has changed the HPA before it.",
+        next_step="fleethpa doctor --only log",
+        code=PARTIAL,
     )
 
 

@@ -184,7 +184,10 @@ async def write_all(
             "rejects it later. Next: fleethpa doctor --only log"
         )
         code = max(code, UNREACHABLE if must_arrive else PARTIAL)
-    return max(code, session.report(*await overtaken(writes, writer, partial(session.past, remarks=False), limit_s)))
+    places = {fate.pending: fate.place for fate in fates}
+    past = partial(session.past, remarks=False)
+    found = await overtaken(writes, writer, past, limit_s, [places[each] for each in pendings])
+    return max(code, session.report(*found))
 
 
 async def _sent(session: Session, writer: Writer, writes: Sequence[PlannedRecord]) -> list[SentRecord]:

@@ -15,7 +15,7 @@ from fleethpa.changes.writing import WriteOptions, change, write_options
 from fleethpa.fleet.finding import Selection, check_clusters, chosen, selection_options
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
@@ -137,8 +137,8 @@ class _Row:
 @selection_options()
 @output_option()
 @command_options(reads=True)
-def list_schedules(session: Session, /, selection: Selection, output: str) -> None:
-    """List schedules: which rule applies now, and when that changes."""
+def list_schedules(session: Session, /, selection: Selection, output: str) -> int:
+    """List schedules: which rule applies now, and when that changes. Exit 5: as it was last known."""
     state = session.run(fleet_now(session))
     check_clusters(state, selection)
     views = [view for view in schedules.scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
@@ -152,8 +152,11 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
         session.listing(
             _listing(rows, lambda time_ms: shown_stated(time_ms, session.time_style, session.now_ms())), output
         )
+    elif state.is_last_known:
+        session.note("No central HPA had a schedule when that was last known.")
     else:
         session.note(f"No central HPA has a schedule. Next: fleethpa schedule create NAME --rule {schedules.EXAMPLE}")
+    return PARTIAL if state.is_last_known else OK
 
 
 def _row(view: HpaView, now_ms: int) -> _Row:

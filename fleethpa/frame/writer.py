@@ -41,11 +41,15 @@ class SentRecord:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a record: `logged` (it is in the log), `rejected` (with the reason) or `unknown` in time."""
+    """What became of a record: `logged` (it is in the log), `rejected` (with the reason) or `unknown` in time.
+
+    `place`: log partition and offset of a logged one.
+    """
 
     pending: SentRecord
     state: str
     reason: str = ""
+    place: tuple[int, int] | None = None
 
 
 class Writer:
@@ -108,7 +112,8 @@ def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> lis
         return []  # not a record of this log version: it cannot be the one that is waited for
     sources = [entry.source for entry in entries if entry.source]
     arrived = [open_.pop((s.topic, s.partition, s.offset), None) for s in sources]
-    return [Fate(pending, "logged") for pending in arrived if pending]
+    place = record.partition, record.offset
+    return [Fate(pending, "logged", place=place) for pending in arrived if pending]
 
 
 async def _started(stack: AsyncExitStack, settings: KafkaSettings, brokers: str) -> Any:

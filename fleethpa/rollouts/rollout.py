@@ -22,7 +22,7 @@ from fleethpa.changes.writing import Concern, WriteOptions, change, change_optio
 from fleethpa.fleet.finding import cluster_globs, matching_clusters
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import OK, PARTIAL, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
 from fleethpa.rollouts import wavedrive as drive
@@ -122,6 +122,9 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
             return OK
     rollouts = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
     if not rollouts and output in ("table", "wide"):
+        if state.is_last_known:
+            session.note("There was no rollout when it was last known.")
+            return PARTIAL
         session.note("There is no rollout to show. Next, to begin one: fleethpa rollout -f FILE -C CLUSTERS --dry-run")
         return OK
     listing = Listing(
@@ -132,7 +135,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
         name=lambda each: f"rollout/{each.id}",
     )
     session.listing(listing, output, headers=not no_headers)
-    return OK
+    return PARTIAL if state.is_last_known else OK
 
 
 @rollout.command()

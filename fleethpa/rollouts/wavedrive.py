@@ -40,7 +40,8 @@ def rollout_of_id(state: FleetState, rollout_id: str) -> StagedRollout:
     """The rollout that an id means. Raises CommandError: no HPA carries a rollout of this id (exit 4)."""
     known = rollouts_in(state)
     if rollout_id not in known:
-        cause = f"There are {', '.join(sorted(known))}." if known else "No HPA carries one."
+        none = "No HPA carried one when it was last known." if state.is_last_known else "No HPA carries one."
+        cause = f"There are {', '.join(sorted(known))}." if known else none
         raise not_found(f"no rollout {rollout_id}", cause=cause, next_step="fleethpa rollout status")
     return known[rollout_id]
 
@@ -270,6 +271,8 @@ class WaveDrive:
 
     async def _begin(self, writer: Writer, wave: int) -> int:
         state = await state_now(self._session)
+        if state.is_last_known:
+            return self._session.report(_unjudged(state, wave_named(self._plan, wave)))
         rollout = rollouts_in(state).get(self._plan.id) or StagedRollout(self._plan.id)
         new = [view for view in members(self._plan, state, wave) if view.id not in rollout.marks]
         clusters = counted(len(self._plan.waves[wave - 1]), "cluster")
@@ -349,6 +352,14 @@ def _result(
         without_decision = f"{now.unevaluated:,} of {counted(now.hpas, 'HPA')}"
         return WaveResult("", stopped=f"{without_decision} of wave {wave} have no decision under the new spec")
     return WaveResult(stated(now)) if over else None
+
+
+def _unjudged(state: FleetState, wave: str) -> CommandError:
+    """Why no wave begins now: its HPAs may be other ones by now, and no decision would follow by which it is judged."""
+    process = next((each for each in state.hung if each.process in ("ingest", "decider")), None)
+    why = "nothing is known of the present" if process is None else process.what
+    step = "fleethpa doctor" if process is None else process.next_step
+    return CommandError(f"{wave} does not begin: {why}", cause="Nothing was changed for it.", next_step=step)
 
 
 def why_stopped(state: FleetState, plan: RolloutMark, rollout: StagedRollout | None, wave: int) -> str:

@@ -37,6 +37,8 @@ class Racing(Broker):
         self._fleet = fleet
         self.before: list[Body] = []
         """By others: one before each record, in this order."""
+        self.beyond = 0
+        """So many log records behind what is folded."""
         self.specs: Json | None = None
         """As who reads fleethpa.specs has it."""
 
@@ -54,7 +56,8 @@ class Racing(Broker):
         return await super().send(subject, cluster, namespace, bodies)
 
     async def fates(self, waiting: Any, timeout_s: float) -> list[Fate]:
-        return [Fate(each, "logged") for each in waiting]
+        place = 0, len(self._fleet.log) - 1 + self.beyond
+        return [Fate(each, "logged", place=place) for each in waiting]
 
 
 @pytest.fixture
@@ -242,6 +245,16 @@ def _again(view: HpaView, most: int) -> AutoscalerSet:
         revision=view.revision + 1,
         changes=view.version,
     )
+
+
+def test_of_what_no_decider_has_taken_up_it_is_not_known_whether_it_is_refused(run: Cli, broker: Racing) -> None:
+    broker.beyond = 1
+    written = run("apply", "-f", "-", stdin=MANIFEST)
+    assert written.exit_code == 5, written.output
+    assert "Error: hpa east/shop/web: this is recorded, and no decider has taken it up yet" in written.stderr
+    broker.beyond = 0
+    changed = run("apply", "-f", "-", stdin=MANIFEST.replace("maxReplicas: 8", "maxReplicas: 9"))
+    assert (changed.exit_code, "configured" in changed.stdout) == (0, True), changed.output
 
 
 def test_a_change_of_an_hpa_is_waited_for(run: Cli, broker: Racing) -> None:

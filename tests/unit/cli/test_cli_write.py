@@ -805,6 +805,7 @@ async def test_only_a_refusal_says_that_a_record_is_not_written(error: Exception
 class Record:
     def __init__(self, topic: str, value: bytes = b"", headers: Sequence[tuple[str, bytes]] = ()) -> None:
         self.topic, self.value, self.headers = topic, value, headers
+        self.partition, self.offset = 2, 9
 
 
 def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
@@ -816,7 +817,7 @@ def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
     def waiting() -> dict[tuple[str, int, int], SentRecord]:
         return {("fleethpa.autoscalers", 1, 7): pending}
 
-    assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged")]
+    assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged", place=(2, 9))]
     assert _fates_in(Record("fleethpa.rejected", b"", where), waiting()) == [Fate(pending, "rejected", "bad")]
     assert _fates_in(Record("fleethpa.log", b"{}"), waiting()) == []
 

@@ -20,7 +20,7 @@ from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.observed import AutoscalerSet, Command
 from schemas.settings import SettingsSet
 from streams.analysis.measures import EvaluatedMoment, WaveMeasures, wave_measures
-from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
+from tests.kit.cli import SETTINGS, Cli, Fleet, FleetPast, hpa
 from tests.kit.published import fits
 from tests.laws import one_of
 
@@ -219,6 +219,21 @@ def test_what_has_the_spec_already_takes_no_part(waves: Waves) -> None:
     assert "rollout changes 2 HPAs in 2 clusters" in result.stderr
     assert waves.begin().exit_code == 0
     assert "nothing to roll out: 6 HPAs unchanged" in waves.begin().stdout
+
+
+def test_no_wave_begins_while_no_decider_would_show_how_it_fares(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
+    waves.fleet.checkpoint()
+    for _ in range(12):
+        waves.fleet.append(after_ms=5_000, by="ingest")
+    monkeypatch.setattr(waves.fleet, "checkpoint", lambda: None)  # a decider that hangs makes none
+    monkeypatch.setattr(FleetPast, "now_ms", lambda _: waves.fleet.now_ms)
+    result = waves.begin()
+    assert (result.exit_code, waves.writes) == (1, 0), result.output
+    assert "Error: wave 1/3 does not begin: the decider hangs or does not run" in result.stderr
+    assert "was changed by" not in result.stderr
+    shown = waves.run("status")
+    assert shown.exit_code == 5
+    assert "There was no rollout when it was last known." in shown.stderr
 
 
 def test_an_hpa_without_decisions_stops_it_and_reverts_nothing(waves: Waves) -> None:
