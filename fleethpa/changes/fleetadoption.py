@@ -22,8 +22,8 @@ from reconciler.core.objects import target_of
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import Mode
+from streams.across.fleetsettings import fleet_settings
 from streams.analysis.fleetwords import differences_in_words
-from streams.state.clustersettings import fleet_settings
 
 if TYPE_CHECKING:
     from reconciler.clusters.nativehpas import NativeHpas

@@ -23,11 +23,11 @@ from schemas.pauses import OVERRIDE, is_in_force
 from schemas.settings import settings_of
 from streams.across.division import caps_of
 from streams.across.fleet import away, spilled, unreached
+from streams.across.fleetsettings import fleet_settings
 from streams.analysis.fleetwords import differences_in_words
 from streams.annotations import OWN_ANNOTATIONS, own_annotations
 from streams.archive.layout import ArchiveError
 from streams.state.acrossrows import FleetRow
-from streams.state.clustersettings import fleet_settings
 from streams.state.guards import effective_mode, pause_scopes
 from streams.state.hpastate import Hpa, version_of
 from streams.state.ledger import CoreError

@@ -25,11 +25,12 @@ from fleethpa.questions.drillloads import Load, Loads
 from fleethpa.show.text import rfc3339
 from schemas.capacity import CapacityLimit, CapacityMatch
 from schemas.keys import HpaId
+from streams.across.fleetsettings import fleet_settings
 from streams.analysis.measures import GAP_PERIODS, spans_ms
 from streams.history.parallel import Faults
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.metrics import tolerance_band
-from streams.state.clustersettings import Effective, effective, fleet_settings
+from streams.state.clustersettings import Effective, effective
 
 _GRID_MS: Final = 60_000
 """How often CapacityGroups are checked."""

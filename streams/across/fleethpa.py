@@ -6,6 +6,7 @@ from msgspec import structs
 
 from streams.across import fleet
 from streams.across.bounds import FleetBounds
+from streams.across.fleetsettings import fleet_settings
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import History
 from streams.hpa.metrics import JoinedObservation
@@ -26,6 +27,16 @@ class FleetHpa:
 
     def is_of(self, row: HpaRow) -> bool:
         return row.fleet is not None
+
+    def settings(self, state: State, row: HpaRow) -> Effective:
+        clusters = () if row.fleet is None else tuple(row.fleet.accounts)
+        known = state.joint_settings.get(clusters)
+        if known is None:
+            known = state.joint_settings[clusters] = fleet_settings(state.row.settings, clusters).effective
+        return known
+
+    def obeys(self, row: HpaRow, cluster: str) -> bool:
+        return cluster == row.cluster or (row.fleet is not None and cluster in row.fleet.accounts)
 
     def bounded(self, subject: Subject) -> Subject:
         known, now_ms, settings = _known(subject.hpa), subject.state.now_ms, subject.settings

@@ -1,6 +1,6 @@
 """Settings of a FleetHPA in words."""
 
-from streams.state.clustersettings import FleetSettings
+from streams.across.fleetsettings import FleetSettings
 
 
 def differences_in_words(settings: FleetSettings) -> list[str]:

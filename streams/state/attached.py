@@ -18,10 +18,16 @@ class Attached(NamedTuple):
     accounts: tuple[Any, ...] = ()
     """Each a `streams.state.subject.HpaAccount`."""
     kinds: tuple[Any, ...] = ()
-    """Each a `streams.state.subject.SubjectKind`, beside an HPA of one cluster."""
+    """Each a `streams.state.subject.SubjectKind`; an HPA is of the first that claims it. The kernel adds the last one,
+    which claims all that are left: `streams.state.clusterhpa.ClusterHpa`.
+    """
     in_namespace: Mapping[type, Callable[..., None]] = {}
     """What folds the body of an entry of a namespace (`streams.state.fold.handlers`)."""
     of_partition: Mapping[type, Callable[..., None]] = {}
     """What folds the body of any other entry."""
     annotations: tuple[str, ...] = ()
     """The annotations of an HPA that its row keeps, in the order in which it does."""
+
+    def kind_of(self, row: Any) -> Any:
+        """Return the kind of an HPA, by its row."""
+        return next(kind for kind in self.kinds if kind.is_of(row))

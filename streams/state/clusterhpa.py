@@ -14,16 +14,22 @@ from streams.state.namespace import Namespace
 from streams.state.overlap import sharing_pods
 from streams.state.partitionstate import State
 from streams.state.rows import HpaRow
-from streams.state.subject import Decided, Limited, Observed, Subject, SubjectKind
+from streams.state.subject import Decided, Limited, Observed, Subject
 from streams.state.timing import Turn, without_early_turn
 from streams.state.turns import is_waited_for, next_turn, or_early
 
 
 class ClusterHpa:
-    """As `streams.state.subject.SubjectKind`."""
+    """As `streams.state.subject.SubjectKind`. What no other kind claims is of this one."""
 
     def is_of(self, row: HpaRow) -> bool:
         return True
+
+    def settings(self, state: State, row: HpaRow) -> Effective:
+        return state.settings(row.cluster)
+
+    def obeys(self, row: HpaRow, cluster: str) -> bool:
+        return row.cluster == cluster
 
     def bounded(self, subject: Subject) -> Subject:
         return subject
@@ -66,12 +72,3 @@ class ClusterHpa:
         if state.row.every > 1 and not is_waited_for(state, hpa):
             turn = without_early_turn(turn, state.now_ms, row.evaluated_ms, settings.sync_period_ms, state.row.every)
         return or_early(turn, state, hpa, settings)
-
-
-_OF_CLUSTER = ClusterHpa()
-
-
-def kind_of(state: State, row: HpaRow) -> SubjectKind:
-    """Return the kind of an HPA: one that is attached and says so, else an HPA of one cluster."""
-    kinds: tuple[SubjectKind, ...] = state.attached.kinds
-    return next((kind for kind in kinds if kind.is_of(row)), _OF_CLUSTER)

@@ -78,7 +78,7 @@ def begin_shorter(state: State, before: Mapping[HpaId, int]) -> None:
 def _counting(state: State, hpa: Hpa, stated_ms: int, settings: Effective) -> OwnPeriod:
     row, cluster_ms = hpa.row, settings.sync_period_ms
     least_ms = least_own_period_ms(settings.stated, cluster_ms)
-    if row.fleet is not None or row.revision:
+    if row.revision:
         return _without_effect("one total over several clusters is decided in their sync period")
     if row.origin == "cluster" and not _is_enforced(state, hpa, settings):
         return _without_effect(

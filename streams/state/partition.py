@@ -14,6 +14,7 @@ from schemas.keys import HpaId
 from streams.state import rowcodec
 from streams.state.answers import FoldedRecord, read_record
 from streams.state.attached import Attached
+from streams.state.clusterhpa import ClusterHpa
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
@@ -77,6 +78,12 @@ class PartitionKernel:
         """Return what decides beside upstream's rules."""
         raise NotImplementedError("streams.partition.Partition has everything attached")
 
+    @classmethod
+    def _with_kernel(cls) -> Attached:
+        """Return it with the kind of HPAs that the kernel has itself."""
+        attached = cls.attached()
+        return attached._replace(kinds=(*attached.kinds, ClusterHpa()))
+
     def __init__(self, state: State, again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.state = state
         self._again = again
@@ -88,7 +95,7 @@ class PartitionKernel:
     @classmethod
     def empty(cls, number: int) -> Self:
         """A partition of which no record has been applied."""
-        return cls(State(PartitionRow(number=number), cls.attached()))
+        return cls(State(PartitionRow(number=number), cls._with_kernel()))
 
     @classmethod
     def restore(cls, number: int, stored: Mapping[bytes, bytes], torn: Collection[bytes] = ()) -> Self:
@@ -107,7 +114,7 @@ class PartitionKernel:
         own = {key: value for key, value in stored.items() if value and key.startswith(b"%d|" % number)}
         last = rowcodec.partition_key(number)
         again = [(key, own[key]) for key in (*sorted({*torn} - {last}), last) if key in own] if torn else []
-        return cls(_load(number, own, cls.attached()), again)
+        return cls(_load(number, own, cls._with_kernel()), again)
 
     @property
     def number(self) -> int:

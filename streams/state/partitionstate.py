@@ -11,7 +11,7 @@ from schemas.entries import Body
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.syncperiods import PERIOD_ANNOTATION, StatedPeriod, asked_sooner_ms, own_period_ms
 from streams.state.attached import Attached
-from streams.state.clustersettings import Effective, effective, fleet_settings
+from streams.state.clustersettings import Effective, effective
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
@@ -61,8 +61,8 @@ class State:
         self.derived: dict[type, Any] = {}
         """What attached accounts derive from the rows, by its class: it is kept beside them, and never stored."""
         self._settings: dict[str, Effective] = {}
-        self._fleet_settings: dict[tuple[str, ...], Effective] = {}
-        """Of FleetHPAs, by their clusters."""
+        self.joint_settings: dict[tuple[str, ...], Effective] = {}
+        """By clusters: what decides an HPA of all of them. What kinds of HPAs keep here is dropped with any change."""
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
         """By cluster: those of which a namespace has been named."""
@@ -97,15 +97,9 @@ class State:
         return known
 
     def settings_of(self, hpa: Hpa) -> Effective:
-        """Settings by which an HPA is decided as of this record: of its cluster, or of the clusters of a FleetHPA."""
-        fleet = hpa.row.fleet
-        if fleet is None:
-            return self.settings(hpa.id.cluster)
-        clusters = tuple(fleet.accounts)
-        known = self._fleet_settings.get(clusters)
-        if known is None:
-            known = self._fleet_settings[clusters] = fleet_settings(self.row.settings, clusters).effective
-        return known
+        """Settings by which an HPA is decided as of this record, as its kind says."""
+        settings: Effective = self.attached.kind_of(hpa.row).settings(self, hpa.row)
+        return settings
 
     def namespace(self, cluster: str, name: str) -> Namespace:
         """Return a namespace, made on first use."""
@@ -248,13 +242,14 @@ class State:
 
     def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
         """Drop values derived from the settings of a cluster, and look at its HPAs."""
-        self._fleet_settings.clear()
+        self.joint_settings.clear()
         if cluster == EVERY_CLUSTER:
             self._settings.clear()
             concerned = list(self.hpas.values())
         else:
             self._settings.pop(cluster, None)
-            concerned = [hpa for hpa in self.hpas.values() if hpa.id.cluster == cluster or _has(hpa, cluster)]
+            kind_of = self.attached.kind_of
+            concerned = [hpa for hpa in self.hpas.values() if kind_of(hpa.row).obeys(hpa.row, cluster)]
         for hpa in concerned:
             self.refresh(hpa)
             self.ready_or_due.add(hpa.id)
@@ -318,8 +313,3 @@ class State:
             namespace.membership.track(selector)
             namespace.register(name.name, "", selector)
         self.refresh(hpa)
-
-
-def _has(hpa: Hpa, cluster: str) -> bool:
-    """Whether a cluster is one of a FleetHPA's."""
-    return hpa.row.fleet is not None and cluster in hpa.row.fleet.accounts

@@ -15,7 +15,6 @@ from streams.hpa.observation import Scale
 from streams.hpa.reconcile import complete
 from streams.hpa.rules import CURRENT_TEXT, rules_named
 from streams.state import records as decisionrecords
-from streams.state.clusterhpa import kind_of
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
 from streams.state.folding import SILENCE_MS
@@ -31,7 +30,7 @@ from streams.state.partitionstate import State
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.steps import take_restart
-from streams.state.subject import accounts_of, own_status
+from streams.state.subject import SubjectKind, accounts_of, own_status
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -153,7 +152,8 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         else:
             state.schedule.plan(hpa)
         return []
-    turn = kind_of(state, row).turn(state, namespace, hpa, settings)
+    kind: SubjectKind = state.attached.kind_of(row)
+    turn = kind.turn(state, namespace, hpa, settings)
     drafts = []
     if turn.evaluate:
         drafts.append(evaluate(state, namespace, hpa, settings))

@@ -8,7 +8,6 @@ from schemas.decisions import Decision
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation
 from streams.hpa.observation import Scale
 from streams.state import records
-from streams.state.clusterhpa import kind_of
 from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_sources
 from streams.state.guards import effective_mode
@@ -20,13 +19,13 @@ from streams.state.needs import states
 from streams.state.partitionstate import State
 from streams.state.replacements.replacement import Replacement
 from streams.state.rows import NOTHING_APPLIED
-from streams.state.subject import Decided, Limited, Observed, Subject, accounts_of
+from streams.state.subject import Decided, Limited, Observed, Subject, SubjectKind, accounts_of
 from streams.state.timing import as_of
 
 
 def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
     """Return the subject of an evaluation at the present record."""
-    kind = kind_of(state, hpa.row)
+    kind: SubjectKind = state.attached.kind_of(hpa.row)
     subject = Subject(
         state,
         namespace,

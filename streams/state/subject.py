@@ -114,10 +114,18 @@ class Limited(Struct, frozen=True, gc=False):
 
 
 class SubjectKind(Protocol):
-    """What differs between kinds of HPAs; chosen once per evaluation (`streams.state.clusterhpa.kind_of`)."""
+    """What differs between kinds of HPAs; which is asked of `State.attached`."""
 
     def is_of(self, row: HpaRow) -> bool:
         """Return whether an HPA is of this kind."""
+        ...
+
+    def settings(self, state: State, row: HpaRow) -> Effective:
+        """Return the settings by which it is decided as of this record."""
+        ...
+
+    def obeys(self, row: HpaRow, cluster: str) -> bool:
+        """Return whether these follow from the settings of this cluster."""
         ...
 
     def bounded(self, subject: Subject) -> Subject:
