@@ -31,10 +31,17 @@ from streams.across.allotments import CapacityLeft, allot_capacity, outstanding,
 from streams.across.fleet import is_seen
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
-from streams.state.acrossrows import CapacityMember, CeilingRow, ClaimReport, ClaimRow, GroupRow, MemberReport
+from streams.state.acrossrows import (
+    CAPACITY_LASTS_MS,
+    CapacityMember,
+    CeilingRow,
+    ClaimReport,
+    ClaimRow,
+    GroupRow,
+    MemberReport,
+)
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
-from streams.state.logtime import CAPACITY_LASTS_MS
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import Message, State
 from streams.state.rows import NOTHING

@@ -28,11 +28,13 @@ from streams.hpa.normalize import scale_up_limit
 from streams.hpa.observation import PodCounts, Scale, ScaleFailure
 from streams.hpa.parts import (
     PartObservation,
+    SeenPart,
     added_up,
     changed,
     fits,
     joined,
     newest_events,
+    seen_part,
     totals,
     within,
     written_part,
@@ -167,9 +169,9 @@ def take_report(
     parts = fleet.parts | {member: row}
     moved_ms, drift, fresh = fleet.moved_ms, fleet.drift, fleet.fresh
     if not moved_ms:
-        is_like = known is not None and is_same and row.seen.rest == known.seen.rest
+        is_like = known is not None and is_same and _seen_part(row).rest == _seen_part(known).rest
         if known is not None and is_like:
-            drift = changed(drift, known.seen, row.seen)
+            drift = changed(drift, _seen_part(known), _seen_part(row))
         if not is_like or _has_moved(fleet.totals, drift):
             moved_ms = now_ms
     return structs.replace(
@@ -181,6 +183,16 @@ def take_report(
         moved_ms=moved_ms,
         drift=drift,
     )
+
+
+def _seen_part(row: PartRow) -> SeenPart:
+    """Return the part that a cluster reported."""
+    return row.read_by(seen_part)
+
+
+def _part(fleet: FleetRow, name: str) -> PartObservation:
+    """Return the newest part of a cluster, which has reported."""
+    return _seen_part(fleet.parts[name]).part
 
 
 def _has_moved(before: tuple[int, ...], drift: tuple[int, ...]) -> bool:
@@ -268,7 +280,7 @@ def seen_by(
 def _read(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int) -> dict[str, PartObservation]:
     """Return the newest parts of the clusters that are not away, as far as they are of this spec."""
     gone = away(fleet, now_ms, period_ms)
-    read = {name: fleet.parts[name].part for name in fleet.accounts if name in fleet.parts and name not in gone}
+    read = {name: _part(fleet, name) for name in fleet.accounts if name in fleet.parts and name not in gone}
     return {name: read[name] for name, fit in zip(read, fits(read.values(), autoscaler), strict=True) if fit}
 
 
@@ -334,9 +346,9 @@ def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms
         [history.recommendations] if fleet.begun and history.recommended else []
     )
     for name in names:
-        part = fleet.parts[name].part
+        part = _part(fleet, name)
         recommendations.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
-    parts = [fleet.parts[name].part for name in names]
+    parts = [_part(fleet, name) for name in names]
     added = newest_events([*history.scale_up_events, *[each for part in parts for each in part.added]])
     removed = newest_events([*history.scale_down_events, *[each for part in parts for each in part.removed]])
     return History((), (), added, removed).with_recommendations(added_up(recommendations))
@@ -440,7 +452,7 @@ def _divided(
 
 def _seen(fleet: FleetRow, now_ms: int) -> FleetRow:
     """Return what is known after an evaluation that has seen all reports, but for the division."""
-    seen = totals([each.seen for each in fleet.parts.values()])
+    seen = totals(list(map(_seen_part, fleet.parts.values())))
     drift, rooms = (0,) * len(seen), _rooms(fleet, now_ms)
     return structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=drift, rooms=rooms)
 
@@ -449,7 +461,7 @@ def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
     """Return what is known of the room in clusters, by the reports since the last evaluation."""
     after_ms, rooms = fleet.spec.spill_after_ms, dict(fleet.rooms)
     for name in fleet.fresh if after_ms else ():
-        part = fleet.parts[name].part
+        part = _part(fleet, name)
         if isinstance(part.scale, Scale):
             # What is allotted and not there, for whatever reason, is as good as pods that wait for a node.
             has, allotted = (
@@ -498,8 +510,8 @@ def unreached(fleet: FleetRow, now_ms: int, period_ms: int) -> Iterator[tuple[st
 
 def _claimed(fleet: FleetRow, name: str) -> int:
     """Return the replicas that the scale of a cluster shows, as it reported last, however many they are."""
-    part = fleet.parts.get(name)
-    return part.part.scale.spec_replicas if part is not None and isinstance(part.part.scale, Scale) else 0
+    scale = _part(fleet, name).scale if name in fleet.parts else None
+    return scale.spec_replicas if isinstance(scale, Scale) else 0
 
 
 def _blockers(fleet: FleetRow, name: str) -> str:

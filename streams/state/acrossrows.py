@@ -4,15 +4,15 @@ rules are in `streams.across`, which is attached to the state from outside.
 Fields are only ever added at the end, with a default: the structs are stored as arrays (`rowcodec.py`).
 """
 
-from functools import cached_property
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
 from schemas.capacity import CapacitySpec
 from schemas.observed import FleetSpec
-from streams.hpa.parts import PartObservation, SeenPart, seen_part
 
+T = TypeVar("T")
 NO_CAP: Final = -1
 
 
@@ -141,6 +141,10 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
         return self.replicas != KEEP
 
 
+CAPACITY_LASTS_MS: Final = 60_000
+"""What a CapacityGroup has allotted ends within so long."""
+
+
 class ClaimReport(NamedTuple):
     """The report of an HPA to a CapacityGroup: these fields of `schemas.capacity.CapacityReport`."""
 
@@ -170,6 +174,10 @@ class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
     reported: ClaimReport | None = None
     reported_ms: int = 0
 
+    def stepped_back(self, now_ms: int) -> dict[str, Any]:
+        """Return the fields that change, beside `logtime.BOUNDED`, where log time steps back to `now_ms`."""
+        return {"until_ms": min(self.until_ms, now_ms + CAPACITY_LASTS_MS)}
+
 
 class PartRow(Struct, array_like=True, frozen=True, dict=True):
     """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
@@ -178,15 +186,14 @@ class PartRow(Struct, array_like=True, frozen=True, dict=True):
     at_ms: int
     json: str
 
-    @cached_property
-    def seen(self) -> SeenPart:
-        """The part, read once; a row cannot hold it, since its sums may have more than 64 bits."""
-        return seen_part(self.json)
-
-    @property
-    def part(self) -> PartObservation:
-        """The part itself."""
-        return self.seen.part
+    def read_by(self, read: Callable[[str], T]) -> T:
+        """Return what `read` makes of the text, which is read once: a row cannot hold it, since its sums may have more
+        than 64 bits. It is always the same function, that of `streams.across.fleet`.
+        """
+        known: dict[str, T] = self.__dict__
+        if "read" not in known:
+            known["read"] = read(self.json)
+        return known["read"]
 
 
 class FleetRow(Struct, array_like=True, frozen=True, gc=False):
@@ -244,6 +251,10 @@ class CapacityMember(Struct, array_like=True, frozen=True, gc=False):
     at: int = -1
     taken_ms: int = 0
     until_ms: int = 0
+
+    def stepped_back(self, now_ms: int) -> dict[str, Any]:
+        """Return the fields that change, beside `logtime.BOUNDED`, where log time steps back to `now_ms`."""
+        return {"until_ms": min(self.until_ms, now_ms + CAPACITY_LASTS_MS)}
 
 
 class GroupRow(Struct, array_like=True, frozen=True, gc=False):

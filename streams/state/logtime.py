@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from streams.state.acrossrows import CapacityMember, ClaimRow
 from streams.state.partitionrow import LogTime, PartitionRow
-from streams.state.rows import HpaRow, NamespaceRow, PendingWrite
 
 STEP_LIMIT_MS: Final = 300_000
 """A longer step of log time acts as a restart, and has to be confirmed."""
@@ -56,9 +54,9 @@ BOUNDED: Final = frozenset(
         "wanted_ms",
     }
 )
-"""Fields of rows that have a moment of the past, or when something is due: after a step back none is in the future."""
-CAPACITY_LASTS_MS: Final = 60_000
-"""What a CapacityGroup has allotted ends within so long (`streams.across.capacity.LASTS_MS`)."""
+"""Fields of rows that have a moment of the past, or when something is due: after a step back none is in the future.
+What else a row has to change then, its method `stepped_back` says.
+"""
 
 
 def advance(row: PartitionRow, timestamp_ms: int, offset: int) -> bool:
@@ -138,7 +136,8 @@ def _bound_struct(row: Struct, now_ms: int) -> Struct:
         new = min(old, now_ms) if name in BOUNDED and isinstance(old, int) else bound(old, now_ms)
         if new is not old and new != old:
             changed[name] = new
-    changed |= _special(row, now_ms)
+    if (stepped_back := getattr(row, "stepped_back", None)) is not None:
+        changed |= stepped_back(now_ms)
     if not changed:
         return row
     if not row.__struct_config__.frozen:
@@ -146,19 +145,3 @@ def _bound_struct(row: Struct, now_ms: int) -> Struct:
             setattr(row, name, new)
         return row
     return structs.replace(row, **changed)
-
-
-def _special(row: Struct, now_ms: int) -> dict[str, Any]:
-    """Return what a row has to have beside its bounded times."""
-    if isinstance(row, PendingWrite) and row.wanted_ms > now_ms:
-        return {"expires_ms": now_ms + row.expires_ms - row.wanted_ms}
-    if isinstance(row, HpaRow):
-        return {
-            "moves": tuple((min(each[0], now_ms), *each[1:]) for each in row.moves),
-            "native_moves": tuple((*each[:2], min(each[2], now_ms)) for each in row.native_moves),
-        }
-    if isinstance(row, NamespaceRow):
-        return {"view": None, "unused": {name: min(since_ms, now_ms) for name, since_ms in row.unused.items()}}
-    if isinstance(row, ClaimRow | CapacityMember):
-        return {"until_ms": min(row.until_ms, now_ms + CAPACITY_LASTS_MS)}
-    return {}

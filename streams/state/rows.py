@@ -82,6 +82,10 @@ class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
     rules: str = ""
     """The rules of its evaluation (`Effective.rules`), by which it ends also after an upgrade of the cluster."""
 
+    def stepped_back(self, now_ms: int) -> dict[str, Any]:
+        """Return the fields that change, beside `logtime.BOUNDED`, where log time steps back to `now_ms`."""
+        return {"expires_ms": min(self.expires_ms, now_ms + self.expires_ms - self.wanted_ms)}
+
 
 class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     """What an HPA counted for in its namespace's and cluster's budgets from log offset `offset` on.
@@ -212,6 +216,13 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
         self.shadow_status = NOTHING_SHOWN if self.shadow_status == NOTHING_SHOWN else self.shadow_status.copy()
         self.annotations = self.annotations or NOTHING
         self.claims = self.claims or NOTHING
+
+    def stepped_back(self, now_ms: int) -> dict[str, Any]:
+        """Return the fields that change, beside `logtime.BOUNDED`, where log time steps back to `now_ms`."""
+        return {
+            "moves": tuple((min(each[0], now_ms), *each[1:]) for each in self.moves),
+            "native_moves": tuple((*each[:2], min(each[2], now_ms)) for each in self.native_moves),
+        }
 
     @property
     def id(self) -> HpaId:
@@ -433,3 +444,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """Log time since which nothing but samples came for the namespace, which has no HPA; 0: something did."""
     unused: dict[str, int] = {}
     """Names in `commands` without an HPA -> log time since when."""
+
+    def stepped_back(self, now_ms: int) -> dict[str, Any]:
+        """Return the fields that change, beside `logtime.BOUNDED`, where log time steps back to `now_ms`."""
+        return {"view": None, "unused": {name: min(since_ms, now_ms) for name, since_ms in self.unused.items()}}

@@ -14,8 +14,10 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.observed import AutoscalerSet, Heartbeat, PodList
 from schemas.settings import LogTimeSet, SettingsSet
+from streams.hpa.evaluation import Pending
 from streams.partition import Partition
-from streams.state import logtime, partitionrow, rows
+from streams.state import acrossrows, logtime, partitionrow, rows
+from streams.state.acrossrows import CapacityMember, ClaimRow
 from streams.state.logtime import CONFIRMED_MS, STEP_LIMIT_MS
 from tests.kit.partition import ENFORCING, KEY, START_MS, Record, cpu_answer, make_hpa, make_pod, scale
 
@@ -206,10 +208,25 @@ windows, which begin anew.
 """
 
 
+def a_write(wanted_ms: int) -> rows.PendingWrite:
+    """One that expires ten seconds later."""
+    pending = Pending(
+        current_replicas=1,
+        desired_replicas=2,
+        reason="",
+        name="web",
+        reference="Deployment/shop/web",
+        generation=1,
+        to_zero=False,
+        conditions=[],
+    )
+    return rows.PendingWrite("0-1-u", "u", pending, wanted_ms, wanted_ms + 10_000, 1)
+
+
 def test_each_time_of_a_row_is_one_that_a_step_back_bounds_or_one_that_it_leaves() -> None:
     kinds = [
         each
-        for module in (rows, partitionrow)
+        for module in (rows, partitionrow, acrossrows)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, Struct) and each.__module__.startswith("streams.")
     ]
@@ -217,3 +234,33 @@ def test_each_time_of_a_row_is_one_that_a_step_back_bounds_or_one_that_it_leaves
     assert named, "no row has a time"
     assert named <= logtime.BOUNDED | LEFT
     assert not logtime.BOUNDED & LEFT
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "bounded"),
+    [
+        pytest.param(
+            ClaimRow(revision=1, until_ms=900_000), "until_ms", 160_000, id="what a member has lasts a minute"
+        ),
+        pytest.param(ClaimRow(revision=1, until_ms=150_000), "until_ms", 150_000, id="one that ends before that"),
+        pytest.param(CapacityMember(until_ms=900_000), "until_ms", 160_000, id="what a member was allotted"),
+        pytest.param(a_write(wanted_ms=500_000), "expires_ms", 110_000, id="a write lives as long as it would have"),
+        pytest.param(a_write(wanted_ms=90_000), "expires_ms", 100_000, id="a write that was wanted before"),
+        pytest.param(
+            rows.HpaRow(cluster="eu", namespace="shop", name="web", moves=((500_000, 1, 2, "ann"), (9, 2, 3, "bob"))),
+            "moves",
+            ((100_000, 1, 2, "ann"), (9, 2, 3, "bob")),
+            id="the last changes of replicas",
+        ),
+        pytest.param(
+            rows.NamespaceRow(cluster="eu", namespace="shop", unused={"web": 500_000, "api": 9}),
+            "unused",
+            {"web": 100_000, "api": 9},
+            id="commands without an HPA",
+        ),
+    ],
+)
+def test_after_a_step_back_a_row_has_nothing_that_is_too_far_in_the_future(
+    row: Struct, field: str, bounded: object
+) -> None:
+    assert getattr(logtime.bound(row, 100_000), field) == bounded
