@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from schemas.constraints import CONSTRAINTS, cuts, is_rate
+from schemas.constraints import cuts
 from schemas.settings import ClusterSettings
 
 
@@ -26,26 +26,9 @@ class ScaleChange(NamedTuple):
     constraints: Sequence[str] = ()
 
     @property
-    def replaced_by(self) -> str:
-        """The constraint that has taken the place of the metrics, such as `Override`; empty: none that is known."""
-        known = (CONSTRAINTS.get(name) for name in self.constraints)
-        return next((each.name for each in known if each is not None and each.kind == "replacement"), "")
-
-    @property
     def is_cut(self) -> bool:
         """Whether a limit has left a part of what was wanted: the next decisions go on from there."""
         return any(cuts(name) for name in self.constraints)
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether waiting makes it larger where the load moves on: a rule against small changes holds no other.
-
-        It does not where the change ends at minReplicas or maxReplicas, where a limit or a rate of the HPA has left a
-        part of it, and where what replaced the metrics names the replicas. One from or to zero does not wait either.
-        """
-        is_last = self.wanted in (self.low, self.high) or 0 in (self.current, self.wanted)
-        is_part = self.is_cut or any(is_rate(name) for name in self.constraints)
-        return not (is_last or is_part or self.replaced_by)
 
     @property
     def size(self) -> int:
@@ -67,7 +50,7 @@ class ChangeRule(ABC):
 
         One that may leave a part of a change says so in `schemas.constraints` (`cuts`). The change is what the limits
         before this one have left of the wanted one; for the reconciler, what all of them have. So a rule against small
-        changes exempts those that waiting makes no larger (`ScaleChange.may_wait`).
+        changes exempts those that waiting makes no larger, by the constraints and bounds of the change.
         """
 
     @abstractmethod

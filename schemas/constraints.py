@@ -17,10 +17,10 @@ class Constraint(Struct, frozen=True, kw_only=True):
 
     `words`: as it stands in a sentence, with its article. `side`: the direction in which alone it acts; empty: in both.
     `kind`: `upstream` for a rule of the HPA itself; `limit` for one of fleethpa's own limits on a write, `replacement`
-    for what takes the place of the metrics. `is_rate`: a rule of the HPA that lets a larger change go on in parts.
-    `cuts`: a limit that may leave a part of the write, so that it can end outside minReplicas and maxReplicas, on the
-    way to them. `step`: the step of a decision that explains it; empty: it has none of its own. `label`: how a table
-    names that step. `released`: what happens when the step's `until` is reached; empty: it has no such time.
+    for what takes the place of the metrics. `cuts`: a limit that may leave a part of the write, so that it can end
+    outside minReplicas and maxReplicas, on the way to them. `step`: the step of a decision that explains it; empty: it
+    has none of its own. `label`: how a table names that step. `released`: what happens when the step's `until` is
+    reached; empty: it has no such time.
 
     So of a removal budget the page says: `held by the removal budget` (`words`); `the removal budget of namespace shop
     (30%/10m) allows 4, and 4 were removed` (the decision's `paused`); `until 15:09:23: more may be removed`
@@ -31,7 +31,6 @@ class Constraint(Struct, frozen=True, kw_only=True):
     words: str
     side: ScalingSide = ""
     kind: Literal["upstream", "limit", "replacement"] = "upstream"
-    is_rate: bool = False
     cuts: bool = False
     step: str = ""
     label: str = ""
@@ -41,11 +40,9 @@ class Constraint(Struct, frozen=True, kw_only=True):
 _LISTED: Final = (
     Constraint(name="MinReplicas", words="minReplicas", side="down"),
     Constraint(name="MaxReplicas", words="maxReplicas", side="up"),
-    Constraint(name="ScaleUpPolicy", words="a scale-up policy", side="up", is_rate=True),
-    Constraint(name="ScaleDownPolicy", words="a scale-down policy", side="down", is_rate=True),
-    Constraint(
-        name="ScaleUpLimit", words="the scale-up limit (twice the current count, at least 4)", side="up", is_rate=True
-    ),
+    Constraint(name="ScaleUpPolicy", words="a scale-up policy", side="up"),
+    Constraint(name="ScaleDownPolicy", words="a scale-down policy", side="down"),
+    Constraint(name="ScaleUpLimit", words="the scale-up limit (twice the current count, at least 4)", side="up"),
     Constraint(name="StabilizationWindow", words="the stabilization window"),
     Constraint(name="Tolerance", words="the tolerance"),
     Constraint(name="Paused", words="a pause", kind="limit", label="pause"),
@@ -135,12 +132,6 @@ def cuts(name: str) -> bool:
     """Return whether it may leave a part of a write."""
     known = CONSTRAINTS.get(name)
     return known is not None and known.cuts
-
-
-def is_rate(name: str) -> bool:
-    """Return whether it is a rule of the HPA itself that lets a larger change go on in parts."""
-    known = CONSTRAINTS.get(name)
-    return known is not None and known.is_rate
 
 
 def acts_on(name: str, side: ScalingSide) -> bool:

@@ -10,7 +10,6 @@ from streams.state.subject import Decided, HpaAccount, Limited, Observed, Subjec
 
 class CapacityGroups(WriteLimit):
     name = CONSTRAINT
-    cuts = True
     reads_others = True
 
     def inputs(self, subject: Subject, observed: Observed) -> CapacityLeft | None:

@@ -22,7 +22,6 @@ EXEMPT: Final = "exempt"
 class BudgetLimit(WriteLimit):
     """The budgets of removals, or those of additions: what the tightest leaves to an HPA."""
 
-    cuts = True
     reads_others = True
 
     def __init__(self, way: Way) -> None:

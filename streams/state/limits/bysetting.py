@@ -27,7 +27,6 @@ class SettingLimit(WriteLimit):
                 raise LookupError(f"{name} is in LIMITS of streams/attachments.py, and not in {where}")
         self.rule = CHANGE_RULES[name]
         self.name = name  # type: ignore[misc]  # one class for several limits
-        self.cuts = CONSTRAINTS[name].cuts  # type: ignore[misc]
         self.settings = (self.rule.setting,)  # type: ignore[misc]
 
     def inputs(self, subject: Subject, observed: Observed) -> RuleInputs | None:

@@ -53,7 +53,11 @@ class LimitedWrite(NamedTuple):
         return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
 
     def cut(self, name: str, most: int, why: str, step: Step | None = None) -> "LimitedWrite":
-        """Return it cut to `most` replicas; where none is left it is blocked, for the reason `why`."""
+        """Return it cut to `most` replicas; where none is left it is blocked, for the reason `why`. Of one that is
+        blocked already there is nothing to cut.
+        """
+        if self.held:
+            return self
         cut = self._replace(pending=self.cut_to(most), constraints=(*self.constraints, name), step=step or self.step)
         return cut if most else cut._replace(held=why)
 
@@ -69,10 +73,6 @@ class WriteLimit(ABC):
     """As in `schemas.constraints`."""
     settings: ClassVar[tuple[str, ...]] = ()
     """The fields of `ClusterSettings` that set it; empty: no setting of a cluster does."""
-    cuts: ClassVar[bool] = False
-    """It may leave a part of a write, as `schemas.constraints` says: it is asked while something is left to write.
-    Those that block a whole write come before, and each that does is named.
-    """
     reads_others: ClassVar[bool] = False
     """What it leaves depends on other HPAs, too."""
 
@@ -133,8 +133,6 @@ def limited(
     """
     write = LimitedWrite(pending, evaluation, replaced_by=replaced_by)
     for limit in limits:
-        if write.held and limit.cuts:
-            break
         if (inputs := given(limit)) is not None:
             write = limit.apply(inputs, write)
     return write
