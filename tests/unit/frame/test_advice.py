@@ -18,11 +18,17 @@ COMMAND = re.compile(r"\bfleethpa ((?:[a-z][\w-]*)(?: [^`;\n]*)?)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
+NAMED = re.compile(r"\bfleethpa[ \"']")
+"""In the source of a module one of whose texts has a command, in one piece or in several."""
+
+
 def texts() -> Iterator[tuple[str, str]]:
-    """Every text in the product's code, with its place; what is filled in is an X."""
+    """Every text in those modules of the product that name its command, with its place; what is filled in is an X."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            nodes = list(ast.walk(ast.parse(path.read_text())))
+            if not NAMED.search(source := path.read_text()):
+                continue
+            nodes = list(ast.walk(ast.parse(source)))
             inner = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in nodes:
                 if isinstance(node, ast.JoinedStr):
