@@ -13,7 +13,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -458,18 +457,33 @@ SILENCED = (
 """One verb that asks for topics, one that reads the fleet, one that writes, and those that derive decisions again."""
 
 
-def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(folder: Path) -> None:
+def test_brokers_that_accept_and_stay_silent_are_named_with_the_next_step(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         runs = [[*verb, "--brokers", address] for verb in SILENCED]
-        for done in pool.map(_process, [[*each, "--timeout", "1s"] for each in runs], repeat(folder)):
-            assert done.returncode == 124
-            assert f"Error: no answer from Kafka at {address} within --timeout 1s".encode() in done.stderr
-            assert b"The broker hangs" in done.stderr
-            assert b"Next: check that Kafka runs" in done.stderr
-            assert b"Traceback" not in done.stderr
-        for done in pool.map(_process, runs, repeat(folder)):
+        begun = [pool.submit(_process, run, folder) for run in runs]
+        monkeypatch.chdir(folder)
+        cli = Cli(monkeypatch)
+        for run in runs:
+            limited = cli(*run, "--timeout", "1s")
+            assert limited.exit_code == 124
+            assert f"Error: no answer from Kafka at {address} within --timeout 1s" in limited.stderr
+            assert "The broker hangs" in limited.stderr
+            assert "Next: check that Kafka runs" in limited.stderr
+            assert "Traceback" not in limited.stderr
+        for each in begun:
+            done = each.result()
             assert done.returncode == 3
             assert f"Error: Kafka at {address} has not answered for 10s".encode() in done.stderr, done.stderr
             assert b"Next: check that Kafka runs" in done.stderr
             assert b"Traceback" not in done.stderr
+
+
+def test_a_time_limit_ends_the_process(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = _process(["get", "hpa", "-A", "--brokers", address, "--timeout", "1s"], folder)
+    assert done.returncode == 124
+    assert b"Traceback" not in done.stderr
