@@ -7,8 +7,9 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -16,9 +17,6 @@ from click.core import ParameterSource
 
 from fleethpa.frame.configuration import KEYS, Config
 from fleethpa.frame.errors import CommandError, timed_out, unreachable, usage, words_of
-
-if TYPE_CHECKING:
-    from fleethpa.frame.session import Session
 
 COMMAND_TYPE: Final = "application/vnd.fleethpa.command+json"
 """The form of an answer that has all that a command printed."""
@@ -56,20 +54,24 @@ def hub_address(source: str) -> str:
     return source.rstrip("/")
 
 
-def asked_of_hub(session: Session, context: click.Context) -> RemoteAnswer:
-    """Run the command of a context at the hub that `--from` names, within --timeout.
+def asked_of_hub(
+    source: str, context: click.Context, config: Config, timeout_s: float | None, note: Callable[[str], None]
+) -> RemoteAnswer:
+    """Run the command of a context at the hub that `--from` names, within --timeout (`timeout_s`; None: not given).
+
+    `note`: called with what is waited for, where that takes some seconds.
 
     Raises CommandError: there is no token, the hub does not answer (exit 3; 124 by the end of --timeout), or it refuses
     the request.
     """
-    base = hub_address(session.source)
+    base = hub_address(source)
     words = "/".join(words_of(context))
     url = f"{base}/api/v1/{words}"
     if query := urllib.parse.urlencode(_query(context), doseq=True):
         url += f"?{query}"
-    limit_s = min(_LONGEST_S, session.timeout_s or _LONGEST_S)
-    headers = {"Authorization": asyncio.run(_bearer(session.config)), "Accept": COMMAND_TYPE}
-    waiting = threading.Timer(SILENT_S, session.note, [f"{base} has not answered for {SILENT_S:.0f}s; still waiting"])
+    limit_s = min(_LONGEST_S, timeout_s or _LONGEST_S)
+    headers = {"Authorization": asyncio.run(_bearer(config)), "Accept": COMMAND_TYPE}
+    waiting = threading.Timer(SILENT_S, note, [f"{base} has not answered for {SILENT_S:.0f}s; still waiting"])
     waiting.daemon = True
     waiting.start()
     try:
@@ -80,7 +82,7 @@ def asked_of_hub(session: Session, context: click.Context) -> RemoteAnswer:
     except (OSError, msgspec.MsgspecError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise _silent(base, limit_s, is_own=limit_s == session.timeout_s) from error
+            raise _silent(base, limit_s, is_own=limit_s == timeout_s) from error
         cause = str(getattr(reason, "strerror", None) or reason)
         raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=_IS_HUB) from error
     finally:

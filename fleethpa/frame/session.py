@@ -483,11 +483,12 @@ def command_options(
             merged = outer | {name: value for name, value in given.items() if value is not None}
             session = Session(merged)
             try:
+                context = click.get_current_context()
                 if reads and asks_hub and is_hub(session.source):
                     from fleethpa.frame.remote import asked_of_hub
 
-                    return session.answered(asked_of_hub(session, click.get_current_context()))
-                context = click.get_current_context()
+                    limits = session.timeout_s, session.note
+                    return session.answered(asked_of_hub(session.source, context, session.config, *limits))
                 if "hub_context" in given and session.config.hub:
                     written: Callable[..., Coroutine[Any, Any, int]] = imported(context.meta[WRITES_TO_HUB])
                     return session.run(written(session, words_of(context), kwargs))
