@@ -76,8 +76,8 @@ from fleethpa.page.rolloutview import KEPT as ROLLOUTS_KEPT
 from fleethpa.page.rolloutview import RolloutReadings, read_rollout, reverted_ms, rollouts_view, with_what_it_had
 from fleethpa.page.stripview import group_view, replay, strip_view
 from fleethpa.page.tryview import TryViews
-from fleethpa.show.text import LATEST_MS, rfc3339
-from fleethpa.show.words import change
+from fleethpa.show.text import LATEST_MS, rfc3339, time_ago
+from fleethpa.show.words import change, listed
 from schemas.codec import WireError, whole_number
 from schemas.keys import HpaId
 from streams.archive.layout import ArchiveError
@@ -498,6 +498,13 @@ class PageServer:
         }
         return rendered(self._templates, "message.html", context, status)
 
+    def _unknown_now(self, known: FleetState, missing: CommandError) -> web.Response:
+        """Return that something was not there when the present was known last: it may be there now."""
+        when = time_ago(known.newest_ms, self._now_ms(None)) if known.newest_ms else "its beginning"
+        what = f"{missing.what} in the log until {when}"
+        cause = f"What is there now is not known: {listed(known.ills)}."
+        return self.message(503, what, cause, "load this address again in a minute, then fleethpa doctor")
+
     @web.middleware
     async def errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
         """Return what failed, its likely cause and the next step, as the commands do."""
@@ -505,8 +512,10 @@ class PageServer:
             answer: web.StreamResponse = await handler(request)
         except CommandError as error:
             status = _STATUS.get(error.code, 500)
-            known = self.reader.state.hpas if self.reader.state is not None else ()
-            links = ways_on(request, error, known)
+            known = self.reader.state
+            links = ways_on(request, error, known.hpas if known is not None else ())
+            if error.code == NOT_FOUND and known is not None and known.is_last_known and not request.query.get("at"):
+                return self._unknown_now(known, error)
             return self.message(status, error.what, error.cause, error.next_step, links=links)
         except NotSeenError:
             cause = "It is made of the log of the whole fleet, and you may see a part of the fleet."

@@ -833,6 +833,14 @@ async def test_while_the_source_does_not_answer_every_view_shows_the_last_that_w
         clusters = await (await client.get("/clusters")).text()
         assert 'data-column="STATE" data-label="State">unknown<' in clusters, clusters
         assert "not known now" in fleet_page
+        for address, what in (
+            ("/hpa/east/shop/later", "no HPA east/shop/later"),
+            ("/capacity/later", "no CapacityGroup &#39;later&#39;"),
+        ):
+            answer = await client.get(address)
+            text = await answer.text()
+            assert (answer.status, f"{what} in the log until " in text) == (503, True), text
+            assert "What is there now is not known: the source has not answered." in text, text
 
 
 async def test_every_next_step_of_an_hpa_is_a_command_that_runs(
