@@ -15,7 +15,7 @@ import click
 
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.errors import PARTIAL, CommandError, not_found, usage
 from fleethpa.frame.options import Decorator, gathered
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.words import counted
@@ -229,12 +229,16 @@ _MOST_NEAR: Final = 3
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
     """Return the HPAs that a selection means, in order, of the state of the whole fleet.
 
-    Raises CommandError: a named HPA does not exist, or -C names no cluster that is known (exit 4).
+    Raises CommandError: a named HPA does not exist (exit 4; 5 where only the last is known), or -C names no cluster
+    that is known (exit 4).
     """
     check_clusters(state, selection)
     views = [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
     if missing := selection.missing(view.id for view in views):
-        raise no_such_hpa(missing[0], state.hpas, selection.namespace)
+        error = no_such_hpa(missing[0], state.hpas, selection.namespace)
+        if state.is_last_known:
+            error.what, error.code = f"{error.what} when it was last known", PARTIAL
+        raise error
     return views
 
 

@@ -132,6 +132,21 @@ def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, na
     assert run("get", "hpa", name, "--ignore-not-found").exit_code == 0
 
 
+def test_what_was_not_there_when_it_was_last_known_may_be_there_now(
+    run: Cli, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.append()
+    fleet.checkpoint()
+    for _ in range(12):
+        fleet.append(after_ms=5_000, by="ingest")
+    monkeypatch.setattr(FleetPast, "now_ms", lambda _: fleet.now_ms)
+    for verb in (("get", "hpa"), ("describe",), ("status",)):
+        result = run(*verb, "east/shop/later")
+        assert (result.exit_code, result.stdout) == (5, ""), result.output
+        assert "warning: the decider hangs or does not run" in result.stderr
+        assert "Error: no HPA east/shop/later when it was last known" in result.stderr
+
+
 def test_a_silent_cluster_keeps_its_rows_and_exits_5(run: Cli, fleet: Fleet) -> None:
     for _ in range(5):
         fleet.append(after_ms=10_000, by="ingest")
