@@ -61,6 +61,7 @@ def look_ahead(adoption: AdoptionSteps, plan: Plan[Json], present: Present) -> N
     if plan.moved:
         plan.concerns.append(Concern(f"adopt deletes {_named(plan.moved)} in {adoption.place.cluster}"))
         plan.concerns.append(Concern(SERIES_GO_SILENT))
+        plan.concerns += adoption.unserved()
     plan.concerns += [Concern(text) for text in _replaced(adoption.state, plan.moved)]
     plan.concerns += concerns("adopt", foresight, started)
 
@@ -121,6 +122,17 @@ class AdoptionSteps(HandOver[Json]):
         finally:
             code = await self.report_gone(deleted)
         return code
+
+    def unserved(self) -> Iterator[Concern]:
+        """That no reconciler would write what is decided for what is adopted."""
+        name = self.place.cluster
+        cluster = self.state.clusters.get(name)
+        if self._mode == "enforce" and (cluster is None or cluster.served is None):
+            step = f"fleethpa run reconciler --contexts {name} --kubeconfig FILE"
+            yield Concern(
+                f"no reconciler has ever served cluster {name}: nothing scales there until one does. Next: {step}",
+                harmful=True,
+            )
 
     def start(self, hpa: HpaId, native: Json) -> PlannedRecord:
         """The record that begins the central HPA."""

@@ -661,6 +661,15 @@ def test_no_native_hpa_is_deleted_while_what_would_scale_in_its_place_hangs(
     assert "Nothing would scale it any more." in adopted.stderr
 
 
+def test_where_no_reconciler_has_ever_served_the_cluster_adopt_says_that_nothing_would_scale(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    text = "warning: no reconciler has ever served cluster east: nothing scales there until one does."
+    assert text in cluster.run("adopt", "-C", "east", "-A", "--dry-run").stderr
+    assert text not in cluster.run("adopt", "-C", "east", "-A", "--dry-run", "--mode", "shadow").stderr
+    cluster.fleet.append(Serving(session="r", clusters=["east"]))
+    assert text not in cluster.run("adopt", "-C", "east", "-A", "--dry-run").stderr
+
+
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
