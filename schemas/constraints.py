@@ -19,8 +19,9 @@ class Constraint(Struct, frozen=True, kw_only=True):
     `kind`: `upstream` for a rule of the HPA itself; `limit` for one of fleethpa's own limits on a write, `replacement`
     for what takes the place of the metrics. `cuts`: a limit that may leave a part of the write, so that it can end
     outside minReplicas and maxReplicas, on the way to them. `step`: the step of a decision that explains it; empty: it
-    has none of its own. `label`: how a table names that step. `released`: what happens when the step's `until` is
-    reached; empty: it has no such time.
+    has none of its own. `named_by`: where in the detail of that step the name of the object stands that sets it; empty:
+    no object does. `label`: how a table names that step. `released`: what happens when the step's `until` is reached;
+    empty: it has no such time.
 
     So of a removal budget the page says: `held by the removal budget` (`words`); `the removal budget of namespace shop
     (30%/10m) allows 4, and 4 were removed` (the decision's `paused`); `until 15:09:23: more may be removed`
@@ -33,6 +34,7 @@ class Constraint(Struct, frozen=True, kw_only=True):
     kind: Literal["upstream", "limit", "replacement"] = "upstream"
     cuts: bool = False
     step: str = ""
+    named_by: str = ""
     label: str = ""
     released: str = ""
 
@@ -104,6 +106,7 @@ _LISTED: Final = (
         kind="limit",
         cuts=True,
         step="capacity",
+        named_by="group",
         label="capacity group",
     ),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.text import time_of_day
-from schemas.constraints import is_limit, words_of
+from schemas.constraints import CONSTRAINTS, is_limit, words_of
 from schemas.decisions import IGNORED_REASON, Decision, MetricDecision
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.kubernetes.metricspecs import metric_name
@@ -186,10 +186,12 @@ def held_by(decision: Decision) -> str:
 
 
 def limit_name(decision: Decision, limit: str) -> str:
-    """A limit of a decision in words; a CapacityGroup with its name, a stabilization window with its direction."""
-    groups = [step.detail["group"] for step in decision.steps if step.step == "capacity"]
-    if limit == "CapacityGroup" and groups:
-        return f"CapacityGroup {groups[0]}"
+    """A limit in words; one that an object sets with its name, a stabilization window with its direction."""
+    known = CONSTRAINTS.get(limit)
+    if known is not None and known.named_by:
+        for step in decision.steps:
+            if step.step == known.step:
+                return f"{limit} {step.detail[known.named_by]}"
     if limit == "StabilizationWindow" and (window := _window(decision)):
         return f"the {window} stabilization window"
     return words_of(limit)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fleethpa.show import words
 from fleethpa.show.words import alike, cause, one_line, threshold
@@ -99,6 +100,19 @@ UP = {"reason": "external metric queue(nil) above target", "current_replicas": 4
 )
 def test_one_line_says_why_a_decision_came_out_as_it_did(changes: dict[str, Any], line: str) -> None:
     assert words.why(decision({}, **changes)) == line
+
+
+def test_a_limit_that_an_object_sets_is_named_with_the_object() -> None:
+    made = decision(
+        {},
+        current_replicas=4,
+        final_desired_replicas=4,
+        raw_desired_replicas=8,
+        constraints_applied=["CapacityGroup"],
+        steps=[Step(step="capacity", in_=8, out=4, detail={"group": "search"})],
+    )
+    assert words.why(made) == "held by CapacityGroup search; metrics ask for 8"
+    assert words.why(structs.replace(made, steps=[])) == "held by a CapacityGroup; metrics ask for 8"
 
 
 @pytest.mark.parametrize(

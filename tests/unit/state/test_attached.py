@@ -246,6 +246,7 @@ def test_what_the_table_of_constraints_says_of_a_limit_is_what_it_does(
     assert declared.words
     steps = [write.step for write in bounded.values() if write.step is not None]
     assert [step.step for step in steps] == [declared.step] * len(bounded) * bool(declared.step)
+    assert not declared.named_by or all(step.detail[declared.named_by] for step in steps)
     assert bool(declared.released) == any(step.until is not None for step in steps)
 
 
