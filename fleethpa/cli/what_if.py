@@ -27,8 +27,8 @@ from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
 from streams.hpa.evaluation import MetricEvaluation
-from streams.state.guards import left_its_type
 from streams.state.inputs import EvaluationInputs
+from streams.state.limits.overflow import left_its_type
 
 
 @click.command("what-if")

@@ -23,13 +23,13 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
 from streams.partition import Partition
-from streams.state.evaluate import inputs_now
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.limits.limit import depends_on_others
 from streams.state.moves import shows_a_write
 from streams.state.namespacerows import target_key
 from streams.state.ownperiod import settings_for
 from streams.state.partition import stored_row
+from streams.state.steps import inputs_now
 
 T = TypeVar("T")
 _TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')

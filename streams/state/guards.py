@@ -1,15 +1,20 @@
-"""Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step."""
+"""Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step, and is
+shown in the HPA's own status where nobody else looks after that.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from schemas.codec import encode
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.keys import EVERY_CLUSTER
-from schemas.limits import ERROR, shortened
+from schemas.kubernetes.shape import JsonView
+from schemas.limits import DECISION, ERROR, shortened
 from schemas.observed import Mode
 from schemas.pauses import is_in_force, stopping_kinds
-from streams.hpa.evaluation import Calculation
+from streams.hpa.evaluation import Conditions, Evaluation, History, ReconcileResult, new_status
 from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
@@ -19,6 +24,8 @@ from streams.state.partitionrow import PartitionRow
 from streams.state.rows import DirectoryKey, Pause, TargetName
 
 _EVERYWHERE: Final = "all clusters"
+_LARGE_CONDITIONS: Final = DECISION.most // 4
+"""JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
 
 
 def in_force(known: Mapping[str, Mapping[str, Pause]], now_ms: int) -> dict[str, dict[str, Pause]]:
@@ -194,6 +201,33 @@ def _describe(scope: str, kind: str, pause: Pause) -> str:
     return f"{text}: {pause.reason}" if pause.reason else text
 
 
-def left_its_type(calculation: Calculation | None) -> bool:
-    """Return whether a metric's calculation overflowed its integer type."""
-    return calculation is not None and (calculation.proposal < 0 or calculation.wrapped)
+def nothing_decided(status: JsonView, replicas: int | None, history: History, generation: int) -> Evaluation:
+    """Return the evaluation of an HPA that is ignored. `status`: before it; `replicas`: its scale (None: not read)."""
+    conditions = status.get("conditions") or []
+    kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
+    shown = status.get("currentReplicas", 0) if replicas is None else replicas
+    result = ReconcileResult(
+        status=new_status(generation, status.get("lastScaleTime"), shown, shown, None, kept), history=history
+    )
+    return Evaluation(path="ignored", history=history, current_replicas=replicas, reason=IGNORED_REASON, result=result)
+
+
+def with_refusal(
+    result: ReconcileResult, mode: EffectiveMode, before: JsonView, now_ms: int, *, is_ignored: bool
+) -> ReconcileResult:
+    """Show in the HPA's AbleToScale and Events why nothing is written, if no native controller looks after them.
+    Upstream has no such condition.
+
+    The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.
+    `before`: the status before the evaluation.
+    """
+    if not (mode.shown or is_ignored):
+        return result
+    reason = IGNORED_REASON if is_ignored else REFUSAL_REASON
+    own = [condition for condition in before.get("conditions") or () if condition["type"] == "AbleToScale"]
+    conditions = Conditions(result.status.get("conditions"), now_ms)
+    if own:
+        conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
+    conditions.set("AbleToScale", "False", reason, mode.refused)
+    status = {**result.status, "conditions": conditions.items}
+    return structs.replace(result, status=status, events=(*result.events, ("Warning", reason, mode.refused)))

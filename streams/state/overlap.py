@@ -3,10 +3,12 @@
 Source: pkg/controller/podautoscaler/horizontal.go (hpaSelectors, hpasControllingPodsUnderSelector) v1.37.1.
 """
 
-from streams.hpa.observation import NO_PODS, TargetPods
+from streams.hpa.evaluation import Evaluation
+from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
+from streams.state.subject import Observed, Subject
 
 
 def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, pods: TargetPods) -> tuple[str, ...]:
@@ -39,7 +41,12 @@ def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, sele
     return other.registered_selector(state.row.restart_offset) == selector
 
 
-def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
-    """Register a target's selector, which is well-formed, for the overlap check."""
-    namespace.register(hpa.id.name, hpa.row.registered[1], selector)
-    hpa.register(state.offset, selector, state.row.restart_offset)
+def register(subject: Subject, observed: Observed, evaluation: Evaluation) -> None:
+    """Register the target's selector for the check, once an evaluation asked for metrics with a valid one."""
+    seen, hpa, namespace = observed.observation, subject.hpa, subject.namespace
+    if not isinstance(seen, Observation) or seen.pods is NO_PODS or not isinstance(seen.scale, Scale):
+        return  # without pods of its own
+    if evaluation.path in ("metrics", "metricsFailed"):
+        selector, state = seen.scale.selector, subject.state
+        namespace.register(hpa.id.name, hpa.row.registered[1], selector)
+        hpa.register(state.offset, selector, state.row.restart_offset)

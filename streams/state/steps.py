@@ -1,4 +1,6 @@
-"""The first step of an evaluation, which reads everything, and its last, which makes the record."""
+"""The steps of an evaluation around its decision: the first, which reads everything, and the last two, which make the
+record and remember in the HPA's row what later evaluations read.
+"""
 
 from typing import Any
 
@@ -12,13 +14,15 @@ from streams.state.clustersettings import Effective
 from streams.state.gather import asked_of_sources
 from streams.state.guards import effective_mode
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
+from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import Draft
+from streams.state.limits.limit import limits_now
 from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
 from streams.state.needs import states
 from streams.state.partitionstate import State
-from streams.state.replacements.replacement import Replacement
-from streams.state.rows import NOTHING_APPLIED
+from streams.state.replacements.replacement import Replacement, replacements_now
+from streams.state.rows import NOTHING_APPLIED, NOTHING_SHOWN, PendingWrite, kept_status
 from streams.state.subject import Decided, Limited, Observed, Subject, SubjectKind, accounts_of
 from streams.state.timing import as_of
 
@@ -58,6 +62,42 @@ def observe(subject: Subject) -> Observed:
     return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, asked)
 
 
+def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
+    """Return what an evaluation now would read; nothing changes."""
+    subject = subject_of(state, namespace, hpa, settings)
+    return inputs_of(subject, observe(subject))
+
+
+def inputs_of(subject: Subject, observed: Observed) -> EvaluationInputs:
+    """Return what an evaluation reads, as replays take it."""
+    seen, fleet = subject.kind.replayed(subject, observed)
+    state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
+    return EvaluationInputs(
+        decision=decision_id(state, hpa),
+        hpa=hpa.id,
+        partition=state.row.number,
+        offset=state.offset,
+        now_ms=subject.evaluated_ms,
+        mode=subject.effective_mode.mode,
+        origin=row.origin,
+        generation=row.generation,
+        spec=hpa.spec,
+        autoscaler=subject.kind.decided_by(subject, observed),
+        status=observed.status,
+        observation=seen,
+        history=observed.history,
+        settings=settings.controller,
+        period_ms=settings.sync_period_ms,
+        limits=limits_now(subject, observed),
+        replacements=replacements_now(subject),
+        restart=observed.restart,
+        native_moves=row.native_moves,
+        moves=observed.moves,
+        follows_native=subject.follows_native,
+        fleet=fleet,
+    )
+
+
 def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:
     """Return the offset of the newest restart in the log that concerns an HPA, and its reason; empty: it is known."""
     control = state.row.transfers.get(hpa.row.cluster) if state.row.transfers else None
@@ -78,14 +118,14 @@ def take_restart(state: State, hpa: Hpa) -> str:
     return reason
 
 
-def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, name: str) -> Draft:
+def record(subject: Subject, observed: Observed, decided: Decided, left: Limited, name: str) -> Draft:
     """Make the record of this id, field by field: one that is made of dictionaries (`records.identity`) takes three
     times as long. Raises OverLimitError: it is larger than a decision may be.
     """
     state, hpa, row = subject.state, subject.hpa, subject.hpa.row
-    evaluation, wanted, result = decided.evaluation, limits_.wanted, limits_.result
-    current, final = evaluation.current_replicas or 0, _final_replicas(evaluation, limits_)
-    steps = records.with_replaced(records.steps_to(evaluation, final, limits_.brake), decided.replaced, evaluation)
+    evaluation, wanted, result = decided.evaluation, left.wanted, left.result
+    current, final = evaluation.current_replicas or 0, _final_replicas(evaluation, left)
+    steps = records.with_replaced(records.steps_to(evaluation, final, left.brake), decided.replaced, evaluation)
     decision = Decision(
         id=name,
         seq=0,
@@ -108,7 +148,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         selected_metric=evaluation.selected_metric,
         metrics=list(map(records.metric_decision, evaluation.metrics)),
         steps=[*steps, *decided.further],
-        constraints_applied=limits_.constraints,
+        constraints_applied=left.constraints,
         wants=None if wanted is None else wanted.desired_replicas,
         expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
         observed=_shown(subject, observed),
@@ -116,7 +156,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         events=[*result.events, *result.events_after_write] if wanted is None else [],
         error=result.error,
         labels=records.labels(result) if wanted is None else {},
-        paused=limits_.held,
+        paused=left.held,
         refused=subject.effective_mode.refused,
         min_replicas=subject.autoscaler.min_replicas,
         max_replicas=subject.autoscaler.max_replicas,
@@ -150,10 +190,10 @@ def _states(subject: Subject, observed: Observed, decided: Decided) -> list[str]
     )
 
 
-def _final_replicas(evaluation: Evaluation, limits_: Limited) -> int:
-    if limits_.wanted is not None:
-        return limits_.wanted.desired_replicas
-    if limits_.held or evaluation.desired_replicas is None:
+def _final_replicas(evaluation: Evaluation, left: Limited) -> int:
+    if left.wanted is not None:
+        return left.wanted.desired_replicas
+    if left.held or evaluation.desired_replicas is None:
         return evaluation.current_replicas or 0
     return evaluation.desired_replicas
 
@@ -168,6 +208,36 @@ def _shown(subject: Subject, observed: Observed) -> dict[str, Any]:
     shown |= subject.kind.shown(subject)
     version = subject.scale_row.resource_version if subject.scale_row else ""
     return records.with_version(shown, version)
+
+
+def remember(subject: Subject, observed: Observed, decided: Decided, left: Limited, name: str) -> None:
+    """Change the HPA's row to what later evaluations and read verbs need of this one, whose record has this id."""
+    state, row, evaluation = subject.state, subject.hpa.row, decided.evaluation
+    take_restart(state, subject.hpa)
+    row.history = evaluation.history
+    row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
+    row.ratios = ()
+    if subject.settings.sample_floor_ms is not None:
+        calculations = [each.calculation for each in evaluation.metrics]
+        row.ratios = tuple([None if each is None else each.ratio for each in calculations])
+    row.native_moves, row.written = (), None
+    row.last_decision, row.last_decision_ms, row.last_offset = name, state.now_ms, state.offset
+    row.moves = observed.moves
+    if observed.change:
+        row.lost = ()
+    row.blocked, row.wants = decided.blocked, decided.asked
+    if observed.replicas is not None:
+        row.seen_replicas = observed.replicas
+    row.mode, row.refused = subject.effective_mode.mode, subject.effective_mode.refused
+    row.paused = left.held
+    follows_native, wanted = subject.follows_native, left.wanted
+    row.shadow_status = kept_status(left.result.status) if follows_native else NOTHING_SHOWN
+    if follows_native or wanted is None:
+        row.keep_status(None if follows_native else left.result.status)
+    if wanted is not None:
+        current, expires_ms = evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
+        rules, evaluated_ms = subject.settings.rules, subject.evaluated_ms
+        row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, evaluated_ms, rules)
 
 
 def decision_id(state: State, hpa: Hpa) -> str:

@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from streams.hpa.evaluation import Evaluation
-from streams.state.guards import left_its_type
+from streams.hpa.evaluation import Calculation, Evaluation
 from streams.state.limits.limit import LimitedWrite, WriteLimit
 from streams.state.subject import Observed, Subject
 
@@ -27,3 +26,8 @@ def overflow(evaluation: Evaluation) -> str:
         if calculation is not None and left_its_type(calculation):
             return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
     return ""
+
+
+def left_its_type(calculation: Calculation | None) -> bool:
+    """Return whether a metric's calculation overflowed its integer type."""
+    return calculation is not None and (calculation.proposal < 0 or calculation.wrapped)

@@ -17,7 +17,7 @@ from tests.tiers import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 KERNEL = "streams.state.partition"
-MOST_MODULES, MOST_LINES = 68, 14_200
+MOST_MODULES, MOST_LINES = 68, 14_150
 WOVEN = {"FleetHPA": 48, "CapacityGroup": 36}
 """How many product files name a feature beside those of its own (`OWN`, of their paths below the package: one package
 has a name that would fit).
