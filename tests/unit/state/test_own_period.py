@@ -139,7 +139,8 @@ def test_answers_of_a_shorter_period_never_shorten_that_of_others(seconds: int, 
     jitter_ms = tuple(seconds * each // 10 for each in per_mille)
     world = PeriodWorld(f"{seconds}s", min_sync_period_ms=1_000).run(200, jitter_ms, every_ms=seconds * SECOND)
     assert all(0.75 * seconds <= gap <= 1.5 * seconds for gap in world.gaps_s("web")), world.gaps_s("web")
-    assert all(13 <= gap <= 17 for gap in world.gaps_s("api")), world.gaps_s("api")
+    # When an answer is due that was late, it is waited for: 3 s (`ANSWER_WAIT_MS`) at the most.
+    assert all(13 <= gap <= 18 for gap in world.gaps_s("api")), world.gaps_s("api")
     assert set(world.age_ms["web"][2:]) == {0}, "each answer brings its evaluation, late ones too"
     assert max(world.age_ms["api"][2:]) <= 1.2 * seconds * SECOND
     assert not any(each.get("error") for each in world.made[2:]), (
