@@ -170,7 +170,7 @@ HIGH: Final = 580.0
 
 async def load_rises(fleet: Fleet, report: DemoReport) -> None:
     """Load rises in east; a policy limits each step."""
-    what = f"shop/checkout in east gets more than four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
+    what = f"East's shop/checkout gets over four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
     report.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
     mark = len(report.decisions)
     set_load(fleet, EAST, HIGH)
