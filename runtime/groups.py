@@ -121,10 +121,13 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc]
         return part.partition in (self._consumer.partitions_for_topic(part.topic) or ())
 
     async def _commit(self, done: Mapping[TopicPartition, int]) -> None:
-        # One that is lower than before is that of a topic that was created again.
-        offsets = {part: offset for part, offset in done.items() if offset not in (-1, self._committed.get(part))}
-        # The driver would commit for ever to a topic that was deleted, and nothing else would be read.
-        offsets = {part: offset for part, offset in offsets.items() if self._is_there(part)}
+        # One that is lower than before is that of a topic that was created again. To a topic that was deleted the
+        # driver would commit for ever, and nothing else would be read.
+        offsets = {
+            part: offset
+            for part, offset in done.items()
+            if offset not in (-1, self._committed.get(part)) and self._is_there(part)
+        }
         if not offsets:
             return
         try:

@@ -14,7 +14,6 @@ from aiokafka.errors import KafkaTimeoutError
 from msgspec import Raw
 
 from runtime import kafkaclients
-from runtime.driver import EndingConsumer
 from runtime.ending import first_of
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
@@ -28,6 +27,8 @@ from schemas.topics import SETTINGS, SPECS
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer, TopicPartition
     from aiokafka.structs import RecordMetadata
+
+    from runtime.driver import EndingConsumer
 
 
 class TopicMissingError(LookupError):
@@ -155,8 +156,8 @@ HandleEntry = Callable[[Body, int, str, str], object]
 
 async def follow_topic(settings: KafkaSettings, topic: str, handle: HandleEntry, caught_up: Callable[[], None]) -> None:
     """Hand every entry of a topic to `handle`, for ever; one may come up to half a second late. Brokers that cannot
-    be reached are waited for. A topic that is made again is read from its beginning; what the former one said is not
-    taken back, since it may be a pause or a freeze, and the log says so.
+    be reached are waited for. A topic that was deleted and created again is read from its beginning. What the deleted
+    one said stays in force, since it may be a pause or a freeze, and the process logs that.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
     """
@@ -175,9 +176,9 @@ async def follow_topic(settings: KafkaSettings, topic: str, handle: HandleEntry,
 
 
 class _Presence:
-    """Says that a topic which is followed has gone, is there again, or was made again with less than it had.
+    """Logs that the followed topic is missing, is back, or was created again.
 
-    `ends`: those that it had when it was read.
+    `ends`: its end offsets when it was read.
     """
 
     def __init__(self, topic: str, ends: Mapping[TopicPartition, int]) -> None:

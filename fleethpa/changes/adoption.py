@@ -22,6 +22,7 @@ from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_err
 from fleethpa.changes.handover import HandOver, Plan, about
 from fleethpa.changes.records import PlannedRecord
 from fleethpa.changes.writing import Concern
+from fleethpa.fleet.troubles import run_reconciler
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, usage
 from fleethpa.show.formats import to_yaml
@@ -128,11 +129,8 @@ class AdoptionSteps(HandOver[Json]):
         name = self.place.cluster
         cluster = self.state.clusters.get(name)
         if self._mode == "enforce" and (cluster is None or cluster.served is None):
-            step = f"fleethpa run reconciler --contexts {name} --kubeconfig FILE"
-            yield Concern(
-                f"no reconciler has ever served cluster {name}: nothing scales there until one does. Next: {step}",
-                harmful=True,
-            )
+            what = f"no reconciler has ever served cluster {name}: nothing scales there until one does"
+            yield Concern(f"{what}. Next: {run_reconciler(name)}", harmful=True)
 
     def start(self, hpa: HpaId, native: Json) -> PlannedRecord:
         """The record that begins the central HPA."""

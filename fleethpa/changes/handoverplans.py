@@ -11,7 +11,7 @@ from msgspec import structs
 from fleethpa.changes.handover import Place, Plan, owner_of
 from fleethpa.changes.owners import owned_hpa
 from fleethpa.changes.writing import Concern
-from fleethpa.fleet.troubles import ClusterView, silent_limit_ms, since
+from fleethpa.fleet.troubles import ClusterView, silent_limit_ms, silent_reconciler
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
@@ -167,21 +167,16 @@ def _not_scaled(state: FleetState, hpa: HpaId) -> CommandError | None:
 
 
 def _hangs(state: FleetState, cluster: ClusterView | None) -> tuple[str, str] | None:
-    """What of fleethpa does not work that has to for an HPA of the cluster to be scaled, with the next step."""
-    for each in state.hung:
-        if each.process in ("ingest", "decider"):
-            return each.what, each.next_step
+    """Return what hangs without which no HPA of the cluster is scaled, and the next step; None: nothing does."""
+    if (process := state.stopped_by) is not None:
+        return process.what, process.next_step
     if cluster is None:
         return None
-    for trouble in cluster.troubles:
-        if trouble.since_ms is not None and (trouble.is_of_silence or trouble.is_away):
-            return trouble.text, trouble.next_step
-    limit_ms = silent_limit_ms(effective(state.settings, cluster.name).sync_period_ms)
-    # That is no trouble of a cluster of which nothing is enforced yet.
-    if cluster.served is not None and cluster.served.reported_ms < cluster.clock_ms - limit_ms:
-        text = f"its reconciler has been silent{since(cluster.served.reported_ms, cluster.clock_ms)}"
-        return text, f"fleethpa run reconciler --contexts {cluster.name} --kubeconfig FILE"
-    return None
+    found = next((each for each in cluster.troubles if each.since_ms and (each.is_of_silence or each.is_away)), None)
+    # A reconciler that has nothing to write is no trouble of its cluster yet; with the HPAs to be adopted it is one.
+    period_ms = effective(state.settings, cluster.name).sync_period_ms
+    found = found or silent_reconciler(cluster, cluster.clock_ms - silent_limit_ms(period_ms))
+    return None if found is None else (found.text, found.next_step)
 
 
 # --- release ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.fleet.state import read_state
@@ -38,8 +39,8 @@ async def overtaken(
     limit_s: float,
     places: Sequence[tuple[int, int] | None] = (),
 ) -> list[CommandError]:
-    """The errors of those records that name a version which another one had replaced. What replaced it is published
-    once more. Of those that no decider has taken up it is not known, which is an error of its own.
+    """Return the errors of those records that name a version which another one had replaced. What replaced it is
+    published once more. Of those that no decider has folded yet that is not known, which is an error, too.
 
     Args:
         writes: as they were written; those that are not in the log yet count as not refused.
@@ -47,16 +48,16 @@ async def overtaken(
         limit_s: how long to wait until what is published once more is in the log.
         places: log partition and offset of each of `writes`; None, or none at all: not known.
     """
-    named = [each for each in writes if isinstance(each.body, AutoscalerSet) and each.body.changes]
+    named = [
+        (each, place)
+        for each, place in zip_longest(writes, places)
+        if isinstance(each.body, AutoscalerSet) and each.body.changes
+    ]
     if not named:
         return []
     state = await _state(past)
-    waiting = [
-        _waiting(each)
-        for each, place in zip(writes, places, strict=False)
-        if place is not None and not _is_folded(state, *place) and any(each is other for other in named)
-    ]
-    refused = [each for each in named if _is_overtaken(each, state)]
+    waiting = [_waiting(each) for each, place in named if place is not None and not _is_folded(state, *place)]
+    refused = [each for each, _ in named if _is_overtaken(each, state)]
     problems = [_problem(each, _view(each, state)) for each in refused]
     for _ in range(_MOST_TRIES):
         if not refused:

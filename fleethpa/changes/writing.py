@@ -211,7 +211,7 @@ async def _sent(session: Session, writer: Writer, writes: Sequence[PlannedRecord
 
 
 def _report_open(session: Session, sent: Iterable[SentRecord]) -> None:
-    """Say of records that they are written, and nothing of what they do: nobody has seen them in the log."""
+    """Print that records are written and not in the log yet, so that nothing is known of their effect."""
     for each in sent:
         session.out(f"{each.subject} (written, not recorded yet)")
 

@@ -196,7 +196,7 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
             is_named = trouble.is_named_first and trouble not in blind[1:]
             if not is_named and not is_of_hung(trouble, state.hung):
                 session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
-    is_partial = any(state.is_known_of_before(view) or any(each.is_away for each in view.members) for view in views)
+    is_partial = any(view.is_past or any(each.is_away for each in view.members) for view in views)
     return PARTIAL if is_partial else OK
 
 

@@ -19,7 +19,7 @@ from fleethpa.frame.errors import OK, PARTIAL, CommandError, SuggestingGroup, no
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
-from fleethpa.show.text import Column, rfc3339, shown_stated
+from fleethpa.show.text import Column, rfc3339, shown
 from schemas.kubernetes.shape import Json
 
 
@@ -150,7 +150,7 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> in
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
     if rows or output != "table":
         session.listing(
-            _listing(rows, lambda time_ms: shown_stated(time_ms, session.time_style, session.now_ms())), output
+            _listing(rows, lambda time_ms: shown(time_ms, session.time_style, session.now_ms(), "seconds")), output
         )
     elif state.is_last_known:
         session.note("No central HPA had a schedule when that was last known.")

@@ -100,15 +100,15 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
             state.hpas,
             dict(sorted(state.capacity_members.get(name, {}).items())),
             name in state.scattered_groups,
-            state.is_last_known or any(_is_of_before(state, member) for member in state.capacity_members.get(name, {})),
+            state.is_last_known or any(_is_past(state, member) for member in state.capacity_members.get(name, {})),
         )
         for name, row in sorted(state.capacity_groups.items())
     }
 
 
-def _is_of_before(state: FleetState, member: str) -> bool:
+def _is_past(state: FleetState, member: str) -> bool:
     view = state.hpas.get(HpaId(*member.split("/")))
-    return view is not None and state.is_known_of_before(view)
+    return view is not None and view.is_past
 
 
 def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:

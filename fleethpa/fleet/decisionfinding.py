@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fleethpa.fleet.finding import DEFAULT_NAMESPACE, Ref, names_known, no_such_hpa, parse_ref, sole_id
-from fleethpa.fleet.state import read_state
+from fleethpa.fleet.state import partitions_about, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.text import dated
 from schemas.decisions import uid_of
-from schemas.keys import FLEET, HpaId
+from schemas.keys import HpaId
 from schemas.partitioning import partition_for
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Re
     Raises CommandError: there is no such HPA, or it has no decision that fits (exit 4).
     """
     ref, count = asked.ref, await past.partitions()
-    has_one = ref.cluster not in (None, FLEET)  # a FleetHPA is about clusters whose reports are in any partition
-    state = await read_state(past, [partition_for(f"{ref.cluster}/{asked.scope}", count)] if has_one else None)
+    partition = partition_for(f"{ref.cluster}/{asked.scope}", count)
+    state = await read_state(past, partitions_about(ref.cluster, partition))
     living, forgotten = ([hpa for hpa in known if asked.names(hpa)] for known in (state.hpas, state.forgotten))
     if not living and not forgotten:
         raise no_such_hpa(ref, await names_known(past) if ref.cluster else state.hpas, asked.scope)

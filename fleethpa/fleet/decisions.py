@@ -25,7 +25,7 @@ from fleethpa.show.text import Column, Widths, rfc3339, shown
 from schemas.constraints import CONSTRAINTS
 from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId
-from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.kubernetes.gotimes import time_ms
 from schemas.partitioning import partition_for
 from streams.history.recorded import Recorded
 from streams.state.needs import STATES
@@ -276,15 +276,15 @@ async def expired_until(past: Past, wanted: Filter, found: int, last: int | None
     lacking = [
         begins[view.partition]
         for hpa, view in state.hpas.items()
-        if wanted.selection.matches(hpa, view.labels) and (_created_ms(view) or 0) < begins[view.partition]
+        if wanted.selection.matches(hpa, view.labels) and _created_ms(view) < begins[view.partition]
     ]
     lacking += [begins[number] for number in begins if any(map(wanted.selection.matches, state.forgotten))]
     return max(lacking, default=None)
 
 
-def _created_ms(view: HpaView) -> int | None:
-    text = (view.hpa.get("metadata") or {}).get("creationTimestamp")
-    return parse_time_ms(text) if text else None
+def _created_ms(view: HpaView) -> int:
+    """When an HPA was created; 0: its object does not say."""
+    return time_ms((view.hpa.get("metadata") or {}).get("creationTimestamp")) or 0
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:

@@ -196,7 +196,7 @@ def is_of_hung(trouble: ClusterTrouble, hung: Iterable[HungProcess]) -> bool:
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:
     """Whether outcomes of writes to a cluster cannot come, so that a missing one is not a problem of its HPA."""
     hung = list(hung)
-    if any(each.process in ("ingest", "decider") for each in hung):
+    if any(each.stops_deciding for each in hung):
         return True
     if cluster.has_agent and any(each.process == "router" for each in hung):  # its agent gets no decisions
         return True

@@ -124,13 +124,19 @@ async def _state_of(past: Past, folded: Sequence[Folded]) -> FleetState:
     return state
 
 
+def partitions_about(cluster: str | None, partition: int) -> list[int] | None:
+    """Return the log partitions whose state says how an HPA is: its own; None: all, as the HPA is over clusters, whose
+    reports are in any partition, or its cluster is not known.
+    """
+    return None if cluster in (None, FLEET) else [partition]
+
+
 async def look_for_trouble(past: Past, about: Recorded | None = None) -> None:
     """Remark on what keeps the present from being known, for a question that reads no state.
 
-    `about`: a decision of the HPA in question, of whose log partition this is looked for. None, or a decision over
-    clusters, whose reports are in any partition: of all.
+    `about`: a decision of the HPA in question; None: the question is about all.
     """
-    partitions = None if about is None or about.hpa.cluster == FLEET else [about.partition]
+    partitions = None if about is None else partitions_about(about.hpa.cluster, about.partition)
     if past.now_ms():
         # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):

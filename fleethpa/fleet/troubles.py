@@ -122,9 +122,14 @@ class HungProcess:
         return f"{self.process} {silent_words(self.process)}"
 
     @property
+    def stops_deciding(self) -> bool:
+        """Whether nothing is decided, in whatever cluster, because of it."""
+        return self.process in ("ingest", "decider")
+
+    @property
     def hides_the_present(self) -> bool:
         """Whether what is shown of HPAs is only the last that was known, because of it."""
-        return self.process in ("ingest", "decider", "observer", "agent")
+        return self.stops_deciding or self.process in ("observer", "agent")
 
 
 _REFUSES: Final = "refuses the credentials of its observer"
@@ -499,18 +504,33 @@ def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     yield ClusterTrouble("standIn", begun_ms, f"{holder} is in charge", lease, detail, cluster.clock_ms)
 
 
+def run_reconciler(cluster: str) -> str:
+    """Return the command that serves a cluster."""
+    return f"fleethpa run reconciler --contexts {cluster} --kubeconfig FILE"
+
+
+def silent_reconciler(cluster: ClusterView, due_ms: int, detail: str = "") -> ClusterTrouble | None:
+    """Return the trouble that a reconciler which served a cluster has not reported since `due_ms` (log time); None: it
+    has, or none ever served it.
+    """
+    served = cluster.served
+    if served is None or served.reported_ms >= due_ms:
+        return None
+    what, start = "its reconciler has been silent", run_reconciler(cluster.name)
+    return ClusterTrouble("reconcilerSilent", served.reported_ms, what, start, detail, cluster.clock_ms)
+
+
 def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     enforced, served = cluster.modes.get("enforce", 0), cluster.served
     if not enforced or _awaited(cluster, due_ms) is not None:
         return
-    start = f"fleethpa run reconciler --contexts {cluster.name} --kubeconfig FILE"
     waiting = f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
-        yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
+        what = f"no reconciler serves it: {waiting}"
+        yield ClusterTrouble("reconcilerSilent", None, what, run_reconciler(cluster.name))
         return
-    if served.reported_ms < due_ms:
-        what, now_ms = "its reconciler has been silent", cluster.clock_ms
-        yield ClusterTrouble("reconcilerSilent", served.reported_ms, what, start, f": {waiting}", now_ms)
+    if (silent := silent_reconciler(cluster, due_ms, f": {waiting}")) is not None:
+        yield silent
         return
     off_ms = served.reported_ms - served.stated_ms if served.stated_ms else 0
     if off_ms < -WRITE_TTL_MS // 2:

@@ -433,9 +433,14 @@ class FleetState:
         return tuple(dict.fromkeys([*stalled, *(each.brief for each in processes), *seen]))
 
     @property
+    def stopped_by(self) -> HungProcess | None:
+        """The process that hangs and without which nothing is decided; None: none is known to."""
+        return next((each for each in self.hung if each.stops_deciding), None)
+
+    @property
     def is_last_known(self) -> bool:
         """Whether all that is shown is only the last that was known."""
-        return bool(self.unread) or self.is_cut_off or any(each.process in ("ingest", "decider") for each in self.hung)
+        return bool(self.unread) or self.is_cut_off or self.stopped_by is not None
 
     def is_known_of_before(self, hpa: HpaView) -> bool:
         """Whether what is shown of an HPA is only the last that was known."""

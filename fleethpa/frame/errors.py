@@ -371,6 +371,8 @@ def own_command() -> list[str]:
     return [sys.executable, "-m", NAME]
 
 
+WARNING: Final = "warning: "
+"""How each warning on stderr begins."""
 FOR_OTHERS: Final = "FLEETHPA_FOR_OTHERS"
 """Set where a verb runs for somebody who is elsewhere: hints then name no place of this machine."""
 

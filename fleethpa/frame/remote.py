@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +21,6 @@ COMMAND_TYPE: Final = "application/vnd.fleethpa.command+json"
 _VARIABLE: Final = KEYS["hub"][1]
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LONGEST_S: Final = 90.0
-SILENT_S: Final = 5.0
-"""How long the hub may be silent before a message about it is printed."""
 _LARGEST: Final = 32 * 1024 * 1024
 _IS_HUB: Final = "see that it is the address of a page that was started with --api (docs/hub-api.md)"
 _GIVEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -54,15 +50,11 @@ def hub_address(source: str) -> str:
     return source.rstrip("/")
 
 
-def asked_of_hub(
-    source: str, context: click.Context, config: Config, timeout_s: float | None, note: Callable[[str], None]
-) -> RemoteAnswer:
+def asked_of_hub(source: str, context: click.Context, config: Config, timeout_s: float | None) -> RemoteAnswer:
     """Run the command of a context at the hub that `--from` names, within --timeout (`timeout_s`; None: not given).
 
-    `note`: called with what is waited for, where that takes some seconds.
-
-    Raises CommandError: there is no token, the hub does not answer (exit 3; 124 by the end of --timeout), or it refuses
-    the request.
+    Raises CommandError: there is no token, the hub refuses the request, or it does not answer. The exit code of the
+    last is 124 where --timeout ended the wait, else 3.
     """
     base = hub_address(source)
     words = "/".join(words_of(context))
@@ -71,9 +63,6 @@ def asked_of_hub(
         url += f"?{query}"
     limit_s = min(_LONGEST_S, timeout_s or _LONGEST_S)
     headers = {"Authorization": asyncio.run(_bearer(config)), "Accept": COMMAND_TYPE}
-    waiting = threading.Timer(SILENT_S, note, [f"{base} has not answered for {SILENT_S:.0f}s; still waiting"])
-    waiting.daemon = True
-    waiting.start()
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=limit_s) as answer:
             return msgspec.json.decode(answer.read(_LARGEST), type=RemoteAnswer)
@@ -85,8 +74,6 @@ def asked_of_hub(
             raise _silent(base, limit_s, is_own=limit_s == timeout_s) from error
         cause = str(getattr(reason, "strerror", None) or reason)
         raise unreachable(f"{base} does not answer as a hub", cause=cause, next_step=_IS_HUB) from error
-    finally:
-        waiting.cancel()
 
 
 def _silent(base: str, limit_s: float, *, is_own: bool) -> CommandError:

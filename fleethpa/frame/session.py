@@ -22,6 +22,7 @@ from fleethpa.frame.errors import (
     KUBECTL,
     NAME,
     OK,
+    WARNING,
     CommandError,
     add_help,
     completed,
@@ -250,7 +251,7 @@ class Session:
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr."""
-        say(clean(f"warning: {completed(text, self.places)}"))
+        say(clean(f"{WARNING}{completed(text, self.places)}"))
 
     def _remark(self, text: str) -> None:
         """Warn, where the same was not remarked before: how long it has lasted, and where else, makes no difference."""
@@ -402,19 +403,28 @@ class Session:
         """
         import asyncio
 
-        def remark() -> None:
-            self.note(f"Kafka at {self._servers} has not answered for {SILENT_S:.0f}s; still waiting")
-
-        waiting = asyncio.get_running_loop().call_later(SILENT_S, remark)
         try:
-            async with asyncio.timeout(None if self.timeout_s is not None else ANSWER_S) as limit:
-                yield
+            with self.remarking(f"Kafka at {self._servers}"):
+                async with asyncio.timeout(None if self.timeout_s is not None else ANSWER_S) as limit:
+                    yield
         except TimeoutError as error:
             from fleethpa.frame.sources import silent
 
             if limit.expired():
                 raise silent(self._servers, ANSWER_S) from error
             raise
+
+    @contextmanager
+    def remarking(self, who: str) -> Iterator[None]:
+        """Say on stderr that somebody has not answered, if what runs here takes longer than SILENT_S."""
+        import threading
+
+        remark = f"{who} has not answered for {SILENT_S:.0f}s; still waiting"
+        waiting = threading.Timer(SILENT_S, self.note, [remark])
+        waiting.daemon = True
+        waiting.start()
+        try:
+            yield
         finally:
             waiting.cancel()
 
@@ -487,8 +497,9 @@ def command_options(
                 if reads and asks_hub and is_hub(session.source):
                     from fleethpa.frame.remote import asked_of_hub
 
-                    limits = session.timeout_s, session.note
-                    return session.answered(asked_of_hub(session.source, context, session.config, *limits))
+                    with session.remarking(session.source):
+                        answer = asked_of_hub(session.source, context, session.config, session.timeout_s)
+                    return session.answered(answer)
                 if "hub_context" in given and session.config.hub:
                     written: Callable[..., Coroutine[Any, Any, int]] = imported(context.meta[WRITES_TO_HUB])
                     return session.run(written(session, words_of(context), kwargs))

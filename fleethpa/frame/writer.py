@@ -41,7 +41,7 @@ class SentRecord:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a record: `logged` (it is in the log), `rejected` (with the reason) or `unknown` in time.
+    """The end of a sent record: `logged` (in the log), `rejected` (with the reason) or `unknown` (neither in time).
 
     `place`: log partition and offset of a logged one.
     """

@@ -23,7 +23,17 @@ import click
 import msgspec
 from aiohttp import web
 
-from fleethpa.frame.errors import FOR_OTHERS, NOT_FOUND, OPTIONS, PARTIAL, TIMED_OUT, UNREACHABLE, USAGE, own_command
+from fleethpa.frame.errors import (
+    FOR_OTHERS,
+    NOT_FOUND,
+    OPTIONS,
+    PARTIAL,
+    TIMED_OUT,
+    UNREACHABLE,
+    USAGE,
+    WARNING,
+    own_command,
+)
 from fleethpa.frame.remote import COMMAND_TYPE
 from fleethpa.frame.sources import SEEN
 from fleethpa.hub.kinds import BY_NAME, GROUP, FleetAccessSpec, hub_object
@@ -48,7 +58,6 @@ LARGEST_PARTS: Final = 100_000
 """Characters of what somebody may see: a variable of a process has at most 128 KiB."""
 MOST_TOKEN: Final = 16_384
 MOST_WARNINGS, LONGEST_WARNING = 16, 256
-_WARNS: Final = "warning: "
 _STATUS: Final = {0: 200, 1: 200, PARTIAL: 200, NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503, TIMED_OUT: 504}
 _SHARED: Final = ("output", "no_headers", "time", "quiet")
 _NAMED: Final = ("names", "namespace", "all_namespaces", "clusters")
@@ -307,8 +316,8 @@ def shown(answer: VerbAnswer, request: web.Request) -> web.Response:
 
 
 def _warnings(err: str) -> list[str]:
-    """What a verb warned of, each as the value of a header Warning, as API servers of Kubernetes give it."""
-    texts = [line.removeprefix(_WARNS) for line in err.splitlines() if line.startswith(_WARNS)][:MOST_WARNINGS]
+    """Return the warnings of a verb as values of the header Warning, in the form that API servers of Kubernetes use."""
+    texts = [line.removeprefix(WARNING) for line in err.splitlines() if line.startswith(WARNING)][:MOST_WARNINGS]
     plain = [clean(text).encode("ascii", "replace").decode()[:LONGEST_WARNING] for text in texts]
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in plain]
     return [f'299 - "{text}"' for text in quoted]

@@ -151,14 +151,14 @@ def away_report(
 
 
 def _had(cluster: dict[str, Any]) -> str:
-    """What a cluster had, as far as it is known."""
+    """Return the replicas of a cluster in words, as far as they are known."""
     if "replicas" not in cluster:
         return "?"
     return f"{cluster['replicas']} (last known)" if cluster.get("away") else str(cluster["replicas"])
 
 
 def _load(needed: int, known: list[str], unknown: list[str], *, is_old: bool) -> str:
-    """What the load takes, and of which clusters that is known."""
+    """Return in words how many replicas the load takes, and of which clusters it is known."""
     takes = (
         f"took {counted(needed, 'replica')} when last known" if is_old else f"takes {counted(needed, 'replica')} now"
     )
@@ -170,7 +170,7 @@ def _load(needed: int, known: list[str], unknown: list[str], *, is_old: bool) ->
 
 
 def _verdict(away: str, maximum: int, keep: WithoutCluster, spill: WithoutCluster, fleet: FleetSpec) -> str:
-    """What the others could have, in words."""
+    """Return in words what the other clusters could have."""
     reached = sum(keep.shares.values())
     if not keep.shares:
         return f"without {away} no cluster is left to take it."

@@ -356,7 +356,7 @@ def _result(
 
 def _unjudged(state: FleetState, wave: str) -> CommandError:
     """Why no wave begins now: its HPAs may be other ones by now, and no decision would follow by which it is judged."""
-    process = next((each for each in state.hung if each.process in ("ingest", "decider")), None)
+    process = state.stopped_by
     why = "nothing is known of the present" if process is None else process.what
     step = "fleethpa doctor" if process is None else process.next_step
     return CommandError(f"{wave} does not begin: {why}", cause="Nothing was changed for it.", next_step=step)

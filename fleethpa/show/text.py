@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from runtime.log import clean, clean_lines
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
@@ -265,20 +265,10 @@ def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]
     return sorted((time_ms, text) for text, time_ms in first.items())
 
 
-def shown(time_ms: int, style: str, now_ms: int) -> str:
-    """A time as `--time` asks for it: `utc`, `local` or `relative`."""
-    if style == "relative":
-        return f"{age(now_ms - time_ms)} ago"
-    if style == "local":
-        moment = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
-        return moment.isoformat(timespec="milliseconds")
-    return rfc3339(time_ms)
-
-
-def shown_stated(time_ms: int, style: str, now_ms: int) -> str:
-    """The same of a time that somebody stated, or of one to come: without the milliseconds that nobody stated."""
+def shown(time_ms: int, style: str, now_ms: int, precision: Literal["milliseconds", "seconds"] = "milliseconds") -> str:
+    """A time as `--time` asks for it: `utc`, `local` or `relative`. `precision`: seconds for a stated one."""
     if style == "relative":
         return f"in {age(time_ms - now_ms)}" if time_ms > now_ms else f"{age(now_ms - time_ms)} ago"
     if style == "local":
-        return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(timespec="seconds")
-    return rfc3339_seconds(time_ms)
+        return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(timespec=precision)
+    return rfc3339(time_ms) if precision == "milliseconds" else rfc3339_seconds(time_ms)

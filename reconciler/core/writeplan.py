@@ -208,7 +208,7 @@ def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: in
 
 
 def outcome(decision: Decision, end: End) -> Outcome:
-    """What is reported of the end of a wanted write."""
+    """Return the report of the end of a wanted write."""
     return Outcome(
         decision=decision.id,
         name=decision.name,

@@ -187,6 +187,8 @@ shows that ingest works, also where nothing is published.
 BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 
 IDLE_MS = 1_000
+LOOK_EVERY_S = 1.0
+"""How often a worker looks for topics that it may not read any more."""
 STALLED_S = 30.0
 
 
@@ -217,6 +219,7 @@ class SourceWorker(ABC):
         """The same, also of partitions that went to others and came back."""
         self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
+        self._looked_at = float("-inf")
         self._cycled_at = time.monotonic()
         self._memory = FreeMemory()
 
@@ -272,6 +275,7 @@ class SourceWorker(ABC):
         No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
         """
         self._is_rebalancing = True
+        self._looked_at = float("-inf")
         self._merge.clear()
         self._turns = Turns(1)
         self._held_bytes.clear()
@@ -307,7 +311,13 @@ class SourceWorker(ABC):
             self.denials.add(self._consumer, topic)
 
     def _look_at_denials(self) -> None:
-        """Raises TopicAuthorizationFailedError: Kafka no longer describes a topic without which nothing goes on."""
+        """Look once a second, since that goes through all topics.
+
+        Raises TopicAuthorizationFailedError: Kafka no longer describes a topic without which nothing goes on.
+        """
+        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = time.monotonic()
         for topic in hidden_topics(self._consumer):
             if not self.goes_on_without(topic):
                 raise TopicAuthorizationFailedError(topic)

@@ -142,7 +142,7 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 CAPACITY_LASTS_MS: Final = 60_000
-"""What a CapacityGroup has allotted ends within so long."""
+"""How long an allotment of a CapacityGroup lasts at most."""
 
 
 class ClaimReport(NamedTuple):

@@ -1,4 +1,4 @@
-"""The topic of settings is deleted and made again, or its records are deleted, while processes follow it."""
+"""The topic of settings is deleted and created again while processes follow it."""
 
 import asyncio
 

@@ -362,7 +362,7 @@ def signed_in(tmp_path: Path) -> str:
 def test_a_hub_that_hangs_is_waited_for_no_longer_than_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, signed_in: str
 ) -> None:
-    monkeypatch.setattr(remote, "SILENT_S", 0.0)
+    monkeypatch.setattr("fleethpa.frame.session.SILENT_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as hangs:  # it takes a connection, and says nothing
         hub = f"http://127.0.0.1:{hangs.getsockname()[1]}"
         arguments = ("get", "hpa", "-A", "--from", hub, "--kubeconfig", signed_in)
